@@ -1,4 +1,4 @@
-"""What tickets earn: entitlement among active accounts.
+"""What tickets earn: entitlement among active accounts, whichever policy decides.
 
 Gandiva_fair (EuroSys '20) gives each user a share of every generation in proportion to its tickets;
 here tickets work at each level of a tree.
@@ -6,10 +6,60 @@ here tickets work at each level of a tree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from fairshare.model import Bools, Cluster, Floats
+from fairshare.model import Accounts, Bools, Cluster, Floats, Ints, Snapshot
+from fairshare.quotas import with_claims
+from fairshare.reasons import may_run
 from fairshare.tree import Tree
+
+
+def entitlements(view: Snapshot) -> Floats:
+    """Returns the (T, K) GPUs of each account's private cluster.
+
+    Level by level of the tree that is its part by tickets of every generation, among those of its active siblings.
+    """
+    tree = Tree.of(view.accounts.parent)
+    able, _ = may_run(view, tree)
+    accounts, jobs = with_claims(view.accounts), view.jobs
+    weight = active_tickets(accounts, tree, jobs.account, jobs.sharing(able))
+    entitled: Floats = np.round(by_tickets(tree, weight, capacity_of(view.cluster)), 9)
+    return entitled
+
+
+def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> Floats:
+    """Returns the (T,) tickets of active accounts, and 0 for the others.
+
+    Active is who has a job that takes part in the sharing and may run where limits up the tree leave something.
+    `leaf` (C,) are the accounts of jobs, or of kinds of jobs, and `able` (C, K) says where they may run.
+    """
+    each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
+    some = (able & (each[leaf] > 0)).any(axis=1) & (total[leaf] > 0)
+    active = np.bincount(leaf[some], minlength=len(tree.parent)).astype(np.float64)
+    weight: Floats = accounts.tickets * (tree.sums(active) > 0)
+    return weight
+
+
+def by_tickets(
+    tree: Tree, weight: Floats, capacity: Floats, passes_on: Callable[[Floats, Ints], Floats] | None = None
+) -> Floats:
+    """Returns (T, K) GPUs: `capacity` (K,) divided by `weight` (T,) among siblings, level by level.
+
+    `passes_on` tells what accounts (A,) hand down of what they have (A, K), by default all of it.
+    """
+    found = np.zeros((len(weight), len(capacity)))
+    for depth, level in enumerate(tree.levels):
+        above = tree.parent[level] if depth else np.zeros(len(level), dtype=np.int64)
+        has = found[above] if depth else np.broadcast_to(capacity, (len(level), len(capacity)))
+        if passes_on is not None and depth:
+            has = passes_on(has, above)
+        beside = np.bincount(above, weight[level], len(weight) + 1)[above]
+        found[level] = (
+            has * np.divide(weight[level], beside, out=np.zeros(len(level)), where=beside > 0)[:, None]
+        )
+    return found
 
 
 def capacity_of(cluster: Cluster) -> Floats:

@@ -189,7 +189,6 @@ class Decision:
     place_start: Ints  # (P + 1,)
     place_node: Ints  # node of each worker, rank by rank
     reason: Ints  # (J,) a Reason, 0 for the picked
-    entitled: Floats  # (T, K) GPUs that tickets earn among active accounts, before caps and trades
     share: Floats  # (T, K) GPUs after surplus was passed on and trades were made
     trades: tuple[Trade, ...]
     # Which of the picked jobs run only because nobody else wants their GPUs; None where all take part with all.
@@ -197,3 +196,5 @@ class Decision:
     guaranteed: Floats | None = (
         None  # (T, K) GPUs of `share` that nobody may take away; None: the policy names none
     )
+    # (T, K) GPUs that tickets earn by rules of the policy's own, as early ones had; None: `entitlements` of the view.
+    entitled: Floats | None = None

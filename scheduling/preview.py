@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
 from accounting.names import by_name, name_key
+from fairshare.entitlement import entitlements
 from scheduling.models import Cluster
 from scheduling.situations import policy_for, policy_of_cluster
 from scheduling.snapshot import Change, before_and_after, read_snapshot
@@ -35,8 +36,9 @@ class ShareChange:
 def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object]) -> list[ShareChange]:
     """What another policy, or other options, would give every tenant with jobs at this moment."""
     snapshot, legend = read_snapshot(cluster, now=now_from_database())
-    before, after = policy_of_cluster(cluster), policy_for(cluster, policy, options)
-    (entitled, share), (new_entitled, new_share) = before.shares(snapshot), after.shares(snapshot)
+    entitled = entitlements(snapshot)
+    share = policy_of_cluster(cluster).divide(snapshot)
+    new_share = policy_for(cluster, policy, options).divide(snapshot)
     teams = {t: tenant for t, (tenant, user) in enumerate(legend.accounts) if user is None}
     tenants, names = Tenant.objects.in_bulk(teams.values()), Generation.objects.in_bulk(legend.generations)
     return sorted(
@@ -46,7 +48,7 @@ def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object])
                 tenant=tenants[tenant],
                 user=None,
                 generation=names[generation].name,
-                entitled=(float(entitled[t, k]), float(new_entitled[t, k])),
+                entitled=(float(entitled[t, k]), float(entitled[t, k])),
                 share=(float(share[t, k]), float(new_share[t, k])),
             )
             for t, tenant in teams.items()
@@ -66,7 +68,9 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
     for cluster in Cluster.objects.attached().order_by(*by_name("name")) if clusters is None else clusters:
         before, after, legend = before_and_after(cluster, change, now=now)
         policy = policy_of_cluster(cluster)
-        (entitled, share), (new_entitled, new_share) = policy.shares(before), policy.shares(after)
+        (entitled, share), (new_entitled, new_share) = (
+            (entitlements(view), policy.divide(view)) for view in (before, after)
+        )
         tenants = Tenant.objects.in_bulk({tenant for tenant, _ in legend.accounts})
         told = [(t, (tenant, user)) for t, (tenant, user) in enumerate(legend.accounts)
                 if _concerns(change, tenants[tenant], user)]  # fmt: skip

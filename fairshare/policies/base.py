@@ -74,8 +74,11 @@ class Policy(Protocol):
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         """Returns who runs where until the next plan. Chance comes from `random` alone."""
 
-    def shares(self, view: Snapshot) -> tuple[Floats, Floats]:
-        """Returns (T, K) GPUs that accounts are entitled to, and their shares, as `decide` would before trades."""
+    def divide(self, view: Snapshot) -> Floats:
+        """Returns (T, K) GPUs, the shares of accounts as `decide` would have them before trades.
+
+        What tickets earn is not a policy's to say: see `fairshare.entitlement.entitlements`.
+        """
 
 
 class InvalidOption(ValueError):

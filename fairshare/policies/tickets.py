@@ -5,14 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from fairshare.model import Floats, Snapshot
 from fairshare.policies.base import option
 from fairshare.policies.unchanged import divides_alike
 
-Division = TypeVar("Division")
 
+class HasShare(Protocol):
+    """What a policy makes of a view before it looks at debts and places."""
+
+    @property
+    def share(self) -> Floats:
+        """(T, K) GPUs."""
+
+
+Division = TypeVar("Division", bound=HasShare)
 
 DRAW = "Who goes next: in turns by tickets (stride), or by lot with tickets as chances (lottery)"
 MEMORY = "Seconds of share up to which a debt is remembered"
@@ -43,6 +51,10 @@ class ByTickets(ABC, Generic[Division]):
     @property
     def options(self) -> Any:
         return self._options
+
+    def divide(self, view: Snapshot) -> Floats:
+        seen = self._seen(view, view.accounts.owed)
+        return self._divide(replace(seen, settings=replace(seen.settings, trading=False))).share
 
     @abstractmethod
     def _divide(self, seen: Snapshot) -> Division:

@@ -465,8 +465,11 @@ def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
     """Whether two decisions run the same gangs in the same places after the same trades."""
-    arrays = ["run", "generation", "place_start", "place_node", "reason", "entitled", "share"]
-    if one.only_idle is not None:  # or it was stored before that was told
+    arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
+    # Of early rounds it is not stored who runs only on idle GPUs; later plans do not tell what tickets earn.
+    if one.only_idle is not None:
         arrays.append("only_idle")
+    if other.entitled is not None:
+        arrays.append("entitled")
     same = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
     return same and one.trades == other.trades

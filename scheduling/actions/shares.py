@@ -18,6 +18,7 @@ from accounting.ledger import book_trade
 from accounting.wording import fixed
 from fairshare import model as fs
 from fairshare.driver import Situation
+from fairshare.entitlement import entitlements
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.share_hours import write_hours_again
 from scheduling.situations import Lasted, forget
@@ -53,7 +54,7 @@ def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) 
         sold[trade.buyer, trade.slow] += trade.slow_gpus
         bought[trade.seller, trade.slow] += trade.slow_gpus
         sold[trade.seller, trade.fast] += trade.fast_gpus
-    all_entitled, share = _own(decision.entitled, snapshot, legend), _own(decision.share, snapshot, legend)
+    all_entitled, share = (_own(gpus, snapshot, legend) for gpus in (entitlements(snapshot), decision.share))
     before_trades = np.maximum(share - bought + sold, 0.0)
     teams = np.flatnonzero(snapshot.accounts.trades)
     left = np.maximum(all_entitled - before_trades, 0.0)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairshare.codec import encode
+from fairshare.entitlement import entitlements
 from fairshare.model import NOWHERE, Decision, Reason, Snapshot
 from fairshare.synthetic import synthetic_snapshot
 from fairshare.tree import Tree
@@ -117,7 +118,7 @@ def test_shares_stay_within_capacity_and_entitlement_is_all_of_it(given):
     assert (decision.share >= 0).all()
     assert (leaves <= capacity + 1e-6).all()
     assert decision.share[tree.roots].sum(axis=0) == pytest.approx(leaves, abs=1e-6)
-    entitled = decision.entitled[tree.roots].sum(axis=0)
+    entitled = entitlements(given)[tree.roots].sum(axis=0)
     assert ((entitled == pytest.approx(capacity)) | (entitled == 0)).all() or entitled == pytest.approx(
         np.where(entitled > 0, capacity, 0)
     )

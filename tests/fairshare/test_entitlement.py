@@ -7,12 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fairshare.check.generate import random_economy
+from fairshare.check.oracle import Oracle
 from fairshare.demand import demand_rank, room, take
-from fairshare.entitlement import capacity_of
+from fairshare.entitlement import capacity_of, entitlements
+from fairshare.model import Reason
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, decide, snapshot, snapshots
+from tests.fairshare.build import INF, Account, Job, decide, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
@@ -29,27 +33,27 @@ def without_quotas(given):
 def test_shares_follow_tickets_on_every_generation():
     accounts = [Account(1), Account(2), Account(4)]
     jobs = [job for t in range(3) for job in many(t)]
-    decision = decide(snapshot([(0, 7), (1, 14)], accounts, jobs), seed=0)
-    assert decision.entitled == pytest.approx(np.array([[1, 2], [2, 4], [4, 8]]))
-    assert decision.share == pytest.approx(decision.entitled)
+    given = snapshot([(0, 7), (1, 14)], accounts, jobs)
+    assert entitlements(given) == pytest.approx(np.array([[1, 2], [2, 4], [4, 8]]))
+    assert decide(given, seed=0).share == pytest.approx(entitlements(given))
 
 
 def test_tickets_earn_of_every_generation_and_only_who_has_jobs_counts():
     """What an account cannot use of it is made up for by what others cannot use, as far as there is any."""
     accounts = [Account(1), Account(1), Account(7)]
     jobs = [*many(0), *many(1, accepts=(1,))]
-    decision = decide(snapshot([(0, 8), (1, 8)], accounts, jobs), seed=0)
-    assert decision.entitled == pytest.approx(np.array([[4, 4], [4, 4], [0, 0]]))
-    assert decision.share == pytest.approx(np.array([[8, 0], [0, 8], [0, 0]]), abs=1e-6)
+    given = snapshot([(0, 8), (1, 8)], accounts, jobs)
+    assert entitlements(given) == pytest.approx(np.array([[4, 4], [4, 4], [0, 0]]))
+    assert decide(given, seed=0).share == pytest.approx(np.array([[8, 0], [0, 8], [0, 0]]), abs=1e-6)
 
 
 def test_what_an_account_cannot_use_goes_to_its_siblings_first():
     # Two organisations; in the first, one of two teams wants only one GPU.
     accounts = [Account(1), Account(1), Account(1, parent=0), Account(1, parent=0)]
     jobs = [*many(2, count=1), *many(3), *many(1)]
-    decision = decide(snapshot([(0, 8)], accounts, jobs), seed=0)
-    assert decision.entitled[:, 0] == pytest.approx([4, 4, 2, 2])
-    assert decision.share[:, 0] == pytest.approx([4, 4, 1, 3])
+    given = snapshot([(0, 8)], accounts, jobs)
+    assert entitlements(given)[:, 0] == pytest.approx([4, 4, 2, 2])
+    assert decide(given, seed=0).share[:, 0] == pytest.approx([4, 4, 1, 3])
 
 
 def test_what_no_sibling_can_use_goes_up_and_to_the_others():
@@ -89,6 +93,24 @@ def test_an_account_without_measurements_gets_some_of_each_generation_that_it_ma
 
 
 @EXAMPLES
+@given(st.integers(0, 2**32), st.integers(0, 1000))
+def test_an_entitlement_is_the_private_cluster_of_the_oracle(seed, number):
+    economy = random_economy(seed, number)
+    active = [j for j in economy.active(0) if economy.able[j].any()]
+    view = economy.snapshot(active, {}, {}, {}, {})
+    assert entitlements(view) == pytest.approx(Oracle(economy, active).entitled, abs=1e-6)
+
+
+def test_only_a_leaf_that_takes_part_and_may_run_within_limits_is_active():
+    accounts = [Account() for _ in range(5)]
+    jobs = [Job(0), Job(1, only_idle=True), Job(2, blocked=Reason.CLUSTER_PAUSED), Job(3, gpus=9)]
+    given = snapshot([(0, 8)], accounts, [*jobs, Job(4)])
+    assert entitlements(given)[:, 0].tolist() == [4, 0, 0, 0, 4]
+    claims = replace(given.accounts, claim_total=np.array([INF, INF, INF, INF, 0]))
+    assert entitlements(replace(given, accounts=claims))[:, 0].tolist() == [8, 0, 0, 0, 0]
+
+
+@EXAMPLES
 @given(snapshots(trading=False))
 def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
     """Nobody is worse off for sharing: a leaf gets as many GPUs as its entitlement alone would bring."""
@@ -98,7 +120,7 @@ def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
     able, _ = may_run(given, tree)
     rank = demand_rank(tree, given.accounts, given.jobs, given.jobs.sharing(able))
     leaves = np.flatnonzero(tree.is_leaf)
-    entitled = decision.entitled[leaves]
+    entitled = entitlements(given)[leaves]
     alone = take(rank[leaves], np.zeros_like(entitled), entitled, np.zeros(entitled.shape, dtype=np.int64))
     assert (decision.share[leaves].sum(axis=1) >= alone.sum(axis=1) - 1e-6).all()
 

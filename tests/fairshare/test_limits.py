@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairshare.codec import decode_snapshot, encode
+from fairshare.entitlement import entitlements
 from fairshare.model import NOWHERE, Bools, Decision, Reason, Snapshot
 from fairshare.tree import Tree
 from tests.fairshare.build import Account, Job, decide, place_of, situation, snapshot, snapshots
@@ -137,8 +138,8 @@ def test_jobs_that_want_idle_gpus_only_change_nothing_for_all_others(data):
     waits = replace(given.jobs, running_on=np.where(given.jobs.only_idle, NOWHERE, given.jobs.running_on))
     waiting = decide(replace(given, jobs=waits), seed=1)
     alone = decide(without(given, given.jobs.only_idle), seed=1)
+    assert entitlements(given).tolist() == entitlements(without(given, given.jobs.only_idle)).tolist()
     for one in (decision, waiting):
-        assert one.entitled.tolist() == alone.entitled.tolist()
         assert one.share.tolist() == alone.share.tolist()
         assert one.trades == alone.trades
     picked = [job for job in waiting.run.tolist() if not given.jobs.only_idle[job]]
@@ -172,10 +173,11 @@ def without(given: Snapshot, left_out: Bools) -> Snapshot:
 
 def test_a_job_that_wants_idle_gpus_only_gives_them_back_at_once() -> None:
     accounts = [Account(), Account()]
-    there = decide(snapshot([(0, 4)], accounts, [Job(0, gpus=4, only_idle=True)]), seed=0)
+    alone = snapshot([(0, 4)], accounts, [Job(0, gpus=4, only_idle=True)])
+    there = decide(alone, seed=0)
     assert there.only_idle is not None
     assert (there.run.tolist(), there.only_idle.tolist()) == ([0], [0])
-    assert not there.entitled.any()  # it earns nothing, and is owed nothing
+    assert not entitlements(alone).any()  # it earns nothing, and is owed nothing
     lately = [Job(0, gpus=4, on=(0,), resident=1.0, only_idle=True), Job(1, gpus=4)]
     both = snapshot([(0, 4)], accounts, lately, residence=60.0)
     decision = decide(both, seed=0)
@@ -262,7 +264,7 @@ def test_nobody_borrows_more_than_the_limit_and_what_is_owed(data):
     owed = np.maximum(Tree.of(given.accounts.parent).sums(given.accounts.owed), 0)
     bounded = np.isfinite(given.accounts.borrow)
     extra = np.where(bounded, given.accounts.borrow, 0.0)
-    most = decision.entitled * (1 + extra) + owed / given.settings.quantum
+    most = entitlements(given) * (1 + extra) + owed / given.settings.quantum
     assert (used(given, decision, sharing=True) <= most + 1e-6)[bounded].all()
 
 

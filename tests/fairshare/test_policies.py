@@ -100,7 +100,6 @@ def planned(given: Snapshot, *gangs: tuple[int, int, tuple[int, ...]]) -> Decisi
         place_start=np.cumsum([0, *(len(nodes) for _, _, nodes in gangs)], dtype=np.int64),
         place_node=np.array([node for _, _, nodes in gangs for node in nodes], dtype=np.int64),
         reason=reason,
-        entitled=nothing,
         share=nothing,
         trades=(),
     )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairshare.codec import decode_snapshot, encode
+from fairshare.entitlement import entitlements
 from fairshare.model import Accounts, Decision, Settings, Snapshot
 from fairshare.tree import Tree
 from tests.fairshare.build import INF, Account, Job, decide, snapshot, snapshots
@@ -150,7 +151,7 @@ def test_no_trade_exceeds_any_limit(given: Snapshot) -> None:
     gave, touched = given_across(accounts, decision)
     assert (gave <= accounts.give_most + SLACK).all()
     limited_part = np.isfinite(accounts.give_part)
-    part = np.where(limited_part, accounts.give_part, 0.0) * decision.entitled
+    part = np.where(limited_part, accounts.give_part, 0.0) * entitlements(given)
     assert (gave[limited_part] <= part[limited_part] + SLACK).all()
     assert not (touched & ~accounts.deals).any()
 

@@ -12,6 +12,7 @@ from django.test import Client
 
 from accounting.clock import now_from_database
 from accounting.models import AuditEvent, Generation, Membership, Quota, Tenant
+from fairshare.entitlement import entitlements
 from fairshare.model import Reason
 from scheduling.models import Cluster, Job, Lease, Round
 from scheduling.preview import preview
@@ -106,7 +107,7 @@ def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     assert browser.post(save, form).status_code == 302
     assert Membership.objects.get(pk=scene.membership.pk).tickets == 300
     snapshot, legend = read_snapshot(scene.world.cluster, now=now_from_database())
-    entitled = decide(snapshot, seed=0).entitled
+    entitled = entitlements(snapshot)
     leaf = legend.accounts.index((scene.people.astro.pk, scene.people.bob.pk))
     assert entitled[leaf, legend.generations.index(scene.people.v100.pk)] == pytest.approx(1.5)
 
@@ -164,10 +165,10 @@ def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
     else:
         quota.save()
     snapshot, legend = read_snapshot(cluster, now=now_from_database())
-    decision = decide(snapshot, seed=0)
+    entitled, decision = entitlements(snapshot), decide(snapshot, seed=0)
     assert not decision.trades
     after = {
-        (tenant, legend.generations[k]): (decision.entitled[t, k], decision.share[t, k])
+        (tenant, legend.generations[k]): (entitled[t, k], decision.share[t, k])
         for t, (tenant, user) in enumerate(legend.accounts)
         if user is None
         for k in range(len(legend.generations))

@@ -11,6 +11,7 @@ from accounting.actions import set_quota
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, Price, Quota
+from fairshare.entitlement import entitlements
 from fairshare.model import Reason
 from fairshare.policies import policy_of
 from scheduling import tasks
@@ -165,7 +166,7 @@ class TestOverspent:
         limit(lab, "0.1", kind=kind, at_limit=at_limit)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
         snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
-        entitled, share = policy_of(snapshot.settings).shares(snapshot)
+        entitled, share = entitlements(snapshot), policy_of(snapshot.settings).divide(snapshot)
         teams = {tenant: t for t, (tenant, user) in enumerate(legend.accounts) if user is None}
         for gpus in (entitled, share):
             assert gpus[teams[lab.people.astro.pk]].sum() == pytest.approx(0, abs=1e-6)
@@ -180,7 +181,7 @@ class TestOverspent:
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
         snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
-        _, share = policy_of(snapshot.settings).shares(snapshot)
+        share = policy_of(snapshot.settings).divide(snapshot)
         assert share[legend.accounts.index((lab.people.bio.pk, None))].sum() == 2
 
 

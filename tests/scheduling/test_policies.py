@@ -14,8 +14,9 @@ from django.core.management import call_command
 from accounting.actions import set_preferences
 from accounting.clock import now_from_database
 from fairshare import policies
-from fairshare.codec import decode_snapshot, encode
-from fairshare.model import NOWHERE, Decision, Snapshot
+from fairshare.codec import decode_decision, decode_snapshot, encode
+from fairshare.entitlement import entitlements
+from fairshare.model import NOWHERE, Decision, Floats, Snapshot
 from fairshare.policies.base import Happened, Need, State, option
 from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.tree import Tree
@@ -65,8 +66,8 @@ class Counting:
         plan = self._inner.decide({"owed": state["owed"]}, view, random)
         return replace(plan, guaranteed=plan.share / 2)
 
-    def shares(self, view: Snapshot) -> Any:
-        return self._inner.shares(view)
+    def divide(self, view: Snapshot) -> Floats:
+        return self._inner.divide(view)
 
 
 @pytest.fixture
@@ -119,6 +120,33 @@ def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFix
         assert (round_.policy, round_.policy_version) == ("market", 1)
         call_command("verify_round", round_.number)
         assert "it matches" in capsys.readouterr().out
+
+
+def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) -> None:
+    """The first version divides each generation among those that may use it; its records say so, reports do not."""
+    lab.node("a100-0", lab.people.a100)
+    lab.submit(lab.people.bob, lab.people.astro)
+    lab.submit(lab.people.charlie, lab.people.bio, generations=["V100"])
+    found = []
+    for policy in ("gandiva_fair", "counting"):
+        Cluster.objects.update(policy=policy)
+        round_ = lab.quantum()
+        call_command("verify_round", round_.number)
+        found.append([(one["tenant"], one["generation"], one["entitled"]) for one in round_.shares])
+    assert found[0] == found[1]
+    assert {entitled for _, _, entitled in found[0]} == {2.0}
+    own = decode_decision(bytes(round_.record.decision)).entitled
+    assert own is not None
+    assert not own.all()
+
+
+def test_a_round_whose_plan_said_what_tickets_earn_is_verified(lab: World) -> None:
+    lab.submit(lab.people.bob, lab.people.astro)
+    round_ = lab.quantum()
+    plan = decode_decision(bytes(round_.record.decision))
+    told = replace(plan, entitled=entitlements(decode_snapshot(bytes(round_.record.snapshot))))
+    RoundRecord.objects.filter(round=round_).update(decision=encode(told))
+    call_command("verify_round", round_.number)
 
 
 def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_decided_it(

@@ -31,6 +31,11 @@ class _Divided:
     shares: Shares
     trades: tuple[Trade, ...]
 
+    @property
+    def share(self) -> Floats:
+        """(T, K) GPUs."""
+        return self.shares.share
+
 
 class GandivaFair(ByTickets[_Divided]):
     """Tickets with a guarantee, gang-aware turns over all generations, trades of the jobs at the margin."""
@@ -73,13 +78,6 @@ class GandivaFair(ByTickets[_Divided]):
         picks = select(seen, known.tree, known.able, known.reason, known.shares, balances, limits, random)
         return _plan(known, swap_for_samples(seen, known.tree, known.able, picks))
 
-    def shares(self, view: Snapshot) -> tuple[Floats, Floats]:
-        seen = self._seen(view, view.accounts.owed)
-        tree = Tree.of(seen.accounts.parent)
-        able, _ = may_run(seen, tree)
-        found = _without_dust(self._share_out(seen, tree, seen.jobs.sharing(able)))
-        return found.entitled, found.share
-
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
         """Divides the cluster among the jobs that take part where they may run, `sharing` (J, K); before trades."""
         return share_out(seen, tree, sharing)
@@ -110,7 +108,6 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
         place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
         place_node=np.concatenate([np.empty(0, dtype=np.int64), *places]),
         reason=picks.reason,
-        entitled=known.shares.entitled,
         share=known.shares.share,
         trades=known.trades,
         only_idle=picks.only_idle,

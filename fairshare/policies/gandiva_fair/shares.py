@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from fairshare.entitlement import capacity_of
+from fairshare.entitlement import active_tickets, by_tickets, capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.classes import Classes, Steps, classes_of
 from fairshare.policies.gandiva_fair.columns import across, anywhere, count, highest
@@ -40,15 +41,13 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     classes = classes_of(snapshot.jobs, able)
     accounts = _without_idle_caps(accounts, tree, classes, capacity)
     shape = len(tree.parent), len(capacity)
-    leaves = np.zeros(len(tree.parent))
-    leaves[classes.leaf[_may_have_some(classes.leaf, classes.able, tree, accounts)]] = 1.0
-    weight = accounts.tickets * (tree.sums(leaves) > 0)
-    entitled = _by_tickets(tree, weight, capacity)
+    weight = active_tickets(accounts, tree, classes.leaf, classes.able)
+    entitled = by_tickets(tree, weight, capacity)
     guaranteed = np.zeros(shape)
     if not len(classes.leaf):
         return Shares(entitled, guaranteed, np.zeros(shape))
     accounts = within_borrowing(accounts, entitled)
-    means = _by_tickets(tree, weight, capacity, accounts)
+    means = by_tickets(tree, weight, capacity, partial(_passed_on, accounts))
     flow, above = _flow(classes.leaf, classes.gpus, classes.able, classes.step), _above(tree)
     flow, most = _within_caps(flow, tree, above, accounts, capacity)
     flow = _with_leaves(_side_by_side(flow, above), most, means, guaranteed)
@@ -68,32 +67,12 @@ def _without_idle_caps(accounts: Accounts, tree: Tree, classes: Classes, capacit
     return replace(accounts, cap=np.where(binds, accounts.cap, np.inf))
 
 
-def _may_have_some(leaf: Ints, able: Bools, tree: Tree, accounts: Accounts) -> Bools:
-    """(C,) the classes for which caps up the tree leave anything; who is at its limit counts for no entitlement."""
-    each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
-    some: Bools = anywhere(able & (each[leaf] > 0)) & (total[leaf] > 0)
-    return some
-
-
-def _by_tickets(tree: Tree, weight: Floats, capacity: Floats, accounts: Accounts | None = None) -> Floats:
-    """(T, K) GPUs: what an account has is divided among those below it by `weight` (T,), level by level.
-
-    With `accounts` none passes on more than its caps allow: what those below it make of that keeps within them.
-    """
-    found = np.zeros((len(weight), len(capacity)))
-    for depth, level in enumerate(tree.levels):
-        above = tree.parent[level] if depth else np.zeros(len(level), dtype=np.int64)
-        has = found[above] if depth else np.broadcast_to(capacity, (len(level), len(capacity)))
-        if accounts is not None and depth:
-            has = np.minimum(has, accounts.cap[above])
-            all_ = across(has)
-            part = np.divide(accounts.cap_total[above], all_, out=np.ones_like(all_), where=all_ > 0)
-            has = has * np.minimum(part, 1.0)[:, None]
-        beside = np.bincount(above, weight[level], len(weight) + 1)[above]
-        found[level] = (
-            has * np.divide(weight[level], beside, out=np.zeros(len(level)), where=beside > 0)[:, None]
-        )
-    return found
+def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
+    """(A, K) what accounts `above` (A,) hand down of what they have (A, K): no more than their caps allow."""
+    has = np.minimum(has, accounts.cap[above])
+    total = across(has)
+    part = np.divide(accounts.cap_total[above], total, out=np.ones_like(total), where=total > 0)
+    return has * np.minimum(part, 1.0)[:, None]
 
 
 def _flow(leaf: Ints, gpus: Floats, able: Bools, step: Steps) -> Flow:
