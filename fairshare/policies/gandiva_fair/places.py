@@ -64,9 +64,9 @@ class Places:
             position[nodes] = np.arange(len(nodes))
         self._spots: list[int] = position[jobs.place_node].tolist()
         self._bounds: list[int] = jobs.place_start.tolist()
-        self.home_generation = _home_generation(cluster, jobs)
-        self._home_of: list[int] = self.home_generation.tolist()
-        running = holds & (jobs.running_on != NOWHERE) & (self.home_generation == jobs.running_on)
+        self._home_generation = _home_generation(cluster, jobs)
+        self.home_of: list[int] = self._home_generation.tolist()
+        running = holds & (jobs.running_on != NOWHERE) & (self._home_generation == jobs.running_on)
         self._held: set[int] = set(np.flatnonzero(running).tolist())  # gangs that run and were not picked yet
         self.running = running
         self._settled = settled
@@ -77,13 +77,13 @@ class Places:
         """Take what the `chosen` (J,) gangs have away from `levels`, all at once."""
         gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
         for k, nodes in enumerate(self.nodes):
-            here = chosen[gang] & (self.home_generation[gang] == k)
+            here = chosen[gang] & (self._home_generation[gang] == k)
             held = np.bincount(position[jobs.place_node[here]], jobs.gpus[gang[here]], len(nodes))
             levels[k] -= held.astype(np.int64)
 
     def home(self, job: int) -> Spot | None:
         """Where the gang runs or ran last, if all its workers do so on nodes of one generation."""
-        k = self._home_of[job]
+        k = self.home_of[job]
         if k == NOWHERE:
             return None
         return Spot(k, self._spots[self._bounds[job] : self._bounds[job + 1]])

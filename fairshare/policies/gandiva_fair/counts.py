@@ -1,0 +1,65 @@
+"""What limits still allow while gangs are picked, of all kinds of limits together."""
+
+from __future__ import annotations
+
+from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.quotas import Left, Quotas
+
+
+class Counts:
+    """Counts the GPUs of picked gangs against the limits of their accounts."""
+
+    def __init__(self, facts: Facts) -> None:
+        jobs, limits, tree = facts.jobs, facts.limits, facts.tree
+        self._facts = facts
+        self._quotas = Quotas(tree, limits.most)
+        # Who takes no part in the sharing is bound by what limits leave alone, and counts for nothing else.
+        self._room = Quotas(tree, limits.room) if jobs.only_idle is not None else None
+        self._claims = Quotas(tree, limits.claims) if limits.claims else None
+        # What hours leave for a round was checked when it began; between two, what runs is bound by caps alone.
+        self._caps = Quotas(tree, facts.snapshot.accounts) if facts.settings.reclaim else None
+        all_kinds = (self._quotas, self._room, self._claims, self._caps)
+        counted = [each for each in all_kinds if each is not None]
+        accounts = range(len(tree.parent))
+        self.is_limited = [any(each.limits_any(t) for each in counted) for t in accounts]
+        # Accounts whose gangs that take part in the sharing are limited.
+        self.is_strict = [self._quotas.limits_any(t) for t in accounts]
+        self.is_idle = False  # whether by now GPUs are given out that nobody wants who takes part
+
+    def use(self, job: int, generation: int, gpus: int) -> None:
+        """Count so many more GPUs for the job's account."""
+        account = self._facts.account[job]
+        if self._caps is not None:
+            self._caps.use(account, generation, gpus)
+        if self._room is not None:
+            self._room.use(account, generation, gpus)
+        if self._facts.takes_part(job):
+            self._quotas.use(account, generation, gpus)
+            if self._claims is not None:
+                self._claims.use(account, generation, gpus)
+
+    def allow(self, job: int, generation: int) -> bool:
+        """Whether limits let the job's account have the gang there, in the sharing or when all that is over."""
+        facts = self._facts
+        account, size, takes_part = facts.account[job], facts.size[job], facts.takes_part(job)
+        if self._caps is not None and facts.running_on[job] == generation:
+            if not self._caps.allow(account, generation, size):
+                return False
+            return not takes_part or self._may_claim(account, generation, size)
+        if self._room is not None and not self._room.allow(account, generation, size):
+            return False
+        if not takes_part:
+            return True
+        return self._quotas.allow(account, generation, size) and self._may_claim(account, generation, size)
+
+    def _may_claim(self, account: int, generation: int, size: int) -> bool:
+        return self.is_idle or self._claims is None or self._claims.allow(account, generation, size)
+
+    def left_of_room(self) -> Left:
+        return self._quotas.left(self._facts.limits.room) if self._room is None else self._room.left()
+
+    def left(self) -> Left:
+        return self._quotas.left()
+
+    def left_of_claims(self) -> Left | None:
+        return self._claims.left() if self._claims else None

@@ -1,0 +1,82 @@
+"""After all: gangs go to faster GPUs that nobody has, and change places with others of their account."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from fairshare.model import Ints
+from fairshare.policies.gandiva_fair.classes import SAME_SPEED
+from fairshare.policies.gandiva_fair.picked import Picked
+from fairshare.policies.gandiva_fair.turns import alike
+
+
+def speed_up(picked: Picked) -> None:
+    """Move picked gangs where they are faster and no other account loses by it."""
+    facts = picked.facts
+    if not facts.may_move:
+        return
+    for job in _slower(picked):
+        if facts.jobs.resident[job] >= facts.settings.residence:
+            _move_up(picked, job)
+    _change_places(picked)
+
+
+def _slower(picked: Picked) -> list[int]:
+    """Picked jobs that go on where they ran, and would be faster elsewhere."""
+    speed = picked.facts.speed
+    some = np.flatnonzero(picked.chosen & (picked.generation == picked.facts.jobs.running_on))
+    best = speed[some].max(axis=1, initial=0.0)
+    slow = some[best > speed[some, picked.generation[some]] * SAME_SPEED]
+    return [job for job in slow.tolist() if job not in picked.places.pinned]
+
+
+def _move_up(picked: Picked, job: int) -> None:
+    """Move a picked gang to faster GPUs that nobody holds."""
+    facts, places, here = picked.facts, picked.places, int(picked.generation[job])
+    speed, size = facts.speed[job], facts.size[job]
+    able = np.flatnonzero(facts.able[job]).tolist()
+    faster = [k for k in able if speed[k] > speed[here] * SAME_SPEED]
+    for k in sorted(faster, key=lambda k: -speed[k]):
+        if places.free_gpus[k] >= size and picked.may_change(job, here, k):
+            spot = places.take_back(job)
+            if places.place(job, (k,), held=False):
+                picked.change(job, k)
+                return
+            places.give(job, spot)
+
+
+def _change_places(picked: Picked) -> None:
+    """Gangs of one account and shape change generations where together they are faster so."""
+    facts = picked.facts
+    jobs, speed = facts.jobs, np.maximum(facts.speed, 1e-9)
+    pinned = np.zeros(len(jobs), dtype=bool)
+    pinned[list(picked.places.pinned)] = True
+    some = np.flatnonzero(picked.chosen & ~pinned)
+    group = alike(jobs.account[some], jobs.workers[some], jobs.gpus[some])
+    for a, b in combinations(range(speed.shape[1]), 2):
+        both = facts.able[some, a] & facts.able[some, b]
+        up, down = both & (picked.generation[some] == a), both & (picked.generation[some] == b)
+        gain = speed[some, b] / speed[some, a]
+        most, least = np.zeros(len(some)), np.full(len(some), np.inf)
+        np.maximum.at(most, group[up], gain[up])
+        np.minimum.at(least, group[down], gain[down])
+        for number in np.flatnonzero(most > least * SAME_SPEED).tolist():
+            own = group == number
+            first, second = np.flatnonzero(own & up), np.flatnonzero(own & down)
+            first = first[np.argsort(-gain[first], kind="stable")]
+            second = second[np.argsort(gain[second], kind="stable")]
+            _exchange(picked, some[first], some[second], a, b)
+
+
+def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> None:
+    """Let gangs on `a` and on `b` change places, pair by pair, as long as that pays."""
+    speed, places = picked.facts.speed, picked.places
+    for one, other in zip(up.tolist(), down.tolist(), strict=False):
+        if speed[one, b] + speed[other, a] <= (speed[one, a] + speed[other, b]) * SAME_SPEED:
+            break
+        first, second = places.take_back(one), places.take_back(other)
+        places.give(one, second)
+        places.give(other, first)
+        picked.generation[one], picked.generation[other] = b, a

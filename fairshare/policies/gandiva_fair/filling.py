@@ -1,0 +1,128 @@
+"""Gangs are picked in turns over all generations at once, until nothing is left or nobody can use it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.entitlement import ticket_share
+from fairshare.model import NOWHERE, Bools
+from fairshare.policies.gandiva_fair.balances import Balances
+from fairshare.policies.gandiva_fair.claims import claim_fast
+from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.picked import Picked
+from fairshare.policies.gandiva_fair.placing import place
+from fairshare.policies.gandiva_fair.shares import Shares
+from fairshare.policies.gandiva_fair.turns import Line, Turns
+
+
+def take_turns(picked: Picked, random: np.random.Generator) -> None:
+    """Pick gangs within what is guaranteed, then of what is left over."""
+    facts, places = picked.facts, picked.places
+    chance = random if facts.settings.draw == "lottery" else None
+    turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
+    turns.open(only_claims=True)
+    _fill(picked, turns, may_move=True)
+    if facts.may_move:
+        claim_fast(picked)
+    _stay_rooted(picked, turns)
+    turns.open(only_claims=False)
+    _fill(picked, turns, may_move=True)
+    if facts.may_move:
+        claim_fast(picked)
+    if facts.settings.may_preempt:
+        places.settle_down()
+        if any(places.free_gpus):
+            turns.hopeless = bytearray(len(turns.hopeless))
+            turns.open(only_claims=False)
+            _fill(picked, turns, may_move=False)
+
+
+def fill_idle(picked: Picked, random: np.random.Generator) -> None:
+    """Give out by lot what is still free: nobody wants it who takes part, or can use it."""
+    facts = picked.facts
+    if not any(picked.places.free_gpus) or picked.chosen.all():
+        return
+    picked.counts.is_idle = True
+    able = facts.able & ~picked.chosen[:, None]
+    for job in facts.in_order(picked.places.running & ~picked.chosen):
+        if able[job, facts.running_on[job]]:
+            picked.pick_at_home(job)
+    able &= ~picked.chosen[:, None]
+    wants = np.zeros_like(facts.shares.share)
+    np.add.at(wants, facts.jobs.account, able)
+    tickets, each = facts.snapshot.accounts.tickets, np.ones(able.shape[1])
+    parts = ticket_share(facts.tree, tickets, facts.tree.sums(wants) > 0, each)
+    nothing = np.zeros_like(parts)
+    turns = _turns(picked, Shares(nothing, nothing, parts), Balances.none(*parts.shape), able, random)
+    turns.open(only_claims=False)
+    _fill(picked, turns, may_move=False)
+
+
+def _turns(
+    picked: Picked, shares: Shares, balances: Balances, able: Bools, chance: np.random.Generator | None
+) -> Turns:
+    """Turns of the gangs that were not picked yet, where they are `able` (J, K) to run."""
+    facts, chosen = picked.facts, picked.chosen
+    line = Line.of(facts.jobs, facts.order, able.any(axis=1) & ~chosen, facts.settings)
+    strict = picked.counts.is_strict
+    turns = Turns(facts.tree, facts.jobs, able, line, shares, balances, facts.settings, chance, strict)
+    for job in np.flatnonzero(chosen).tolist():
+        if facts.takes_part(job):
+            turns.used(facts.account[job], facts.size[job])
+    return turns
+
+
+def _stay_rooted(picked: Picked, turns: Turns) -> None:
+    """Let services and sessions go on that no claim stops: of all surplus theirs is taken back last."""
+    facts = picked.facts
+    for job in facts.in_order(facts.rooted & ~picked.chosen):
+        if facts.sharing[job, facts.running_on[job]] and picked.pick_at_home(job):
+            turns.taken[job] = 1
+            turns.used(facts.account[job], facts.size[job])
+
+
+def _fill(picked: Picked, turns: Turns, *, may_move: bool) -> None:
+    """Take turns until none is left. A kind of gangs that could not be placed is not tried again."""
+    facts, counts, places = picked.facts, picked.counts, picked.places
+    odd = _is_odd(facts)
+    while any(places.free_gpus) and (job := turns.next()) != NOWHERE:
+        if odd and not places.holes(job):
+            job = next((other for other in turns.following(job) if _fills_hole(picked, other)), job)
+        able = turns.generations(job)
+        limited = counts.is_limited[facts.account[job]]
+        allowed = [k for k in able if counts.allow(job, k)] if limited else able
+        later = _waits_for_home(picked, turns, job, allowed)
+        if not allowed:
+            turns.passed(job)
+        elif place(picked, job, [later] if later != NOWHERE else allowed, may_move=may_move):
+            picked.pick(job, places.places[job].generation)
+            turns.took(job)
+        elif later != NOWHERE:
+            turns.passed(job, later=True)
+        else:
+            if len(allowed) == len(able):
+                turns.hopeless[turns.kind[job]] = 1
+            turns.passed(job)
+
+
+def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
+    """The generation where the gang ran, if it lets others go first to go on there; else NOWHERE.
+
+    It does so only if its account is due time there: it may have sold it since.
+    """
+    facts, home = picked.facts, picked.places.home_of[job]
+    if facts.running_on[job] != NOWHERE or home not in allowed or len(allowed) == 1 or turns.is_late(job):
+        return NOWHERE
+    is_due = picked.due[facts.account[job]][home] >= facts.size[job] * facts.settings.quantum / 2
+    return home if is_due else NOWHERE
+
+
+def _is_odd(facts: Facts) -> bool:
+    """Whether gangs may leave holes on nodes that other sizes would fill."""
+    most = int(facts.snapshot.cluster.capacity.max(initial=0))
+    return bool((most % np.unique(facts.jobs.gpus) != 0).any()) if most else False
+
+
+def _fills_hole(picked: Picked, job: int) -> bool:
+    able = np.flatnonzero(picked.facts.sharing[job]).tolist()
+    return picked.places.holes(job) and any(picked.counts.allow(job, k) for k in able)

@@ -1,0 +1,83 @@
+"""Who goes on where it runs, whatever turns say: gangs that no one may stop now."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.balances import tier_one
+from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.picked import Picked
+from fairshare.policies.gandiva_fair.turns import alike
+
+# Gangs with the oldest claims for which others give up GPUs that they got lately.
+_CLAIMS = 32
+
+
+def hold(picked: Picked) -> None:
+    """Pick the gangs that no one may stop now, where they are, and close what is closed to others."""
+    facts, places = picked.facts, picked.places
+    jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
+    running = places.running
+    if settings.may_preempt:
+        chosen = running & (jobs.on_any(closed) | _held_for_residence(facts, running))
+        chosen |= facts.within_guarantee(running & facts.rooted)
+        if jobs.unwarned is not None:
+            chosen |= running & jobs.unwarned
+    else:
+        chosen = facts.holders()
+    for job in facts.in_order(chosen):
+        k = facts.running_on[job]
+        if (not settings.may_preempt or picked.counts.allow(job, k)) and places.stay(job):
+            picked.pick(job, k)
+    if closed is not None:
+        places.close(closed)
+
+
+def _held_for_residence(facts: Facts, running: Bools) -> Bools:
+    """(J,) gangs that got their GPUs only lately, but for those that give way to a claim from before that.
+
+    A larger gang that waits within its guarantee comes first since its account began to save up for it, a
+    smaller one since it had saved up enough; one of the same size had its chance when these GPUs were given.
+    """
+    jobs, size = facts.jobs, facts.gpus
+    young = running & (jobs.resident < facts.settings.residence)
+    if jobs.only_idle is not None:
+        young &= ~jobs.only_idle
+    if not young.any() or not facts.may_move:
+        return young
+    waits = np.flatnonzero(facts.sharing.any(axis=1) & (jobs.running_on == NOWHERE))
+    began, enough = _age_of_claims(facts, running, waits)
+    due = np.flatnonzero(enough > -1e-6)
+    # One claim of each account and size speaks for all, those who are most behind first, as they go.
+    account, choice = jobs.account[waits], facts.sharing @ (1 << np.arange(facts.sharing.shape[1]))
+    one_each = alike(account[due], size[waits[due]], choice[waits[due]])
+    due = due[np.unique(one_each, return_index=True)[1]]
+    behind = facts.balances.total / np.maximum(facts.shares.share.sum(axis=1), 1e-12)
+    for i in due[np.argsort(-behind[account[due]], kind="stable")][:_CLAIMS].tolist():
+        job = int(waits[i])
+        there = young & facts.able[job][jobs.running_on]
+        before = (size < size[job]) & (jobs.resident <= began[i] + 1e-6)
+        before |= (size > size[job]) & (jobs.resident < enough[i])
+        young &= ~(there & before)
+    return young
+
+
+def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
+    """(W,) seconds since each waiting gang's accounts began to save up, and since they have enough for it.
+
+    The latter is negative where a guarantee on the way up does not allow for the gang.
+    """
+    jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
+    due, saved = tier_one(facts.shares).sum(axis=1), facts.balances.guaranteed
+    runs, within = np.zeros(len(due)), facts.within_guarantee(running)
+    np.add.at(runs, jobs.account[within], facts.gpus[within])
+    left = saved + (due - tree.sums(runs)) * quantum
+    began, enough = np.full(len(waits), np.inf), np.full(len(waits), np.inf)
+    account, need = jobs.account[waits], facts.gpus[waits] * quantum
+    for _ in tree.levels:
+        known, earns = account != NOWHERE, np.maximum(due[account], 1e-12)
+        began = np.where(known, np.minimum(began, saved[account] / earns), began)
+        enough = np.where(known, np.minimum(enough, (left[account] - need) / earns), enough)
+        account = np.where(known, tree.parent[account], NOWHERE)
+    return began, enough

@@ -1,0 +1,120 @@
+"""The gangs that were picked so far: where each goes, what that leaves of limits and of what accounts are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Bools
+from fairshare.policies.gandiva_fair.counts import Counts
+from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.places import Places, Spot
+
+Moved = list[tuple[int, Spot]]  # gangs that changed places, and where each was before
+
+
+class Picked:
+    """The picked gangs; nobody at first."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.counts = Counts(facts)
+        self.generation = np.full(len(facts.jobs), NOWHERE, dtype=np.int64)
+        # GPU-seconds of each generation that are left of what each leaf is due until the next round.
+        self.due: list[list[float]] = (
+            facts.balances.owed + facts.shares.share * facts.settings.quantum
+        ).tolist()
+        self.idle_jobs: list[int] = []  # those that run only because nobody else wants their GPUs
+        holds = facts.holders()
+        settled = facts.within_guarantee(holds) | (holds & facts.rooted)
+        self.places = Places(facts.snapshot.cluster, facts.jobs, facts.able, facts.speed, holds, settled)
+
+    @property
+    def chosen(self) -> Bools:
+        """(J,)"""
+        chosen: Bools = self.generation != NOWHERE
+        return chosen
+
+    def pick(self, job: int, generation: int) -> None:
+        """Count the gang, which has its place, as picked."""
+        self.generation[job] = generation
+        if self.counts.is_idle:
+            self.idle_jobs.append(job)
+        self._count(job, generation, self.facts.size[job])
+
+    def pick_at_home(self, job: int) -> bool:
+        """Pick the gang where it runs, if limits allow that and its nodes are still there for it."""
+        k = self.facts.running_on[job]
+        if not self.counts.allow(job, k) or not self.go_home(job):
+            return False
+        self.pick(job, k)
+        return True
+
+    def go_home(self, job: int) -> bool:
+        return self.places.stay(job) if self.facts.rooted[job] else self.places.go_home(job)
+
+    def _count(self, job: int, generation: int, gpus: int) -> None:
+        self.counts.use(job, generation, gpus)
+        if self.facts.takes_part(job):
+            self.due[self.facts.account[job]][generation] -= gpus * self.facts.settings.quantum
+
+    # Gangs that were picked change places
+
+    def is_ahead(self, job: int, k: int) -> bool:
+        """Whether a picked gang has more of its generation than its account is due there."""
+        facts = self.facts
+        ahead = self.due[facts.account[job]][k] <= -facts.size[job] * facts.settings.quantum / 2
+        return bool(ahead and not facts.stays[job])
+
+    def is_due(self, job: int, k: int) -> bool:
+        """Whether the job's account is due a turn on a generation that is worth a switch."""
+        settings = self.facts.settings
+        turn = settings.quantum / 2 + settings.switch_cost
+        return bool(self.due[self.facts.account[job]][k] >= self.facts.size[job] * turn)
+
+    def may_change(self, job: int, before: int, now: int) -> bool:
+        """Whether limits let a picked gang go to another generation."""
+        size = self.facts.size[job]
+        self._count(job, before, -size)
+        allowed = self.counts.allow(job, now)
+        self._count(job, before, size)
+        return allowed
+
+    def change(self, job: int, now: int) -> None:
+        """Count a gang that changed places where it is now."""
+        size = self.facts.size[job]
+        self._count(job, int(self.generation[job]), -size)
+        self._count(job, now, size)
+        self.generation[job] = now
+
+    def follow(self, moved: Moved) -> None:
+        """Count gangs that changed places where they are now."""
+        for job, _ in moved:
+            now = self.places.places[job].generation
+            if now != self.generation[job]:
+                self.change(job, now)
+
+    def bring_back(self, moved: Moved) -> None:
+        """Bring gangs back where they were before they changed places, the last first."""
+        for job, spot in moved[::-1]:
+            self.places.take_back(job)
+            self.places.give(job, spot)
+        self.follow(moved)
+
+    def is_within_limits(self, moved: Moved) -> bool:
+        """Whether gangs that changed places one by one may all be there together."""
+        now = [(job, int(self.generation[job])) for job, _ in moved]
+        return all(self.may_change(job, k, k) for job, k in now)
+
+    def make_room(self, job: int, generations: list[int], yields: Callable[[int, int], bool]) -> bool:
+        """Place the gang by moving picked ones, within their limits."""
+        moved = self.places.make_room(job, generations, self.may_change, yields)
+        if moved is None:
+            return False
+        self.follow(moved)
+        if self.is_within_limits(moved) and self.counts.allow(job, self.places.places[job].generation):
+            return True
+        self.places.take_back(job)
+        self.bring_back(moved)
+        return False

@@ -1,0 +1,46 @@
+"""The generation of a gang that is due: where it runs, where its account is due time, where it is fast, or any."""
+
+from __future__ import annotations
+
+from fairshare.policies.gandiva_fair.classes import SAME_SPEED
+from fairshare.policies.gandiva_fair.picked import Picked
+
+
+def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -> bool:
+    """Give the gang a place on one of `generations`, where it `may_move` by moving picked gangs; False in vain."""
+    facts, places = picked.facts, picked.places
+    if facts.running_on[job] in generations and picked.go_home(job):
+        return True
+    groups, turn = _groups(picked, job, generations), facts.size[job] * facts.settings.quantum
+    chosen = [ks for ks, due in groups if due >= turn / 2 or len(groups) == 1]
+    if any(places.place(job, ks, held=True) for ks in chosen):
+        return True
+    if any(places.place(job, ks, held=False) for ks, _ in groups):
+        return True
+    by_due = sorted(groups, key=lambda group: -group[1])
+    if any(places.place(job, ks, held=True) for ks, _ in by_due):
+        return True
+    if not may_move or not facts.settings.may_preempt:
+        return False
+    if picked.make_room(job, [k for ks in chosen for k in ks], picked.is_ahead):
+        return True
+    # Own gangs may become slower: their owner wants all of them to run.
+    own, account = facts.account[job], facts.account
+    return picked.make_room(job, generations, lambda other, _: account[other] == own)
+
+
+def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
+    """Generations that are as fast as each other for the job, and GPU-seconds due there; the fastest first."""
+    due, home = picked.due[picked.facts.account[job]], picked.places.home_of[job]
+    if len(generations) == 1:
+        return [(generations, due[generations[0]])]
+    speed: list[float] = picked.facts.speed[job].tolist()
+    groups: list[list[int]] = []
+    for k in sorted(generations, key=lambda k: -speed[k]):
+        if groups and speed[k] * SAME_SPEED >= speed[groups[-1][0]]:
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    for ks in groups:
+        ks.sort(key=lambda k: (k != home, -due[k]))
+    return [(ks, sum(due[k] for k in ks)) for ks in groups]

@@ -1,0 +1,74 @@
+"""Where all find room: all that run stay, and all that wait find places beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import NOWHERE
+from fairshare.policies.gandiva_fair.balances import tier_one
+from fairshare.policies.gandiva_fair.classes import SAME_SPEED
+from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.picked import Picked
+
+# Running gangs up to which moving some of them is tried so that all find room.
+_SMALL = 300
+
+
+def pick_all(facts: Facts) -> Picked | None:
+    """Pick all that take part, moving as small gangs as will do; None where that does not go."""
+    if not facts.may_move or facts.snapshot.cluster.closed is not None:
+        return None
+    takes_part = facts.sharing.any(axis=1)
+    if int(facts.gpus[takes_part].sum()) > int(facts.snapshot.cluster.capacity.sum()):
+        return None
+    running = np.flatnonzero(takes_part & (facts.jobs.running_on != NOWHERE))
+    waiting = np.flatnonzero(takes_part & (facts.jobs.running_on == NOWHERE)).tolist()
+    size = facts.gpus[running]
+    may_go = np.where(facts.stays[running], np.inf, size)
+    movable = sorted(set(size.tolist())) if len(running) <= _SMALL else []
+    for largest in (0, *movable):
+        picked = Picked(facts)
+        stay, moving = running[may_go > largest].tolist(), running[may_go <= largest].tolist()
+        stays = all(picked.pick_at_home(job) for job in stay)
+        if stays and _place_rest(picked, [*waiting, *moving]) and not _is_worse_off(picked):
+            picked.places.settle_down()
+            return picked
+    return None
+
+
+def _place_rest(picked: Picked, jobs: list[int]) -> bool:
+    """Find places for all `jobs` beside the picked ones."""
+    facts, places = picked.facts, picked.places
+    if sum(facts.size[job] for job in jobs) > sum(places.free_gpus):
+        return False
+    if not places.place_all(jobs, [_by_speed(facts, job) for job in jobs]):
+        return False
+    for job in jobs:
+        k = places.places[job].generation
+        if not picked.counts.allow(job, k):
+            return False
+        picked.pick(job, k)
+    return True
+
+
+def _by_speed(facts: Facts, job: int) -> list[int]:
+    """Where the job takes part, the fastest first."""
+    speed = facts.speed[job]
+    return sorted(np.flatnonzero(facts.sharing[job]).tolist(), key=lambda k: (-speed[k], k))
+
+
+def _is_worse_off(picked: Picked) -> bool:
+    """Whether the picked gangs of an account make less progress than its guarantee would let them make."""
+    facts = picked.facts
+    if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
+        return False
+    some, account = np.flatnonzero(picked.chosen), facts.jobs.account
+    size = facts.gpus.astype(np.float64)
+    progress = size[some] * facts.speed[some, picked.generation[some]]
+    makes = np.bincount(account[some], progress, len(facts.tree.parent))
+    weight, fast = np.zeros((2, *facts.shares.share.shape))
+    np.add.at(weight, account, facts.sharing * size[:, None])
+    np.add.at(fast, account, facts.sharing * size[:, None] * facts.speed)
+    mean = np.divide(fast, weight, out=np.zeros_like(fast), where=weight > 0)
+    due = (tier_one(facts.shares) * mean).sum(axis=1)
+    return bool((makes < due - 1e-6 * (1 + due))[facts.tree.is_leaf].any())
