@@ -22,7 +22,7 @@ def test_a_round_is_kept_and_drawn_again_exactly(given):
     kept = decode_decision(encode(decision))
     assert encode(kept) == encode(decide(again, seed=3))
     assert kept.trades == decision.trades
-    for name in ("run", "generation", "place_start", "place_node", "reason", "entitled", "share"):
+    for name in ("run", "generation", "place_start", "place_node", "reason", "share", "guaranteed"):
         one, other = getattr(kept, name), getattr(decision, name)
         assert one.dtype == other.dtype
         assert np.array_equal(one, other)
