@@ -29,6 +29,7 @@ def encode(value: Snapshot | Decision) -> bytes:
             "kind": "snapshot",
             "generations": value.cluster.generations,
             "settings": asdict(value.settings),
+            "now": value.now,
         }
         parts = {"cluster": value.cluster, "accounts": value.accounts, "jobs": value.jobs}
         arrays = {
@@ -68,9 +69,20 @@ def decode_snapshot(data: bytes) -> Snapshot:
     return Snapshot(
         cluster=Cluster(generations=tuple(header["generations"]), **_part(arrays, "cluster")),
         accounts=Accounts(**_part(arrays, "accounts")),
-        jobs=Jobs(**_part(arrays, "jobs")),
+        jobs=Jobs(**_by_generation(_part(arrays, "jobs"))),
         settings=Settings(**header["settings"]),
+        now=header.get("now", 0.0),
     )
+
+
+def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
+    """The arrays of jobs; early records do not tell on which generations jobs had what they had, only the sum."""
+    had = jobs.get("attained")
+    if had is not None and had.ndim == 1:
+        on_first = np.zeros_like(jobs["rate"])
+        on_first[:, :1] = had[:, None]
+        return jobs | {"attained": on_first}
+    return jobs
 
 
 def decode_decision(data: bytes) -> Decision:

@@ -108,6 +108,10 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
     stays = picked & (running_on == jobs.running_on) & (sizes == old)
     elsewhere = place_node[stays[now]] != jobs.place_node[stays[before]]
     stays[now[stays[now]][elsewhere]] = False
+    attained = jobs.attained
+    if attained is not None:
+        attained = attained.copy()
+        attained[plan.run, plan.generation] += (jobs.workers * jobs.gpus)[plan.run] * seconds
     moved = replace(
         jobs,
         running_on=running_on,
@@ -115,8 +119,6 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=place_node,
         unwarned=None,  # a notice is over by then
-        attained=None
-        if jobs.attained is None
-        else jobs.attained + picked * jobs.workers * jobs.gpus * seconds,
+        attained=attained,
     )
-    return replace(view, jobs=moved)
+    return replace(view, jobs=moved, now=view.now + seconds)

@@ -32,6 +32,8 @@ class Cluster:
     table: Floats | None = (
         None  # (K,) how fast generations are by what the operator publishes; None: not said
     )
+    # (N,) a number for each machine, where some are several nodes, one for each kind of slices; None: each is a node.
+    machine: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,12 @@ class Jobs:
     keeps: Bools | None = None  # (J,)
     # Those of them that nobody's claim stops yet: their notice is not over, or was not given; None: no job.
     unwarned: Bools | None = None  # (J,)
-    # GPU-seconds that each job has had so far, for accounts whose jobs share evenly; None: not known.
-    attained: Floats | None = None  # (J,)
+    # GPU-seconds that each job has had so far, of all jobs for a policy that needs it, else of those of accounts whose
+    # jobs share evenly; None: not known.
+    attained: Floats | None = None  # (J, K)
     # What each job runs, by a number that jobs of one model share: NOWHERE where its owner names none; None: no job.
     model: Ints | None = None  # (J,)
+    submitted: Floats | None = None  # (J,) when each was, on the clock of the view; None: not known
 
     def sharing(self, able: Bools) -> Bools:
         """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""
@@ -123,15 +127,24 @@ class Settings:
         False  # True: nobody within a guarantee is stopped; only surplus is taken back for guarantees
     )
 
+    @property
+    def is_quantum(self) -> bool:
+        """Whether a quantum is over, so that turns may end; else this is a round between two."""
+        return self.may_preempt and not self.reclaim
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a decision depends on, besides the seed."""
+    """Everything that a decision depends on, besides the seed and what the policy remembers.
+
+    What tickets earn is a function of it: `fairshare.entitlement.entitlements`.
+    """
 
     cluster: Cluster
     accounts: Accounts
     jobs: Jobs
     settings: Settings = field(default_factory=Settings)
+    now: float = 0.0  # seconds on a clock that all views of a cluster share
 
 
 class Reason(IntEnum):

@@ -9,12 +9,24 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 import numpy as np
-from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, Sum, Value
+from django.db.models import (
+    DateTimeField,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Func,
+    Q,
+    Sum,
+    Value,
+)
 from django.db.models.functions import Coalesce
 
 from accounting.models import Membership, Quota, Tenant, User
 from accounting.models.tenants import members_among
 from fairshare import model as fs
+from fairshare.policies import policy_type
+from fairshare.policies.base import Need
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
 from scheduling.limits import RoundLimits
@@ -64,6 +76,13 @@ class Legend:
         }
 
 
+class _Seconds(Func):
+    """A moment on the clock of views: seconds since 1970."""
+
+    template = "extract(epoch FROM %(expressions)s)::float8"
+    output_field = FloatField()
+
+
 @dataclass(frozen=True, slots=True)
 class _JobColumns:
     """What matters to a round of each job, in the order of their ids."""
@@ -79,6 +98,7 @@ class _JobColumns:
     reason: Sequence[int] = ()
     only_idle: Sequence[bool] = ()
     kind: Sequence[str] = ()
+    submitted: Sequence[float] = ()
 
     @classmethod
     def read(cls, cluster: Cluster) -> Self:
@@ -89,7 +109,7 @@ class _JobColumns:
         jobs = Job.objects.filter(Q(state__in=in_play) | Q(pk__in=moving.values("job")), cluster=cluster)
         rows = jobs.order_by("id").values_list(
             "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
-            "not_before", "reason", "only_idle", "kind",
+            "not_before", "reason", "only_idle", "kind", _Seconds("created_at"),
         )  # fmt: skip
         return cls(*zip(*rows, strict=True))
 
@@ -158,6 +178,7 @@ def _read_snapshot(
             residence=cluster.residence_seconds,
             switch_cost=cluster.switch_seconds,
         ),
+        now=now.timestamp(),
     )
     return snapshot, legend
 
@@ -211,6 +232,7 @@ def _hardware(
     kept = Counter(held.values_list("node_id", flat=True)) if stays else Counter()
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
     # Weights say something of speeds once an operator has set them.
+    machine = {host: i for i, host in enumerate(dict.fromkeys(node.host or f"/{node.pk}" for node in nodes))}
     weights = {node.generation_id: float(node.generation.weight) for node in nodes}
     table = np.array([weights[generation] for generation in column])
     closed = np.array([node.pk in kept for node in nodes], dtype=bool)
@@ -221,6 +243,9 @@ def _hardware(
         installed=installed,
         closed=closed if kept else None,
         table=table if len(set(weights.values())) > 1 else None,
+        machine=np.array([machine[node.host or f"/{node.pk}"] for node in nodes], dtype=np.int64)
+        if len(machine) < len(nodes)
+        else None,
     )
 
 
@@ -343,8 +368,9 @@ def _read_jobs(
         only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
         keeps=keeps if keeps.any() else None,
         unwarned=unwarned if keeps.any() else None,
-        attained=None if accounts.arrays.evenly is None else _attained(cluster, jobs, now=now),
+        attained=_attained(cluster, row, column, accounts.arrays, now=now),
         model=_models(cluster, row),
+        submitted=np.array(jobs.submitted, dtype=np.float64),
     )
 
 
@@ -363,21 +389,36 @@ def _models(cluster: Cluster, row: Mapping[int, int]) -> fs.Ints | None:
     return found
 
 
-def _attained(cluster: Cluster, jobs: _JobColumns, *, now: datetime) -> fs.Floats:
-    """(J,) GPU-seconds that the jobs of users have had so far whose jobs share evenly; 0 of others."""
+def _attained(
+    cluster: Cluster,
+    row: Mapping[int, int],
+    column: Mapping[int, int],
+    accounts: fs.Accounts,
+    *,
+    now: datetime,
+) -> fs.Floats | None:
+    """(J, K) GPU-seconds that jobs have had so far: all, if a policy asks for that, or those that share evenly."""
+    leases = Lease.objects.filter(
+        cluster=cluster, held_from__isnull=False, job__state__in=[*Job.WAITING, *Job.HOLDING]
+    )
+    if Need.ATTAINED not in _needs(cluster):
+        if accounts.evenly is None:
+            return None
+        leases = leases.filter(job__owner__job_order=User.JobOrder.EVEN)
     held = Coalesce("held_until", Value(now, DateTimeField())) - F("held_from")
     gpu_time = ExpressionWrapper(F("gpus") * held, output_field=DurationField())
-    leases = Lease.objects.filter(
-        cluster=cluster,
-        held_from__isnull=False,
-        job__owner__job_order=User.JobOrder.EVEN,
-        job__state__in=[*Job.WAITING, *Job.HOLDING],
-    )
-    had: dict[int, float] = {
-        job: seconds.total_seconds()
-        for job, seconds in leases.values("job").annotate(had=Sum(gpu_time)).values_list("job", "had")
-    }
-    return np.array([had.get(job, 0.0) for job in jobs.id], dtype=np.float64)
+    found = np.zeros((len(row), len(column)))
+    sums = leases.order_by().values("job", "generation").annotate(had=Sum(gpu_time))
+    for job, generation, had in sums.values_list("job", "generation", "had"):
+        if job in row and generation in column:
+            found[row[job], column[generation]] = had.total_seconds()
+    return found
+
+
+def _needs(cluster: Cluster) -> Set[Need]:
+    """What the cluster's policy reads of its view, or the one beside it."""
+    beside = [] if cluster.shadow is None else [policy_type(*cluster.shadow)]
+    return frozenset().union(*(one.needs for one in [policy_type(cluster.policy), *beside]))
 
 
 def _accepted(jobs: _JobColumns, column: Mapping[int, int]) -> fs.Bools:
@@ -419,8 +460,9 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         only_idle=_with_wish(jobs.only_idle, jobs, job.only_idle),
         keeps=_with_wish(jobs.keeps, jobs, job.kind in Job.UNSLICED),
         unwarned=_with_wish(jobs.unwarned, jobs, job.kind in Job.UNSLICED),
-        attained=None if jobs.attained is None else np.append(jobs.attained, 0.0),
+        attained=_longer(jobs.attained, 1, 0.0),
         model=None if jobs.model is None else np.append(jobs.model, fs.NOWHERE),
+        submitted=None if jobs.submitted is None else np.append(jobs.submitted, snapshot.now),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
 

@@ -150,15 +150,18 @@ class Economy:
         running: Mapping[int, tuple[int, ...]],
         last: Mapping[int, tuple[int, ...]],
         resident: Mapping[int, float],
-        attained: Mapping[int, float],
+        attained: Mapping[int, Floats],
+        *,
+        now: float = 0.0,
     ) -> Snapshot:
         """What a policy sees: `running` and `last` give the node of each worker, now and when it last ran.
 
-        `resident` has the seconds since each job got its GPUs, `attained` the GPU-seconds that it has had.
+        `resident` has the seconds since each job got its GPUs, `attained` the (K,) GPU-seconds that it has had.
         """
         key = tuple(active)
         if key not in self._waiting:
             self._waiting[key] = self._all_waiting([self.jobs[j] for j in active])
+        nothing = np.zeros(self.generations)
         places = [running.get(j, last.get(j, ())) for j in active]
         on = [self.nodes[running[j][0]][0] if j in running else NOWHERE for j in active]
         seen = replace(
@@ -167,9 +170,9 @@ class Economy:
             resident=np.array([resident.get(j, 0.0) for j in active], dtype=np.float64),
             place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
             place_node=_ints([node for place in places for node in place]),
-            attained=np.array([attained.get(j, 0.0) for j in active], dtype=np.float64),
+            attained=np.array([attained.get(j, nothing) for j in active]).reshape(len(active), len(nothing)),
         )
-        return Snapshot(self._cluster, self._accounts, seen, self.settings)
+        return Snapshot(self._cluster, self._accounts, seen, self.settings, now)
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
@@ -197,6 +200,7 @@ class Economy:
             place_start=np.zeros(len(jobs) + 1, dtype=np.int64),
             place_node=_ints([]),
             keeps=np.array([job.keeps for job in jobs]) if any(job.keeps for job in jobs) else None,
+            submitted=np.array([job.comes for job in jobs]) * self.settings.quantum,
         )
 
     def __str__(self) -> str:

@@ -77,12 +77,14 @@ def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
     running: Places = {}
     last: Places = {}
     resident: dict[int, float] = {}
-    attained: dict[int, float] = {}
+    attained = {j: np.zeros(economy.generations) for j in range(len(economy.jobs))}
     rounds: list[Round] = []
     for number in range(economy.rounds):
         active = economy.active(number)
         before = {j: running[j] for j in active if j in running}
-        view = economy.snapshot(active, before, last, resident, attained)
+        view = economy.snapshot(
+            active, before, last, resident, attained, now=number * economy.settings.quantum
+        )
         try:
             now = Situation.first(policy, view) if now is None else Situation(policy, view, now.state)
             changed = bool(rounds) and active != rounds[-1].active
@@ -100,8 +102,8 @@ def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
         rounds.append(Round(number, active, before, after, held, np.array(plan.share), between))
         stays = {j for j in after if before.get(j) == after[j]}
         resident = {j: (resident[j] if j in stays else 0.0) + economy.settings.quantum for j in after}
-        for j in after:
-            attained[j] = attained.get(j, 0.0) + economy.jobs[j].size * economy.settings.quantum
+        for j, place in after.items():
+            attained[j][economy.nodes[place[0]][0]] += economy.jobs[j].size * economy.settings.quantum
         running, last = after, last | after
     return rounds
 

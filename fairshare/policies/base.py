@@ -30,6 +30,7 @@ class Need(StrEnum):
     COLOCATION = "colocation"  # how jobs slow each other down on one GPU
     TOPOLOGY = "topology"  # which nodes are near each other
     OWN_ORDER = "own_order"  # whose jobs take turns by the time that each has had
+    ATTAINED = "attained"  # GPU-seconds that each job has had, by generation
     # Rounds between two quanta that take surplus back, where others' only fill what is free.
     RECLAIM = "reclaim"
 

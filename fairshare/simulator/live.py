@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.driver import Situation, between_quanta, happened
-from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Jobs, Settings, Snapshot
+from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot
 from fairshare.policies import policy_of
-from fairshare.policies.base import Policy
+from fairshare.policies.base import Need, Policy
 from fairshare.policies.base import State as PolicyState
 from fairshare.simulator.model import Machines, Place, SimJob, State
 
@@ -59,6 +59,8 @@ class LiveScheduler:
         self._held: dict[int, Place] = {}  # since the last decision
         self._since: dict[int, float] = {}  # of those that run, when they got their GPUs
         self._last_place: dict[int, Place] = {}
+        # GPU-seconds by generation of each job, where the policy asks for it.
+        self._attained: dict[int, Floats] | None = {} if Need.ATTAINED in self._policy.needs else None
         self._last, self._last_quantum = 0.0, -np.inf
         self._asks_idly = asks_idly
         self._asked = 0  # how often, as each round has a seed of its own
@@ -80,6 +82,7 @@ class LiveScheduler:
         if is_quantum:
             self._last_quantum = state.now
         running = state.running
+        self._count(state)
         view = self._view(state, active, running, is_quantum=is_quantum)
         now = Situation(self._policy, view, self._remembered(state, view))
         plan = self._last_plan = now.decide(self._seed + self._asked)
@@ -104,7 +107,7 @@ class LiveScheduler:
         if self._known is None or self._known[0] != active:
             self._known = active, self._jobs(state, active)
         jobs = self._placed(self._known[1], state, active, running)
-        return Snapshot(self._cluster, self._accounts, jobs, settings)
+        return Snapshot(self._cluster, self._accounts, jobs, settings, state.now)
 
     def _remembered(self, state: State, view: Snapshot) -> PolicyState:
         """The policy's state now, told what happened since it was last asked."""
@@ -118,6 +121,14 @@ class LiveScheduler:
             self._state = self._policy.observe(self._state, happened(self._last_plan, received, lasted), view)
         self._last = state.now
         return self._state
+
+    def _count(self, state: State) -> None:
+        """Adds what jobs had since the last decision."""
+        if self._attained is None:
+            return
+        for job, place in self._held.items():
+            had = self._attained.setdefault(job, np.zeros(state.machines.generations))
+            had[place.generation] += state.jobs[job].gpus * (state.now - self._last)
 
     def _remember(self, now: float, before: Mapping[int, Place], places: Mapping[int, Place]) -> None:
         for job, place in places.items():
@@ -145,6 +156,7 @@ class LiveScheduler:
             blocked=np.zeros(len(jobs), dtype=np.int64),
             place_start=np.zeros(len(jobs) + 1, dtype=np.int64),
             place_node=np.empty(0, dtype=np.int64),
+            submitted=np.array([job.arrival for job in jobs]),
         )
 
     def _placed(self, jobs: Jobs, state: State, active: Sequence[int], running: Mapping[int, Place]) -> Jobs:
@@ -158,4 +170,13 @@ class LiveScheduler:
             resident=np.array([state.now - self._since[j] if j in running else 0.0 for j in active]),
             place_start=np.cumsum([0, *map(len, nodes)], dtype=np.int64),
             place_node=np.array([node for some in nodes for node in some], dtype=np.int64),
+            attained=self._had(active),
         )
+
+    def _had(self, active: Sequence[int]) -> Floats | None:
+        """(J, K) GPU-seconds that the active jobs have had so far."""
+        if self._attained is None:
+            return None
+        nothing = np.zeros(self._machines.generations)
+        had = [self._attained.get(job, nothing) for job in active]
+        return np.array(had).reshape(len(active), len(nothing))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,6 +35,24 @@ def test_a_damaged_record_is_refused(damage):
     data = encode(snapshot([(0, 4)], [Account()], [Job(0)]))
     with pytest.raises(UnreadableRecord):
         decode_snapshot(damage(data))
+
+
+def test_of_early_records_only_the_sum_of_what_jobs_had_is_known():
+    given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0), Job(0)])
+    early = replace(given, jobs=replace(given.jobs, attained=np.array([30.0, 0.1])))
+    assert decode_snapshot(encode(early)).jobs.attained.sum(axis=1).tolist() == [30.0, 0.1]
+    nothing = snapshot([], [Account()], [Job(0)])
+    early = replace(nothing, jobs=replace(nothing.jobs, attained=np.zeros(1)))
+    assert decode_snapshot(encode(early)).jobs.attained.shape == (1, 0)
+
+
+def test_the_moment_and_what_jobs_had_where_are_kept():
+    given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0)])
+    assert decode_snapshot(encode(given)).now == 0
+    jobs = replace(given.jobs, attained=np.array([[1.0, 2.0]]), submitted=np.array([5.0]))
+    again = decode_snapshot(encode(replace(given, now=7.25, jobs=jobs)))
+    assert again.now == 7.25
+    assert (again.jobs.attained.tolist(), again.jobs.submitted.tolist()) == ([[1, 2]], [5])
 
 
 def test_a_decision_is_not_taken_for_a_snapshot():

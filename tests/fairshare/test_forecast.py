@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given as for_all
 from hypothesis import strategies as st
@@ -35,6 +37,17 @@ def test_each_gang_is_where_it_was_put_last(given: Snapshot, seed: int, rounds: 
             assert then.jobs.resident[job] == had + given.settings.quantum
         assert then.jobs.place_start[0] == 0
         assert then.jobs.place_start[-1] == len(then.jobs.place_node)
+
+
+def test_time_passes_and_jobs_get_what_they_run_on() -> None:
+    given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0, gpus=2, accepts=(1,)), Job(0, gpus=9)])
+    given = replace(given, now=100.0, jobs=replace(given.jobs, attained=np.array([[1.0, 2.0], [3.0, 4.0]])))
+    now = situation(given)
+    for _ in range(2):
+        now = now.after(now.decide(0))
+    assert now.view.now == 220
+    assert now.view.jobs.attained is not None
+    assert now.view.jobs.attained.tolist() == [[1, 242], [3, 4]]
 
 
 @for_all(snapshots(), st.integers(0, 3))

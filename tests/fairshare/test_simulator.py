@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairshare.model import NOWHERE, Settings
+from fairshare.model import NOWHERE, Decision, Settings, Snapshot
 from fairshare.policies import policy_of
+from fairshare.policies.base import Need
+from fairshare.policies.base import State as PolicyState
+from fairshare.policies.gandiva_fair.policy import GandivaFair
 from fairshare.simulator.engine import Engine, Replay
 from fairshare.simulator.live import LiveScheduler, Tickets
 from fairshare.simulator.model import Fate, Machines, Place, Scheduler, SimJob, State
@@ -249,6 +253,35 @@ def test_starts_switches_and_moves_cost_what_they_are_said_to() -> None:
     replay = engine.run()
     assert (replay.switches, replay.moves, replay.lost) == (2, 1, 2 * (7 + 5 + 3))
     assert replay.fates[0].finish == 60 + 3 + 40 - (20 - 7) - (20 - 5)
+
+
+class Watching(GandivaFair):
+    """Wants to know what jobs had, and keeps what it saw."""
+
+    needs = GandivaFair.needs | {Need.ATTAINED}
+
+    def decide(self, state: PolicyState, view: Snapshot, random: np.random.Generator) -> Decision:
+        self.seen: list[Snapshot] = [*getattr(self, "seen", []), view]
+        return super().decide(state, view, random)
+
+
+def test_a_policy_sees_when_it_is_when_jobs_came_and_what_each_has_had_where() -> None:
+    policy = Watching(GandivaFair.options_type())
+    jobs = [
+        SimJob(10.0, 500.0, gpus_per_worker=2, speeds=(0.0, 1.0)),
+        SimJob(200.0, 100.0, speeds=(1.0, 0.0)),
+    ]
+    Engine(TWO_KINDS, jobs, LiveScheduler(TWO_KINDS, TWO_TEAMS, Settings(quantum=60.0), policy=policy)).run()
+    views = [view for view in policy.seen if len(view.jobs)]
+    for view in views:
+        came = [job.arrival for job in jobs if job.arrival <= view.now < job.arrival + job.work]
+        assert view.jobs.submitted is not None
+        assert view.jobs.submitted.tolist() == came
+        assert view.jobs.attained is not None
+        first, *second = view.jobs.attained.tolist()
+        assert first == pytest.approx([0, 2 * (view.now - 10)])
+        assert second == [pytest.approx([view.now - 200, 0])] * len(second)
+    assert views[-1].now > 200 > views[0].now == 10
 
 
 class Forgetful(LiveScheduler):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.tree import Tree
 from fairshare.validate import InvalidPlan
 from scheduling.actions import cancel_job
-from scheduling.models import Cluster, Job, Lease, PolicyState, Round, RoundRecord, ShareBalance
+from scheduling.models import Cluster, Job, Lease, Node, PolicyState, Round, RoundRecord, ShareBalance
 from scheduling.situations import Memory, situation_now, situation_of_record
 from scheduling.snapshot import read_snapshot, with_candidate
 from scheduling.tasks import run_due_rounds
@@ -307,11 +308,55 @@ def test_a_policy_sees_whose_jobs_share_evenly_and_what_each_has_had(lab: World)
     view, legend = read_snapshot(cluster, now=now_from_database())
     evenly = dict(zip(legend.accounts, view.accounts.evenly.tolist(), strict=True))
     assert [account for account, is_even in evenly.items() if is_even] == [(people.astro.pk, people.bob.pk)]
-    assert view.jobs.attained.tolist() == [pytest.approx(200, abs=10), 0, 0]
+    assert view.jobs.attained[:, 0].tolist() == [pytest.approx(200, abs=10), 0, 0]
     assert legend.jobs[-1] == other.pk
     candidate = Job(cluster=cluster, tenant=people.bio, owner=people.bob, workers=1, gpus_per_worker=1)
     seen = with_candidate(view, legend, candidate)
     assert (len(seen.jobs.attained), len(seen.accounts.evenly)) == (4, len(seen.accounts.parent))
+
+
+def test_a_policy_that_needs_it_sees_what_all_jobs_have_had_on_each_generation(
+    lab: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = lab.people
+    lab.node("a100-0", people.a100)
+    ran = lab.submit(people.bob, people.astro, gpus=2, generations=["A100"])
+    lab.submit(people.charlie, people.bio)
+    lab.fill()
+    lab.carry_out()
+    lab.age(lab.lease(ran), 100)
+    monkeypatch.setattr(Counting, "needs", frozenset({Need.ATTAINED}))
+    for settings in ({"policy": "counting"}, {"policy": "gandiva_fair", "shadow": ["counting", 3]}):
+        Cluster.objects.update(**settings)
+        view, legend = read_snapshot(Cluster.objects.get(), now=now_from_database())
+        a100 = legend.generations.index(people.a100.pk)
+        assert view.jobs.attained[:, a100].tolist() == [pytest.approx(200, abs=10), 0]
+        assert view.jobs.attained.sum(axis=0)[1 - a100] == pytest.approx(0, abs=10)
+    Cluster.objects.update(shadow=None)
+    assert read_snapshot(Cluster.objects.get(), now=now_from_database())[0].jobs.attained is None
+
+
+def test_a_policy_sees_when_it_is_and_when_jobs_were_submitted(lab: World) -> None:
+    people = lab.people
+    first = lab.submit(people.bob, people.astro)
+    Job.objects.filter(pk=first.pk).update(created_at=first.created_at - timedelta(hours=1))
+    cluster, now = Cluster.objects.get(), now_from_database()
+    view, legend = read_snapshot(cluster, now=now)
+    assert view.now - view.jobs.submitted == pytest.approx(3600, abs=10)
+    assert view.now == now.timestamp()
+    candidate = Job(cluster=cluster, tenant=people.astro, owner=people.bob, workers=1, gpus_per_worker=1)
+    assert with_candidate(view, legend, candidate).jobs.submitted[-1] == view.now
+    again = decode_snapshot(encode(view))
+    assert (again.now, again.jobs.submitted.tolist()) == (view.now, view.jobs.submitted.tolist())
+
+
+def test_a_policy_sees_which_nodes_are_parts_of_one_machine(lab: World) -> None:
+    cluster = Cluster.objects.get()
+    lab.submit(lab.people.bob, lab.people.astro)
+    assert read_snapshot(cluster, now=now_from_database())[0].cluster.machine is None
+    for slices in ("m-1g", "m-2g"):
+        Node.objects.filter(pk=lab.node(slices, lab.people.a100).pk).update(host="m")
+    assert read_snapshot(cluster, now=now_from_database())[0].cluster.machine.tolist() == [0, 1, 1]
 
 
 def test_a_policy_sees_which_jobs_run_one_model_and_what_the_operator_says_of_generations(lab: World) -> None:

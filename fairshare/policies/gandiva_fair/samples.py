@@ -29,7 +29,7 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
     """
     jobs, settings = snapshot.jobs, snapshot.settings
     able = jobs.sharing(able)
-    if not settings.trading or not settings.may_preempt or settings.reclaim:
+    if not settings.trading or not settings.is_quantum:
         return picks
     generation, nodes = picks.generation.copy(), dict(picks.nodes)
     movable = (generation != NOWHERE) & _trades(snapshot, tree)[jobs.account]

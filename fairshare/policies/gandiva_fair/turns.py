@@ -82,7 +82,9 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
     had = np.zeros(len(jobs))
     running = jobs.running_on != NOWHERE
     if accounts.evenly is not None and jobs.attained is not None:
-        each = jobs.attained / np.maximum(jobs.workers * jobs.gpus, 1) - settings.quantum * running
+        each = (
+            jobs.attained.sum(axis=1) / np.maximum(jobs.workers * jobs.gpus, 1) - settings.quantum * running
+        )
         had = np.where(accounts.evenly[jobs.account], each, 0.0)
     rank = np.empty(len(jobs), dtype=np.int64)
     ordered = np.lexsort((np.arange(len(jobs)), had, -jobs.priority, ~(running & _keeps(jobs))))

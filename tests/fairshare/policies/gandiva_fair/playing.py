@@ -150,12 +150,12 @@ def _moved(jobs: Jobs, picks: Picks, quantum: float) -> Jobs:
         if now is not None:
             stays = jobs.running_on[job] != NOWHERE and sorted(now.tolist()) == sorted(before.tolist())
             resident[job] = quantum + (jobs.resident[job] if stays else 0.0)
-    had = np.where(picks.generation != NOWHERE, jobs.workers * jobs.gpus * quantum, 0.0)
+    had = (picks.generation[:, None] == np.arange(jobs.rate.shape[1])) * (jobs.workers * jobs.gpus)[:, None]
     return replace(
         jobs,
         running_on=picks.generation.copy(),
         resident=resident,
         place_start=np.cumsum([0, *map(len, places)]).astype(np.int64),
         place_node=np.concatenate([np.empty(0, dtype=np.int64), *places]).astype(np.int64),
-        attained=None if jobs.attained is None else jobs.attained + had,
+        attained=None if jobs.attained is None else jobs.attained + had * quantum,
     )

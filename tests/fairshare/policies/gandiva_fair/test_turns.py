@@ -104,7 +104,7 @@ def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing(
 
 def test_jobs_of_an_account_that_shares_evenly_take_turns():
     given = snapshot([(0, 8)], [Account()], [Job(0, workers=8), *(Job(0) for _ in range(8))])
-    given = with_jobs(given, attained=np.zeros(9))
+    given = with_jobs(given, attained=np.zeros(given.jobs.rate.shape))
     in_order = play(given, 60)
     assert in_order.ran(0) == list(range(60)), "the first job goes first"
     evenly = replace(given, accounts=replace(given.accounts, evenly=np.array([True])))
