@@ -1,38 +1,72 @@
 """`make bench`: the time of one round at several cluster sizes, split into reading, deciding, committing.
 
-Works in a database of its own, which is dropped at the end. The first round fills an empty cluster and
-tells all others why they wait. The busy ones are those of a full cluster at the end of a quantum, as they go
-on for ever after. The quiet ones only give away what ten gangs have left that ended.
+Works in a database of its own, which is dropped at the end. The *first* round fills an empty cluster and
+tells all others why they wait. The *busy* ones are those of a full cluster at the end of a quantum in which some gangs
+ended and as many jobs were submitted, as they go on for ever after. The *fill* ones follow one submit.
 """
 
 from __future__ import annotations
 
-import statistics
+import math
+import os
+import resource
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from statistics import median
 from typing import Any
 
-import numpy as np
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
 
-from accounting.bulk import insert_rows
-from accounting.models import Generation, Membership, Tenant, User
 from scheduling.actions import run_round
-from scheduling.models import Cluster, Job, Node, Round
-from scheduling.spec import JobSpec
+from scheduling.management.bench_cluster import BenchCluster
+from scheduling.models import Round
 
-GPUS_PER_NODE = 8
-ENDS_BEFORE_A_QUIET_ROUND = 10
-GENERATIONS = ("V100", "A100", "H100")
-# Gang sizes and how often they come: most jobs of the published traces are small.
-SIZES = ((1, 1, 0.70), (1, 2, 0.10), (1, 4, 0.15), (1, 8, 0.04), (2, 8, 0.01))  # workers, GPUs each, part
+# Of so many GPUs one gang ends in each quantum, and one job is submitted.
+GPUS_PER_END = 100
+WRITES = ("INSERT", "UPDATE", "DELETE")
+
+
+@dataclass
+class Lap:
+    """One round: milliseconds, statements, rows, gangs."""
+
+    read: float = 0.0
+    decide: float = 0.0
+    commit: float = 0.0
+    total: float = 0.0
+    cpu: float = 0.0  # of this process
+    database_cpu: float = 0.0  # of the one that serves it; 0 where that is on another machine
+    statements: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+    started: int = 0
+    stopped: int = 0
+
+
+@dataclass
+class Statements:
+    """Counts the statements of a connection and their rows."""
+
+    count: int = 0
+    rows: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})  # by whether they were written
+
+    def __call__(
+        self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        found = execute(sql, params, many, context)
+        self.count += 1
+        self.rows[sql.lstrip().startswith(WRITES)] += max(context["cursor"].rowcount, 0)
+        return found
 
 
 class Command(BaseCommand):
     help = "Times one scheduling round: reading, deciding, committing."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--gpus", type=int, nargs="+", default=[100, 1_000, 10_000])
+        parser.add_argument("--gpus", type=int, nargs="+", default=[1_000, 10_000])
         parser.add_argument("--jobs-per-gpu", type=int, default=10)
         parser.add_argument("--rounds", type=int, default=5, help="Rounds of each kind; medians are printed.")
 
@@ -41,147 +75,90 @@ class Command(BaseCommand):
         connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
         try:
             self.stdout.write(
-                f"{'GPUs':>7} {'jobs':>8} {'round':>6} {'read':>9} {'decide':>9} {'commit':>9} {'total':>9}"
-                f" {'started':>8} {'stopped':>8}"
+                f"{'GPUs':>7} {'jobs':>8} {'round':>6} {'read':>8} {'decide':>8} {'commit':>8} {'total ms':>8}"
+                f" {'cpu':>8} {'db cpu':>8} {'queries':>8} {'rows':>8} {'written':>8} {'started':>8} {'stopped':>8}"
             )
-            for count in gpus:
-                self._size(count, count * jobs_per_gpu, rounds)
+            kinds = [self._size(count, count * jobs_per_gpu, rounds) for count in gpus]
+            self._growth(gpus, kinds)
         finally:
             connection.creation.destroy_test_db(name, verbosity=0)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        self.stdout.write(f"peak memory: {peak:.0f} MiB")
 
-    def _size(self, gpus: int, jobs: int, rounds: int) -> None:
-        cluster = make_cluster(gpus, jobs, seed=gpus)
-        self._row(gpus, jobs, "first", [timed_round(cluster)])
-        laps = []
+    def _size(self, gpus: int, jobs: int, rounds: int) -> dict[str, Lap]:
+        bench = BenchCluster(gpus, jobs)
+        ends = -(-gpus // GPUS_PER_END)
+        laps: dict[str, list[Lap]] = {"first": [timed_round(bench)], "busy": [], "fill": []}
         for _ in range(rounds):
-            carry_out(cluster)
-            laps.append(timed_round(cluster))
-        self._row(gpus, jobs, "busy", laps)
-        laps = []
+            bench.pass_quantum(ends=ends)
+            bench.submit(ends)
+            laps["busy"].append(timed_round(bench))
+        bench.pass_quantum(ends=ends)
         for _ in range(rounds):
-            carry_out(cluster, ends=ENDS_BEFORE_A_QUIET_ROUND)
-            laps.append(timed_round(cluster, Round.Kind.FILL))
-        self._row(gpus, jobs, "quiet", laps)
-
-    def _row(self, gpus: int, jobs: int, kind: str, laps: list[tuple[Round, float]]) -> None:
-        read = statistics.median(round_.read_ms for round_, _ in laps)
-        decide = statistics.median(round_.decide_ms for round_, _ in laps)
-        total = statistics.median(total for _, total in laps)
-        commit = statistics.median(total - round_.read_ms - round_.decide_ms for round_, total in laps)
-        started = statistics.median(round_.started for round_, _ in laps)
-        stopped = statistics.median(round_.stopped for round_, _ in laps)
-        self.stdout.write(
-            f"{gpus:>7,} {jobs:>8,} {kind:>6} {read:>6.0f} ms {decide:>6.0f} ms {commit:>6.0f} ms"
-            f" {total:>6.0f} ms {started:>8.0f} {stopped:>8.0f}"
-        )
+            bench.submit(1)
+            laps["fill"].append(timed_round(bench, Round.Kind.FILL))
+        found = {kind: middle(its) for kind, its in laps.items()}
+        for kind, lap in found.items():
+            figures = "".join(f" {figure:>8,.0f}" for figure in astuple(lap))
+            self.stdout.write(f"{gpus:>7,} {jobs:>8,} {kind:>6}{figures}")
         self.stdout.flush()
+        return found
+
+    def _growth(self, gpus: Sequence[int], kinds: Sequence[dict[str, Lap]]) -> None:
+        """By which power of the size the times grow from the first size to the last."""
+        if len(gpus) < 2:
+            return
+        times = math.log(gpus[-1] / gpus[0])
+        for kind, first in kinds[0].items():
+            last = kinds[-1][kind]
+            powers = [
+                f"{name} {math.log(getattr(last, name) / getattr(first, name)) / times:.2f}"
+                for name in ("read", "decide", "commit", "total")
+            ]
+            more = last.statements - first.statements
+            self.stdout.write(
+                f"growth of {kind} as a power of the size: {', '.join(powers)}; queries {more:+.0f}"
+            )
 
 
-def timed_round(cluster: Cluster, kind: Round.Kind = Round.Kind.QUANTUM) -> tuple[Round, float]:
-    """One round with its commit, and the milliseconds it took."""
-    begun = time.perf_counter()
-    round_ = run_round(cluster_id=cluster.pk, force=kind)
-    elapsed = (time.perf_counter() - begun) * 1000.0
+def middle(laps: Sequence[Lap]) -> Lap:
+    """The median of each figure."""
+    return Lap(*(median(figures) for figures in zip(*map(astuple, laps), strict=True)))
+
+
+def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> Lap:
+    """One round with its commit."""
+    seen = Statements()
+    begun, cpu, database_cpu = time.perf_counter(), time.process_time(), _database_cpu()
+    with connection.execute_wrapper(seen):
+        round_ = run_round(cluster_id=bench.cluster.pk, force=kind)
+    total, cpu = (time.perf_counter() - begun) * 1000.0, (time.process_time() - cpu) * 1000.0
     if round_ is None:
         raise RuntimeError("somebody else works in the benchmark's database")
-    return round_, elapsed
-
-
-def carry_out(cluster: Cluster, *, ends: int = 0) -> None:
-    """Everything that was ordered has happened, a quantum has passed, and `ends` gangs have succeeded."""
-    quantum = cluster.quantum_seconds
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE scheduling_lease SET state = 'closed', held_until = greatest(held_from, now()),
-                   billed_until = now() WHERE cluster_id = %(c)s AND state = 'stopping';
-            UPDATE scheduling_heldgpu gpu SET during = tstzrange(lower(during), upper_of.held_until)
-              FROM scheduling_lease upper_of WHERE upper_of.id = gpu.lease_id
-               AND upper_of.cluster_id = %(c)s AND upper_of.state = 'closed' AND upper_inf(gpu.during);
-            UPDATE scheduling_job SET state = 'suspended' WHERE cluster_id = %(c)s AND state = 'stopping';
-            UPDATE scheduling_heldgpu gpu SET during = tstzrange(now(), NULL)
-              FROM scheduling_lease lease WHERE lease.id = gpu.lease_id
-               AND lease.cluster_id = %(c)s AND lease.state = 'promised';
-            UPDATE scheduling_job job SET state = 'running' FROM scheduling_lease lease
-             WHERE lease.job_id = job.id AND lease.cluster_id = %(c)s
-               AND lease.state IN ('promised', 'starting');
-            UPDATE scheduling_lease SET state = 'running', held_from = coalesce(held_from, now())
-             WHERE cluster_id = %(c)s AND state IN ('promised', 'starting');
-            UPDATE scheduling_lease SET held_from = held_from - %(q)s * interval '1 second'
-             WHERE cluster_id = %(c)s AND state = 'running';
-            UPDATE scheduling_round SET at = at - %(q)s * interval '1 second' WHERE cluster_id = %(c)s;
-            UPDATE scheduling_cluster SET last_round_at = last_round_at - %(q)s * interval '1 second'
-             WHERE id = %(c)s;
-            WITH over AS (
-                UPDATE scheduling_lease SET state = 'closed', held_until = now(), billed_until = now()
-                 WHERE id IN (SELECT id FROM scheduling_lease WHERE cluster_id = %(c)s AND state = 'running'
-                              ORDER BY id LIMIT %(ends)s)
-                RETURNING id, job_id, held_from, held_until),
-            freed AS (
-                UPDATE scheduling_heldgpu gpu SET during = tstzrange(lower(during), over.held_until)
-                  FROM over WHERE gpu.lease_id = over.id)
-            UPDATE scheduling_job job SET state = 'succeeded', ended_at = now() FROM over
-             WHERE job.id = over.job_id;
-            """,
-            {"c": cluster.pk, "q": quantum, "ends": ends},
-        )
-
-
-def make_cluster(gpus: int, jobs: int, *, seed: int) -> Cluster:
-    """A cluster of three generations and `jobs` queued jobs of 90 teams in 9 departments."""
-    random = np.random.default_rng(seed)
-    cluster = Cluster.objects.create(name=f"bench-{gpus}")
-    generations = [Generation.objects.get_or_create(name=name)[0] for name in GENERATIONS]
-    nodes = -(-gpus // GPUS_PER_NODE)
-    Node.objects.bulk_create(
-        Node(
-            cluster=cluster,
-            name=f"node-{n}",
-            generation=generations[n % len(generations)],
-            gpus=min(GPUS_PER_NODE, gpus - n * GPUS_PER_NODE),
-        )
-        for n in range(nodes)
+    return Lap(
+        read=round_.read_ms,
+        decide=round_.decide_ms,
+        commit=total - round_.read_ms - round_.decide_ms,
+        total=total,
+        cpu=cpu,
+        database_cpu=(_database_cpu() - database_cpu) * 1000.0,
+        statements=seen.count,
+        rows_read=seen.rows[False],
+        rows_written=seen.rows[True],
+        started=round_.started,
+        stopped=round_.stopped,
     )
-    members = _make_teams(str(gpus), random)
-    spec = JobSpec(name="bench", command="true").to_dict()
-    shapes = random.choice(len(SIZES), size=jobs, p=[part for *_, part in SIZES])
-    owners = random.integers(len(members), size=jobs)
-    kinds = random.integers(4, size=jobs)  # three accept one generation each, the fourth any
-    insert_rows(
-        (
-            Job(
-                cluster_id=cluster.pk,
-                tenant_id=members[owner][0].pk,
-                owner_id=members[owner][1].pk,
-                name="bench",
-                spec=spec,
-                workers=SIZES[shape][0],
-                gpus_per_worker=SIZES[shape][1],
-                generation_ids=[] if kind == 3 else [generations[kind].pk],
-            )
-            for shape, owner, kind in zip(shapes, owners, kinds, strict=True)
+
+
+def _database_cpu() -> float:
+    """Seconds that the database's process for this connection has computed so far, where it runs on this machine."""
+    try:
+        fields = (
+            Path(f"/proc/{connection.connection.info.backend_pid}/stat")
+            .read_text()
+            .rpartition(")")[2]
+            .split()
         )
-    )
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")
-    return cluster
-
-
-def _make_teams(label: str, random: np.random.Generator) -> list[tuple[Tenant, User]]:
-    members = []
-    for d in range(9):
-        department = _tenant(f"department-{label}-{d}", None, int(random.integers(50, 400)))
-        for t in range(10):
-            team = _tenant(f"team-{label}-{d}-{t}", department, int(random.integers(50, 400)))
-            for u in range(3):
-                user = User.objects.create(username=f"user-{label}-{d}-{t}-{u}")
-                Membership.objects.create(user=user, tenant=team)
-                members.append((team, user))
-    return members
-
-
-def _tenant(name: str, parent: Tenant | None, tickets: int) -> Tenant:
-    tenant = Tenant.objects.create(name=name, slug=name, parent=parent, tickets=tickets, path=f"new {name}")
-    tenant.path = f"{parent.path if parent else ''}{tenant.pk}/"
-    tenant.save(update_fields=["path"])
-    return tenant
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

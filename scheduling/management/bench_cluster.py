@@ -1,0 +1,159 @@
+"""Large clusters for `make bench`, made in bulk, and what happens in them between two rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+from django.db import connection
+
+from accounting.bulk import insert_rows, number_rows, update_rows
+from accounting.models import Generation, Membership, Tenant, User
+from scheduling.models import Cluster, Job, JobSpeed, Node
+from scheduling.spec import JobSpec
+
+GPUS_PER_NODE = 8
+GENERATIONS = ("V100", "A100", "H100")
+# How many times faster than on the first one jobs are, at least and at most.
+FASTER = ((1.0, 1.0), (1.0, 3.0), (1.0, 6.0))
+# Gang sizes and how often they come: most jobs of the published traces are small.
+SIZES = ((1, 1, 0.70), (1, 2, 0.10), (1, 4, 0.15), (1, 8, 0.04), (2, 8, 0.01))  # workers, GPUs each, part
+GPUS_PER_TEAM = 10
+TEAMS_PER_DEPARTMENT = 10
+USERS_PER_TEAM = 3
+MEASURED = 0.4  # part of the jobs of which speeds are known
+
+Member = tuple[Tenant, User]
+
+
+class BenchCluster:
+    """A cluster of three generations with jobs of many teams, of which many have measured speeds."""
+
+    def __init__(self, gpus: int, jobs: int) -> None:
+        self.random = np.random.default_rng(gpus)
+        self.generations = [Generation.objects.get_or_create(name=name)[0] for name in GENERATIONS]
+        self.cluster = Cluster.objects.create(name=f"bench-{gpus}")
+        self._make_nodes(gpus)
+        self.members = _make_members(str(gpus), -(-gpus // GPUS_PER_TEAM), self.random)
+        low, high = np.array(FASTER).T
+        self.speeds = self.random.uniform(low, high, size=(len(self.members), len(GENERATIONS)))
+        self.submit(jobs)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+
+    def submit(self, count: int) -> None:
+        """Queues as many jobs of users drawn at random."""
+        random, generations = self.random, self.generations
+        spec = JobSpec(name="bench", command="true").to_dict()
+        shapes = random.choice(len(SIZES), size=count, p=[part for *_, part in SIZES])
+        owners = random.integers(len(self.members), size=count)
+        kinds = random.integers(4, size=count)  # three accept one generation each, the fourth any
+        jobs = [
+            Job(
+                cluster_id=self.cluster.pk,
+                tenant_id=self.members[owner][0].pk,
+                owner_id=self.members[owner][1].pk,
+                name="bench",
+                spec=spec,
+                workers=SIZES[shape][0],
+                gpus_per_worker=SIZES[shape][1],
+                generation_ids=[] if kind == 3 else [generations[kind].pk],
+            )
+            for shape, owner, kind in zip(shapes, owners, kinds, strict=True)
+        ]
+        number_rows(jobs)
+        insert_rows(jobs)
+        measured = random.random(count) < MEASURED
+        insert_rows(
+            JobSpeed(job=job, generation_id=generation.pk, steps=self.speeds[owner, k] * 100, seconds=100)
+            for job, owner, known in zip(jobs, owners, measured, strict=True)
+            if known
+            for k, generation in enumerate(generations)
+            if not job.generation_ids or generation.pk in job.generation_ids
+        )
+
+    def pass_quantum(self, *, ends: int) -> None:
+        """Everything that was ordered has happened, a quantum has passed, and `ends` gangs have succeeded."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                QUANTUM_PASSES, {"c": self.cluster.pk, "q": self.cluster.quantum_seconds, "ends": ends}
+            )
+
+    def _make_nodes(self, gpus: int) -> None:
+        Node.objects.bulk_create(
+            Node(
+                cluster=self.cluster,
+                name=f"node-{n}",
+                generation=self.generations[n % len(GENERATIONS)],
+                gpus=min(GPUS_PER_NODE, gpus - n * GPUS_PER_NODE),
+            )
+            for n in range(-(-gpus // GPUS_PER_NODE))
+        )
+
+
+def _make_members(label: str, teams: int, random: np.random.Generator) -> list[Member]:
+    """Users of `teams` teams in departments; of each its team and itself."""
+    departments = _make_tenants(
+        [f"{label}-department-{d}" for d in range(-(-teams // TEAMS_PER_DEPARTMENT))], None, random
+    )
+    found = _make_tenants(
+        [f"{label}-team-{t}" for t in range(teams)],
+        [departments[t // TEAMS_PER_DEPARTMENT] for t in range(teams)],
+        random,
+    )
+    users = User.objects.bulk_create(
+        User(username=f"{team.slug}-user-{u}") for team in found for u in range(USERS_PER_TEAM)
+    )
+    members = [(found[i // USERS_PER_TEAM], user) for i, user in enumerate(users)]
+    Membership.objects.bulk_create(Membership(user=user, tenant=team) for team, user in members)
+    return members
+
+
+def _make_tenants(
+    names: list[str], parents: list[Tenant] | None, random: np.random.Generator
+) -> list[Tenant]:
+    made = Tenant.objects.bulk_create(
+        Tenant(
+            name=name,
+            slug=name,
+            parent=parents[i] if parents else None,
+            tickets=int(random.integers(50, 400)),
+            path=f"new {name}",
+        )
+        for i, name in enumerate(names)
+    )
+    for i, tenant in enumerate(made):
+        tenant.path = f"{parents[i].path if parents else ''}{tenant.pk}/"
+    update_rows(made, ["path"])
+    return made
+
+
+QUANTUM_PASSES = """
+    UPDATE scheduling_lease SET state = 'closed', held_until = greatest(held_from, now()),
+           billed_until = now() WHERE cluster_id = %(c)s AND state = 'stopping';
+    UPDATE scheduling_heldgpu gpu SET during = tstzrange(lower(during), upper_of.held_until)
+      FROM scheduling_lease upper_of WHERE upper_of.id = gpu.lease_id
+       AND upper_of.cluster_id = %(c)s AND upper_of.state = 'closed' AND upper_inf(gpu.during);
+    UPDATE scheduling_job SET state = 'suspended' WHERE cluster_id = %(c)s AND state = 'stopping';
+    UPDATE scheduling_heldgpu gpu SET during = tstzrange(now(), NULL)
+      FROM scheduling_lease lease WHERE lease.id = gpu.lease_id
+       AND lease.cluster_id = %(c)s AND lease.state = 'promised';
+    UPDATE scheduling_job job SET state = 'running' FROM scheduling_lease lease
+     WHERE lease.job_id = job.id AND lease.cluster_id = %(c)s
+       AND lease.state IN ('promised', 'starting');
+    UPDATE scheduling_lease SET state = 'running', held_from = coalesce(held_from, now())
+     WHERE cluster_id = %(c)s AND state IN ('promised', 'starting');
+    UPDATE scheduling_lease SET held_from = held_from - %(q)s * interval '1 second'
+     WHERE cluster_id = %(c)s AND state = 'running';
+    UPDATE scheduling_round SET at = at - %(q)s * interval '1 second' WHERE cluster_id = %(c)s;
+    UPDATE scheduling_cluster SET last_round_at = last_round_at - %(q)s * interval '1 second'
+     WHERE id = %(c)s;
+    WITH over AS (
+        UPDATE scheduling_lease SET state = 'closed', held_until = now(), billed_until = now()
+         WHERE id IN (SELECT id FROM scheduling_lease WHERE cluster_id = %(c)s AND state = 'running'
+                      ORDER BY id LIMIT %(ends)s)
+        RETURNING id, job_id, held_from, held_until),
+    freed AS (
+        UPDATE scheduling_heldgpu gpu SET during = tstzrange(lower(during), over.held_until)
+          FROM over WHERE gpu.lease_id = over.id)
+    UPDATE scheduling_job job SET state = 'succeeded', ended_at = now() FROM over
+     WHERE job.id = over.job_id;
+"""
