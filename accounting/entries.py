@@ -23,6 +23,9 @@ from accounting.models import (
 from accounting.months import add_months, lacks_partition
 from accounting.seals import hold_books
 
+# Of so many transactions the entries come in one statement: the check of each looks through all that come with it.
+CHECKED_TOGETHER = 50
+
 
 class AccountKey(NamedTuple):
     """What makes a LedgerAccount the one it is."""
@@ -58,8 +61,8 @@ def unit_of(generation: Generation) -> str:
 def insert(bookings: Sequence[Booking]) -> None:
     """Stores bookings, vouchers before entries; inside the caller's transaction. Primary keys are set.
 
-    With the entries, which come in one statement, the database checks that all is as the vouchers tell, and
-    closes the transactions. Months that have no partition yet get one.
+    With the entries, of which those of a transaction come in one statement, the database checks that all is as the
+    vouchers tell, and closes the transactions. Months that have no partition yet get one.
     """
     hold_books(booking.transaction.book for booking in bookings)
     try:
@@ -74,13 +77,9 @@ def insert(bookings: Sequence[Booking]) -> None:
 
 
 def _insert(bookings: Sequence[Booking]) -> None:
-    entries = [
-        (booking.transaction, account, amount)
-        for booking in bookings
-        for account, amount in booking.entries.items()
-        if amount
-    ]
-    accounts = _accounts({account for _, account, _ in entries})
+    accounts = _accounts(
+        {account for booking in bookings for account, amount in booking.entries.items() if amount}
+    )
     number_rows([booking.transaction for booking in bookings])
     insert_rows(booking.transaction for booking in bookings)
     segments = [_of(booking, segment) for booking in bookings for segment in booking.segments]
@@ -93,10 +92,18 @@ def _insert(bookings: Sequence[Booking]) -> None:
     )
     insert_rows(_of(booking, one) for booking in bookings for one in booking.capacity)
     insert_rows(_with_segment(_of(booking, one)) for booking in bookings for one in booking.charges)
-    insert_rows(
-        LedgerEntry(transaction=booked, month=booked.month, account_id=accounts[account], amount=amount)
-        for booked, account, amount in entries
-    )
+    for first in range(0, len(bookings), CHECKED_TOGETHER):
+        insert_rows(
+            LedgerEntry(
+                transaction=booking.transaction,
+                month=booking.transaction.month,
+                account_id=accounts[account],
+                amount=amount,
+            )
+            for booking in bookings[first : first + CHECKED_TOGETHER]
+            for account, amount in booking.entries.items()
+            if amount
+        )
 
 
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:

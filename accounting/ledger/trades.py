@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import TypeAlias
 
 from django.db import IntegrityError, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
@@ -15,63 +18,98 @@ from accounting.models import Generation, LedgerAccount, LedgerTransaction, Tena
 from accounting.months import first_of_month
 from accounting.tariff import MICRO
 
+# The key of a transaction, and its month.
+Place: TypeAlias = tuple[str, date]
 
-def book_trade(
-    *,
-    book: int,
-    key: str,
-    seller: Tenant,
-    buyer: Tenant,
-    slow: Generation,
-    fast: Generation,
-    fast_gpu_seconds: Decimal,
-    slow_gpu_seconds: Decimal,
-    begins: datetime,
-    ends: datetime,
-    description: str,
-) -> LedgerTransaction:
-    """Books that `seller` gave `fast_gpu_seconds` of `fast` to `buyer` for `slow_gpu_seconds` of `slow`.
 
-    Amounts are rounded to microseconds and must be positive. `book` is the cluster's id.
+@dataclass(frozen=True, kw_only=True)
+class TradedTime:
+    """`seller` gave `fast_gpu_seconds` of `fast` to `buyer` for `slow_gpu_seconds` of `slow`."""
+
+    book: int  # the cluster's id
+    key: str
+    seller: Tenant
+    buyer: Tenant
+    slow: Generation
+    fast: Generation
+    fast_gpu_seconds: Decimal
+    slow_gpu_seconds: Decimal
+    begins: datetime
+    ends: datetime
+    description: str
+
+
+def book_trade(trade: TradedTime) -> LedgerTransaction:
+    """Books one trade; see `book_trades`."""
+    (booked,) = book_trades([trade])
+    return booked
+
+
+def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
+    """Books a transaction for each trade, and returns them in their order.
+
+    Amounts are rounded to microseconds and must be positive.
     """
     require_transaction()
-    given = fast_gpu_seconds.quantize(MICRO, ROUND_HALF_EVEN)
-    taken = slow_gpu_seconds.quantize(MICRO, ROUND_HALF_EVEN)
-    if given <= 0 or taken <= 0 or seller.pk == buyer.pk or slow.pk == fast.pk:
-        raise ValueError("a trade moves positive amounts of two generations between two tenants")
-    trade = LedgerAccount.Kind.TRADE
-    entries = {
-        AccountKey(trade, fast_unit := unit_of(fast), fast.pk, seller.pk): -given,
-        AccountKey(trade, fast_unit, fast.pk, buyer.pk): given,
-        AccountKey(trade, slow_unit := unit_of(slow), slow.pk, seller.pk): taken,
-        AccountKey(trade, slow_unit, slow.pk, buyer.pk): -taken,
-    }
-    wanted = LedgerTransaction(
-        book=book,
-        month=first_of_month(begins),
-        key=key,
-        kind=LedgerTransaction.Kind.TRADE,
-        period=DateTimeTZRange(begins, ends),
-        description=description,
-    )
-    booked = _booked(wanted, entries)
-    if booked is None:
+    wanted: dict[Place, Booking] = {}
+    for trade in trades:
+        booking = _booking(trade)
+        same = wanted.setdefault(_place(booking.transaction), booking)
+        _require_same(same.transaction, same.entries, booking)
+    booked = _booked(wanted)
+    while len(booked) < len(wanted):
+        missing = [booking for place, booking in wanted.items() if place not in booked]
         try:
             with transaction.atomic():
-                insert([Booking(wanted, entries)])
-            booked = wanted
+                insert(missing)
+            booked |= {_place(booking.transaction): booking.transaction for booking in missing}
         except IntegrityError:
-            booked = _booked(wanted, entries)
-            if booked is None:
+            now_booked = _booked(wanted)  # another process may have booked the very same meanwhile
+            if len(now_booked) == len(booked):
                 raise
-    return booked
+            booked = now_booked
+    return [booked[trade.key, first_of_month(trade.begins)] for trade in trades]
 
 
-def _booked(wanted: LedgerTransaction, entries: Entries) -> LedgerTransaction | None:
-    booked = LedgerTransaction.objects.filter(key=wanted.key, month=wanted.month).first()
-    if booked is None:
-        return None
-    there = accounts_of(booked)
-    if (booked.book, booked.kind, booked.period, there) != (wanted.book, wanted.kind, wanted.period, entries):
-        raise BookedOtherwise(f"{wanted.key} is something else in the ledger")
-    return booked
+def _booking(trade: TradedTime) -> Booking:
+    given = trade.fast_gpu_seconds.quantize(MICRO, ROUND_HALF_EVEN)
+    taken = trade.slow_gpu_seconds.quantize(MICRO, ROUND_HALF_EVEN)
+    seller, buyer, slow, fast = trade.seller.pk, trade.buyer.pk, trade.slow, trade.fast
+    if given <= 0 or taken <= 0 or seller == buyer or slow.pk == fast.pk:
+        raise ValueError("a trade moves positive amounts of two generations between two tenants")
+    kind = LedgerAccount.Kind.TRADE
+    entries = {
+        AccountKey(kind, fast_unit := unit_of(fast), fast.pk, seller): -given,
+        AccountKey(kind, fast_unit, fast.pk, buyer): given,
+        AccountKey(kind, slow_unit := unit_of(slow), slow.pk, seller): taken,
+        AccountKey(kind, slow_unit, slow.pk, buyer): -taken,
+    }
+    wanted = LedgerTransaction(
+        book=trade.book,
+        month=first_of_month(trade.begins),
+        key=trade.key,
+        kind=LedgerTransaction.Kind.TRADE,
+        period=DateTimeTZRange(trade.begins, trade.ends),
+        description=trade.description,
+    )
+    return Booking(wanted, entries)
+
+
+def _place(trade: LedgerTransaction) -> Place:
+    return trade.key, trade.month
+
+
+def _booked(wanted: Mapping[Place, Booking]) -> dict[Place, LedgerTransaction]:
+    """Those that are stored. What else is stored under the key of one raises BookedOtherwise."""
+    keys, months = {key for key, _ in wanted}, {month for _, month in wanted}
+    stored = LedgerTransaction.objects.filter(key__in=keys, month__in=months)
+    found = {_place(one): one for one in stored if _place(one) in wanted}
+    for place, one in found.items():
+        _require_same(one, accounts_of(one), wanted[place])
+    return found
+
+
+def _require_same(booked: LedgerTransaction, there: Entries, wanted: Booking) -> None:
+    one = wanted.transaction
+    if (booked.book, booked.kind, booked.period, there) != (one.book, one.kind, one.period, wanted.entries):
+        raise BookedOtherwise(f"{one.key} is something else in the ledger")

@@ -14,7 +14,7 @@ from django.db.models import F, Max, Q
 from django.db.models.functions import Coalesce
 
 from accounting.bulk import array, insert_rows
-from accounting.ledger import book_trade
+from accounting.ledger import TradedTime, book_trades
 from accounting.wording import fixed
 from fairshare import model as fs
 from fairshare.driver import Situation
@@ -348,28 +348,38 @@ def _close_interval(
 
 
 def _book_trades(last: Round, *, ends: datetime) -> None:
-    for trade in last.trades.filter(ends=None).select_related("seller", "buyer", "slow", "fast"):
-        seconds = Decimal(str((ends - trade.begins).total_seconds()))
-        fast, slow = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
-        if fast <= 0 or slow <= 0:
-            continue  # less than the ledger counts
-        book_trade(
-            book=last.cluster_id,
-            key=f"trade:{trade.pk}",
-            seller=trade.seller,
-            buyer=trade.buyer,
-            slow=trade.slow,
-            fast=trade.fast,
-            fast_gpu_seconds=fast,
-            slow_gpu_seconds=slow,
-            begins=trade.begins,
-            ends=ends,
-            description=(
-                f"{trade.seller.name} gave {fixed(trade.fast_gpus, 3)} {trade.fast.name} for"
-                f" {fixed(trade.slow_gpus, 3)} {trade.slow.name} of {trade.buyer.name}"
-            ),
-        )
+    book_trades(
+        [
+            traded
+            for trade in last.trades.filter(ends=None).select_related("seller", "buyer", "slow", "fast")
+            if (traded := _traded(last, trade, ends)) is not None
+        ]
+    )
     Trade.objects.filter(round=last, ends=None).update(ends=max(ends, last.at))
+
+
+def _traded(last: Round, trade: Trade, ends: datetime) -> TradedTime | None:
+    """What a trade moved until then; None where it is less than the ledger counts."""
+    seconds = Decimal(str((ends - trade.begins).total_seconds()))
+    fast, slow = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
+    if fast <= 0 or slow <= 0:
+        return None
+    return TradedTime(
+        book=last.cluster_id,
+        key=f"trade:{trade.pk}",
+        seller=trade.seller,
+        buyer=trade.buyer,
+        slow=trade.slow,
+        fast=trade.fast,
+        fast_gpu_seconds=fast,
+        slow_gpu_seconds=slow,
+        begins=trade.begins,
+        ends=ends,
+        description=(
+            f"{trade.seller.name} gave {fixed(trade.fast_gpus, 3)} {trade.fast.name} for"
+            f" {fixed(trade.slow_gpus, 3)} {trade.slow.name} of {trade.buyer.name}"
+        ),
+    )
 
 
 def _gpu_seconds(gpus: float, seconds: Decimal) -> Decimal:

@@ -9,7 +9,7 @@ from django.db import transaction
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.classes import Condition, Holding, Standing
 from accounting.closing import NodeStory, close_hour, open_book
-from accounting.ledger import Usage, book_trade, book_usage
+from accounting.ledger import TradedTime, Usage, book_trade, book_usage
 from accounting.models import LedgerTransaction, UsageSegment
 from tests.make import LONG_AGO, Cast
 
@@ -45,14 +45,19 @@ def book(cast: Cast, **changes: Any) -> list[UsageSegment]:
         return book_usage(Usage(**usage(cast, **changes)))
 
 
-def trade(cast: Cast, **changes: object) -> LedgerTransaction:
+def traded(cast: Cast, **changes: object) -> TradedTime:
+    """A minute of an A100 of Astro for two and a half of a V100 of Bio, from noon on, unless told otherwise."""
     usual = {
         "book": 1, "key": "trade:1", "seller": cast.astro, "buyer": cast.bio, "slow": cast.v100, "fast": cast.a100,
         "fast_gpu_seconds": Decimal(60), "slow_gpu_seconds": Decimal("150.0000004"), "begins": NOON,
         "ends": NOON + minutes(1), "description": "Astro gave 1 A100 for 2.5 V100 of Bio",
     }  # fmt: skip
+    return TradedTime(**(usual | changes))  # type: ignore[arg-type]
+
+
+def trade(cast: Cast, **changes: object) -> LedgerTransaction:
     with transaction.atomic():
-        return book_trade(**(usual | changes))  # type: ignore[arg-type]
+        return book_trade(traded(cast, **changes))
 
 
 def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:

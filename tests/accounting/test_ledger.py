@@ -10,12 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.errors import BookedOtherwise, Refused
-from accounting.ledger import Payer, Usage, book_usage, book_usage_many, correct_trade, correct_usage
+from accounting.ledger import (
+    Payer,
+    Usage,
+    book_trades,
+    book_usage,
+    book_usage_many,
+    correct_trade,
+    correct_usage,
+)
 from accounting.models import LedgerEntry, LedgerTransaction, Price, Quota, UsageSegment
 from accounting.spending import Held, Spending
 from accounting.tariff import PricePeriod, Rate, Tariff, cost_of, gpu_seconds
 from tests import make
-from tests.accounting.booking import NOON, book, minutes, trade, usage
+from tests.accounting.booking import NOON, book, minutes, trade, traded, usage
 from tests.make import Cast
 
 HOUR = timedelta(hours=1)
@@ -216,6 +224,24 @@ def test_a_trade_moves_time_both_ways_and_sums_to_zero(cast: Cast) -> None:
     for nonsense in ({"buyer": cast.astro}, {"slow": cast.a100}, {"slow_gpu_seconds": Decimal("1e-7")}):
         with pytest.raises(ValueError, match="a trade moves"):
             trade(cast, key="trade:2", **nonsense)
+
+
+def test_many_trades_are_booked_with_few_queries(cast: Cast, django_assert_max_num_queries) -> None:
+    trades = [traded(cast, key=f"trade:{i}", fast_gpu_seconds=Decimal(1 + i)) for i in range(120)]
+    with django_assert_max_num_queries(16), transaction.atomic():
+        booked = book_trades(trades)
+    assert [one.key for one in booked] == [one.key for one in trades]
+    assert amounts(tenant=cast.bio) == {
+        "trade GPU-s A100": sum(range(1, 121)),
+        "trade GPU-s V100": -120 * 150,
+    }
+    with transaction.atomic():
+        assert book_trades(trades[50:60]) == booked[50:60]
+    with transaction.atomic(), pytest.raises(BookedOtherwise, match="trade:9 is"):
+        book_trades([traded(cast, key="new"), traded(cast, key="trade:9")])
+    with transaction.atomic(), pytest.raises(BookedOtherwise, match="twice is"):
+        book_trades([traded(cast, key="twice", fast_gpu_seconds=Decimal(n)) for n in (1, 2)])
+    assert LedgerTransaction.objects.count() == 120
 
 
 def test_a_correction_takes_everything_back_once(cast: Cast) -> None:
