@@ -380,7 +380,10 @@ def _well_packed(played: Played) -> Verdict | None:
                 fills = alike and other not in one.before and its.gpus == mine.gpus + gap
                 if fills and _equal_claim(played, one, mine.account, gap):
                     rest = {j: nodes for j, nodes in one.after.items() if j != job}
-                    if would_fit(economy, other, rest):
+                    own = [j for j in one.stopped if economy.jobs[j].account == mine.account]
+                    # Who was stopped for the job comes before who is wanted less (2).
+                    again = any(played.wants_more(j, other) and would_fit(economy, j, rest) for j in own)
+                    if would_fit(economy, other, rest) and not again:
                         broken.append(
                             f"round {one.number}: job {job} starts on node {one.after[job][0]} and leaves {gap} GPUs"
                             f" idle, which job {other} of the same account would fill"
@@ -601,7 +604,7 @@ PROMISES = (
         "Own next jobs fill nodes",
         "Of the jobs of one account and priority that may start, none starts that leaves GPUs of a node idle which"
         " another would fill exactly, where both are within the guarantee or both are surplus. Who runs is not stopped"
-        " for that (2).",
+        " for that, and who was stopped for the first comes before who is wanted less (2).",
         "gaps",
         _well_packed,
     ),

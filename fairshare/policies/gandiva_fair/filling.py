@@ -8,7 +8,7 @@ from fairshare.entitlement import ticket_share
 from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
-from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.holes import fill_holes
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.placing import place
 from fairshare.policies.gandiva_fair.shares import Shares
@@ -31,10 +31,12 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
         claim_fast(picked)
     if facts.settings.may_preempt:
         places.settle_down()
-        if any(places.free_gpus):
-            turns.hopeless = bytearray(len(turns.hopeless))
-            turns.open(only_claims=False)
-            _fill(picked, turns, may_move=False)
+    while any(places.free_gpus):
+        turns.hopeless = bytearray(len(turns.hopeless))
+        turns.open(only_claims=False)
+        _fill(picked, turns, may_move=False)
+        if not fill_holes(picked, turns):
+            break
 
 
 def fill_idle(picked: Picked, random: np.random.Generator) -> None:
@@ -84,10 +86,7 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
 def _fill(picked: Picked, turns: Turns, *, may_move: bool) -> None:
     """Take turns until none is left. A kind of gangs that could not be placed is not tried again."""
     facts, counts, places = picked.facts, picked.counts, picked.places
-    odd = _is_odd(facts)
     while any(places.free_gpus) and (job := turns.next()) != NOWHERE:
-        if odd and not places.holes(job):
-            job = next((other for other in turns.following(job) if _fills_hole(picked, other)), job)
         able = turns.generations(job)
         limited = counts.is_limited[facts.account[job]]
         allowed = [k for k in able if counts.allow(job, k)] if limited else able
@@ -115,14 +114,3 @@ def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) 
         return NOWHERE
     is_due = picked.due[facts.account[job]][home] >= facts.size[job] * facts.settings.quantum / 2
     return home if is_due else NOWHERE
-
-
-def _is_odd(facts: Facts) -> bool:
-    """Whether gangs may leave holes on nodes that other sizes would fill."""
-    most = int(facts.snapshot.cluster.capacity.max(initial=0))
-    return bool((most % np.unique(facts.jobs.gpus) != 0).any()) if most else False
-
-
-def _fills_hole(picked: Picked, job: int) -> bool:
-    able = np.flatnonzero(picked.facts.sharing[job]).tolist()
-    return picked.places.holes(job) and any(picked.counts.allow(job, k) for k in able)

@@ -59,6 +59,19 @@ class Picked:
         if self.facts.takes_part(job):
             self.due[self.facts.account[job]][generation] -= gpus * self.facts.settings.quantum
 
+    def exchange(self, job: int, other: int, spot: Spot) -> bool:
+        """Pick a gang in the place of one that was picked; False, and no change, where limits forbid that."""
+        k, size = spot.generation, self.facts.size[job]
+        self._count(job, k, -size)
+        if not self.counts.allow(other, k):
+            self._count(job, k, size)
+            return False
+        self.generation[job] = NOWHERE
+        self.places.take_back(job)
+        self.places.give(other, spot)
+        self.pick(other, k)
+        return True
+
     # Gangs that were picked change places
 
     def is_ahead(self, job: int, k: int) -> bool:

@@ -157,14 +157,9 @@ class Places:
         levels = (self._unheld, self._unsettled) if self._settled[job] else (self._unheld,)
         self._shift([level[spot.generation] for level in levels], spot.nodes, self.gpus[job])
 
-    def holes(self, job: int) -> bool:
-        """Whether a gang of one worker would fill up a node that others use in part."""
-        gpus = self.gpus[job]
-        return self.workers[job] == 1 and any(
-            bool(((free == gpus) & (self._capacity[k] > gpus)).any())
-            for k, free in enumerate(self.free)
-            if self._able[job, k]
-        )
+    def on(self, k: int, node: int) -> set[int]:
+        """The picked gangs with workers on a node of generation `k`."""
+        return self._on[k, node]
 
     def make_room(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,8 +29,6 @@ from fairshare.tree import Tree
 CLAIM, SURPLUS, LEFTOVER = 1, 2, 3
 # Own gangs that an account passes over in search of one within its guarantee.
 SCAN = 4
-# Own gangs of the same priority among which one may go first that fills a hole.
-WINDOW = 32
 
 # stage, whether it waits (where what runs goes first), number, -GPUs, account
 Turn = tuple[int, bool, float, int, int]
@@ -197,7 +196,7 @@ class Turns:
         return NOWHERE
 
     def took(self, job: int) -> None:
-        """The job whose turn it was, or one of the same account instead of it, was picked."""
+        """The job whose turn it was was picked."""
         account = self._account[job]
         self.taken[job] = 1
         self.used(account, self.size[job])
@@ -221,21 +220,26 @@ class Turns:
         late = self._late.get(self._account[job], [])
         return bool(late) and late[0][2] == job
 
-    def following(self, job: int) -> list[int]:
-        """The jobs after this one among which one may go first instead, within the same claim."""
+    def alike(self, job: int) -> list[int]:
+        """The jobs of the same account and priority that were not picked, as they are wanted."""
+        line, account = self._line, self._account[job]
+        end = line.level_end[line.listed.index(job, line.begin[account], line.end[account])]
+        begin = bisect_left(line.level_end, end, line.begin[account], end)
+        return [other for other in line.listed[begin:end] if not self.taken[other]]
+
+    def is_first(self, job: int) -> bool:
+        """Whether its account wants the job more than all others that take turns."""
+        return self._line.listed[self._line.begin[self._account[job]]] == job
+
+    def is_same_claim(self, job: int, more: int) -> bool:
+        """Whether the job's account has `more` GPUs within its guarantee, too, or is beyond it in any case."""
         account = self._account[job]
-        position = self._heads[account]
-        line = self._line
-        if self._runs[job] or position == line.end[account] or line.listed[position] != job:
-            return []
-        end = min(line.level_end[position], position + WINDOW)
-        return [
-            other
-            for other in line.listed[position + 1 : end]
-            if not self.taken[other]
-            and not self._overtakes(account, other)
-            and (not self.only_claims or self._stage(account, other, overtakes=False) == CLAIM)
-        ]
+        return self._within(account, more) or not self._within(account, 0)
+
+    def exchanged(self, job: int, other: int) -> None:
+        """A gang of the same account was picked instead of one that was."""
+        self.taken[job], self.taken[other] = 0, 1
+        self.used(self._account[job], self.size[other] - self.size[job])
 
     def _own(self, account: int) -> int:
         """The job that the account would run next."""

@@ -116,6 +116,12 @@ CASES: dict[str, Economy] = {
     "8b threes and fives on a node of eight": S(
         [(0, 8)], [A()], [*[J(0, gpus=3)] * 2, *[J(0, gpus=5)] * 2], trading=False, rounds=20
     ),
+    "8b threes, a five, and threes of somebody else": S(
+        [(0, 8)], [A(), A(2)], [J(0, gpus=3), J(0, gpus=5), J(1, gpus=3)], trading=False, rounds=1
+    ),
+    "8b twos and a four on nodes of four": S(
+        [(0, 4), (0, 4)], [A(), A()], [J(0, gpus=2), J(0, gpus=4), J(1, gpus=4)], trading=False, rounds=4
+    ),
     "9b two gangs of the whole cluster": S(
         [(0, 8)], [A(evenly=True)], [*[J(0, gpus=8)] * 2], trading=False, rounds=40
     ),
