@@ -38,7 +38,7 @@ def encode(value: Snapshot | Decision) -> bytes:
             for name, array in _arrays(holder).items()
         }
     else:
-        header = {"kind": "decision"}
+        header = {"kind": "decision", "ask_again": value.ask_again}
         arrays = _arrays(value)
         rows = [tuple(getattr(one, field.name) for field in fields(Trade)) for one in value.trades]
         # Account and generation numbers are far below 2^53: a float holds them exactly.
@@ -87,13 +87,13 @@ def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
 
 def decode_decision(data: bytes) -> Decision:
     """The decision that was encoded; UnreadableRecord when `data` is none."""
-    _, arrays = _open(data, "decision")
+    header, arrays = _open(data, "decision")
     whole = [field.name in {"seller", "buyer", "slow", "fast"} for field in fields(Trade)]
     trades = tuple(
         Trade(*(int(x) if is_whole else x for x, is_whole in zip(row, whole, strict=True)))
         for row in arrays.pop(_TRADES).tolist()
     )
-    return Decision(trades=trades, **arrays)
+    return Decision(trades=trades, ask_again=header.get("ask_again"), **arrays)
 
 
 def _arrays(holder: Any) -> dict[str, Any]:

@@ -211,3 +211,5 @@ class Decision:
     )
     # (T, K) GPUs that tickets earn by rules of the policy's own, as early ones had; None: `entitlements` of the view.
     entitled: Floats | None = None
+    # Seconds until the policy wants to be asked though nothing happens; None: when the quantum is over.
+    ask_again: float | None = None

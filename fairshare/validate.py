@@ -11,6 +11,9 @@ from fairshare.quotas import with_room
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
 
+# Seconds before which nobody is asked again: live rounds are begun by a clock that ticks once a second.
+SOONEST = 1.0
+
 
 class InvalidPlan(Exception):
     """A policy answered with a plan that must not be carried out; says what is wrong with it."""
@@ -22,7 +25,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
     Gangs are whole, on nodes of one generation that their jobs accept, within the capacity of each node; nothing
     blocked runs; nothing starts beyond a limit; nothing starts on a closed node; a round that may not preempt
     neither stops nor moves a gang that may go on, and one that takes back surplus none of an account within its
-    guarantee; every job runs or has a reason.
+    guarantee; every job runs or has a reason; and it is not to be asked again at once.
     """
     jobs, cluster = view.jobs, view.cluster
     run, place, start = plan.run, plan.place_node, plan.place_start
@@ -62,6 +65,10 @@ def validate(plan: Decision, view: Snapshot) -> None:
         safe = _within(bound, view, tree) & _may_go_on(view, tree)
         _only(runs | ~safe, np.arange(len(jobs)), "is stopped within its account's guarantee")
     _within_limits(plan, view, tree, ~stays[run])
+    if plan.ask_again is not None and not SOONEST <= plan.ask_again < np.inf:
+        raise InvalidPlan(
+            f"it wants to be asked again in {plan.ask_again:g} s, not in {SOONEST:g} s or later"
+        )
 
 
 def _only(holds: Bools, jobs: Ints, problem: str) -> None:

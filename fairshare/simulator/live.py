@@ -95,10 +95,15 @@ class LiveScheduler:
         return places
 
     def ask_again(self, state: State) -> float | None:
-        """At the end of the quantum, as live rounds are, as long as anybody is there."""
-        if not state.active or (not self._asks_idly and len(self._held) == len(state.active)):
+        """When the policy wants to, at the latest at the quantum's end, as in live rounds, while anybody is there."""
+        if not state.active:
             return None
-        return max(self._last_quantum + self._settings.quantum, state.now)
+        plan, moments = self._last_plan, []
+        if plan is not None and plan.ask_again is not None:
+            moments.append(self._last + plan.ask_again)
+        if self._asks_idly or len(self._held) < len(state.active):
+            moments.append(self._last_quantum + self._settings.quantum)
+        return max(min(moments), state.now) if moments else None
 
     def _view(
         self, state: State, active: list[int], running: Mapping[int, Place], *, is_quantum: bool

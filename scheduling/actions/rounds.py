@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 from django.db import connection, transaction
@@ -87,22 +87,24 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
         lasted = settle_shares(cluster, since=previous, now=now)
         round_ = _decide_and_commit(cluster, kind, lasted, now=now)
     else:
-        round_ = None
+        round_, cluster.ask_again_at = None, None
         end_shares(cluster, since=previous, now=now)
     # What was asked for since it was read stays: this round need not have seen what changed meanwhile.
     cluster.round_wanted_at = NullIf("round_wanted_at", Value(wanted, DateTimeField()))
-    cluster.save(update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "round_number"])
+    cluster.save(
+        update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "ask_again_at", "round_number"]
+    )
     live.publish(f"cluster:{cluster.pk}")
     return round_
 
 
 def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
-    """A quantum round when the quantum is over; else a fill round when something new waits."""
+    """A quantum round when the quantum is over; else a fill round when something new waits, or the policy asked."""
     last = cluster.last_quantum_at
     # A last one in the future means that the clock was set back: nobody shall wait until it is there again.
     if last is None or not 0 <= (now - last).total_seconds() < cluster.effective_quantum:
         return Round.Kind.QUANTUM
-    if cluster.round_wanted_at is not None:
+    if cluster.round_wanted_at is not None or (cluster.ask_again_at and cluster.ask_again_at <= now):
         return Round.Kind.FILL
     # Not by their time: a job may be committed after a round that began later than it was submitted.
     if Job.objects.filter(cluster=cluster).new_to_rounds().exists():
@@ -141,6 +143,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         logger.exception("%s: what round %s decided is refused", cluster, cluster.round_number + 1)
         raise
     decide_ms = stopwatch.lap_ms()
+    cluster.ask_again_at = decision.ask_again and now + timedelta(seconds=decision.ask_again)
     cluster.round_number += 1
     commit = _Commit(cluster, snapshot, legend, decision, now)
     started, stopped = commit.apply()
@@ -472,4 +475,4 @@ def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
     if other.entitled is not None:
         arrays.append("entitled")
     same = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
-    return same and one.trades == other.trades
+    return same and (one.trades, one.ask_again) == (other.trades, other.ask_again)

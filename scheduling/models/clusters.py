@@ -72,6 +72,8 @@ class Cluster(models.Model):
     paused_reason = models.CharField(max_length=200, blank=True, default="", db_default="")
     # Set when something happened that a round could answer before the quantum is over.
     round_wanted_at = models.DateTimeField(null=True, blank=True)
+    # When the policy wants to be asked before the quantum is over, though nothing happens until then.
+    ask_again_at = models.DateTimeField(null=True, blank=True)
     last_round_at = models.DateTimeField(null=True, blank=True)
     last_quantum_at = models.DateTimeField(null=True, blank=True)
     # Of an attached cluster: until when all is known of it, and when it last left an order unanswered.

@@ -108,6 +108,19 @@ def planned(given: Snapshot, *gangs: tuple[int, int, tuple[int, ...]]) -> Decisi
 STAYS = (0, 0, (0, 1))
 
 
+@pytest.mark.parametrize(("seconds", "is_fine"), [(None, True), (1.0, True), (0.0, False), (-5.0, False),
+                                                  (float("nan"), False), (float("inf"), False)])  # fmt: skip
+def test_a_policy_may_ask_to_be_asked_again_but_not_at_once(seconds: float | None, is_fine: bool) -> None:
+    given = crowd()
+    plan = replace(planned(given, STAYS), ask_again=seconds)
+    if is_fine:
+        validate(plan, given)
+        assert decode_decision(encode(plan)).ask_again == seconds
+        return
+    with pytest.raises(InvalidPlan, match="wants to be asked again in"):
+        validate(plan, given)
+
+
 @pytest.mark.parametrize(
     ("gangs", "problem"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -282,6 +283,28 @@ def test_a_policy_sees_when_it_is_when_jobs_came_and_what_each_has_had_where() -
         assert first == pytest.approx([0, 2 * (view.now - 10)])
         assert second == [pytest.approx([view.now - 200, 0])] * len(second)
     assert views[-1].now > 200 > views[0].now == 10
+
+
+class Asking(GandivaFair):
+    """Wants to be asked after 25 seconds, and notes when it was."""
+
+    asked: list[tuple[float, bool]]
+
+    def decide(self, state: PolicyState, view: Snapshot, random: np.random.Generator) -> Decision:
+        self.asked.append((view.now, view.settings.is_quantum))
+        return replace(super().decide(state, view, random), ask_again=25.0)
+
+
+@pytest.mark.parametrize("asks_idly", [True, False])
+def test_a_policy_is_asked_when_it_wants_to_be(asks_idly: bool) -> None:
+    policy = Asking(GandivaFair.options_type())
+    policy.asked = []
+    scheduler = LiveScheduler(FOUR, ALONE, Settings(quantum=60.0), policy=policy, asks_idly=asks_idly)
+    Engine(FOUR, [SimJob(0.0, 130.0)], scheduler).run()
+    quanta = [0, 60, 120] if asks_idly else [0, 75]  # where all run, nobody waits for a quantum alone
+    between = [25, 50, 85, 110] if asks_idly else [25, 50, 100, 125]
+    assert [moment for moment, is_quantum in policy.asked if is_quantum] == quanta
+    assert [moment for moment, is_quantum in policy.asked if not is_quantum] == [*between, 130]
 
 
 class Forgetful(LiveScheduler):

@@ -22,7 +22,7 @@ from fairshare.policies.base import Happened, Need, State, option
 from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.tree import Tree
 from fairshare.validate import InvalidPlan
-from scheduling.actions import cancel_job
+from scheduling.actions import cancel_job, run_round
 from scheduling.models import Cluster, Job, Lease, Node, PolicyState, Round, RoundRecord, ShareBalance
 from scheduling.situations import Memory, situation_now, situation_of_record
 from scheduling.snapshot import read_snapshot, with_candidate
@@ -46,6 +46,7 @@ class Counting:
     version: ClassVar[int] = 3
     needs: ClassVar[frozenset[Need]] = frozenset()
     options_type: ClassVar[type[CountingOptions]] = CountingOptions
+    asks: ClassVar[float | None] = None
 
     def __init__(self, options: CountingOptions) -> None:
         self.options = options
@@ -65,7 +66,7 @@ class Counting:
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         plan = self._inner.decide({"owed": state["owed"]}, view, random)
-        return replace(plan, guaranteed=plan.share / 2)
+        return replace(plan, guaranteed=plan.share / 2, ask_again=self.asks)
 
     def divide(self, view: Snapshot) -> Floats:
         return self._inner.divide(view)
@@ -277,6 +278,28 @@ def test_a_round_between_two_quanta_takes_surplus_back_where_the_policy_can(
     lab.submit(lab.people.bob, lab.people.astro)
     seen = [situation_of_record(round_).view.settings for round_ in (lab.fill(), lab.quantum())]
     assert [(one.may_preempt, one.reclaim) for one in seen] == [(reclaims, reclaims), (True, False)]
+
+
+def test_a_policy_is_asked_when_it_wants_to_be_though_nothing_happens(
+    lab: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counting, "asks", 20.0)
+    Cluster.objects.update(policy="counting")
+    lab.submit(lab.people.bob, lab.people.astro)
+    lab.quantum()
+    lab.carry_out()
+    assert run_round(cluster_id=lab.cluster.pk) is None
+    lab.pass_time(21)
+    round_ = run_round(cluster_id=lab.cluster.pk)
+    assert round_ is not None
+    assert round_.kind == Round.Kind.FILL
+    call_command("verify_round", round_.number)
+    assert run_round(cluster_id=lab.cluster.pk) is None
+    monkeypatch.setattr(Counting, "asks", None)
+    lab.pass_time(21)
+    assert run_round(cluster_id=lab.cluster.pk) is not None
+    lab.pass_time(15)
+    assert run_round(cluster_id=lab.cluster.pk) is None
 
 
 def test_a_policy_sees_which_jobs_are_not_to_be_time_sliced(lab: World) -> None:

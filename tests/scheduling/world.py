@@ -111,8 +111,8 @@ class World:
 
 
 EARLIER = (
-    "UPDATE scheduling_cluster SET last_round_at = last_round_at - %(seconds)s * interval '1 second'"
-    " WHERE id = %(cluster)s",
+    "UPDATE scheduling_cluster SET last_round_at = last_round_at - %(seconds)s * interval '1 second',"
+    " ask_again_at = ask_again_at - %(seconds)s * interval '1 second' WHERE id = %(cluster)s",
     "UPDATE scheduling_round SET at = at - %(seconds)s * interval '1 second' WHERE cluster_id = %(cluster)s"
     " AND number = (SELECT round_number FROM scheduling_cluster WHERE id = %(cluster)s)",
     "UPDATE scheduling_trade SET begins = begins - %(seconds)s * interval '1 second' WHERE ends IS NULL",
