@@ -143,7 +143,8 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         logger.exception("%s: what round %s decided is refused", cluster, cluster.round_number + 1)
         raise
     decide_ms = stopwatch.lap_ms()
-    cluster.ask_again_at = decision.ask_again and now + timedelta(seconds=decision.ask_again)
+    asks = decision.ask_again
+    cluster.ask_again_at = None if asks is None else now + timedelta(seconds=asks)
     cluster.round_number += 1
     commit = _Commit(cluster, snapshot, legend, decision, now)
     started, stopped = commit.apply()
