@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
 
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.columns import across
+from fairshare.policies.gandiva_fair.queues import Queue
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.trade_limits import TradeLimits
 from fairshare.tree import Tree
@@ -26,33 +28,47 @@ class Divided(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Which accounts are part of one side of trades, and how much of it each is; N of them."""
+class Legs:
+    """What accounts give and take in trades: N legs, each of one account on one side of one trade."""
 
-    trade: Ints  # (N,) the first trades first
+    trade: Ints  # (N,)
     account: Ints  # (N,)
-    part: Floats  # (N,)
+    other: Ints  # (N,) the party on the other side
+    gives: Ints  # (N,) a generation
+    given: Floats  # (N,) GPUs of it for each GPU of the trade
+    takes: Ints  # (N,) a generation
+    taken: Floats  # (N,) GPUs of it for each GPU of the trade
+
+    def __getitem__(self, some: Bools | slice) -> Legs:
+        return Legs(*(getattr(self, one.name)[some] for one in fields(self)))
+
+    def __add__(self, more: Legs) -> Legs:
+        both = (np.concatenate([getattr(self, one.name), getattr(more, one.name)]) for one in fields(self))
+        return Legs(*both)
+
+    def changes(self, gpus: Floats, accounts: int, generations: int) -> Floats:
+        """(accounts, K) the GPUs that accounts get, or give, by `gpus` (D,) of the trades."""
+        found = np.zeros(accounts * generations)
+        for k, amount in ((self.gives, -self.given), (self.takes, self.taken)):
+            found += np.bincount(self.account * generations + k, amount * gpus[self.trade], len(found))
+        return found.reshape(accounts, generations)
 
 
-def ration(gpus: Floats, of: Part, needs: Floats, room: Floats) -> Floats:
-    """(D,) how much of each trade fits into the room of all accounts that are part of it, the first ones first.
+def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
+    """(D,) how much of each trade fits into what there is room for, the first trades first.
 
-    `needs` (N,) is what a part takes of its account's `room` (T,) for each GPU of its trade.
+    Each of `needs` (N,) is for a GPU of its `trade` (N,), and takes some of the `room` (M,) at its `room_of` (N,).
     """
-    limited = np.flatnonzero(np.isfinite(room[of.account]) & (needs > 0))
-    if not len(limited):
+    some = np.flatnonzero(np.isfinite(room[room_of]) & (needs > 0))
+    if not len(some):
         return gpus
-    # Of an account all parts that it has in a trade together.
-    count = len(gpus)
-    key, which = np.unique(of.account[limited] * count + of.trade[limited], return_inverse=True)
-    account, trade = key // count, key % count
-    need = np.bincount(which, (needs * of.part)[limited]) * gpus[trade]
-    before = np.cumsum(need) - need
-    new = np.append(True, account[1:] != account[:-1])
-    before -= before[new][np.cumsum(new) - 1]
-    fits = np.clip(room[account] - before, 0.0, need)
+    # All that one trade needs of one room is served together.
+    key, which = np.unique(room_of[some] * len(gpus) + trade[some], return_inverse=True)
+    at, of = key // len(gpus), key % len(gpus)
+    need = np.bincount(which, needs[some]) * gpus[of]
+    fits = Queue.one_by_one(at).fill(need, np.maximum(room, 0.0))
     found = gpus.copy()
-    np.minimum.at(found, trade, gpus[trade] * np.divide(fits, need, out=np.ones_like(need), where=need > 0))
+    np.minimum.at(found, of, gpus[of] * np.divide(fits, need, out=np.ones_like(need), where=need > 0))
     return found
 
 
@@ -73,24 +89,21 @@ class Borders:
             | np.isfinite(limits.left).any(axis=1)
             | ~limits.deals.all(axis=1)
         )
+        # Whether the account or any above it is limited.
+        self._is_below = tree.least_on_path(np.where(self._is_limited, 0.0, 1.0)) < 1
 
-    def deal(self, pair: tuple[int, int]) -> Bools:
-        """(T,) which accounts trade a pair of generations themselves."""
-        return self._limits.deal_in(np.arange(len(self._parent)), pair)
-
-    def crossed(self, side: Part, other: Ints) -> Part:
-        """The limited accounts on one side of trades that are not above `other` (D,), the party of the other side.
+    def crossed(self, legs: Legs) -> Legs:
+        """The legs of limited accounts: of those in trades and of all above them, but for those above the other party.
 
         Between users of one party all accounts below it are crossed.
         """
-        found: list[Part] = []
-        while len(side.trade):
-            counts = self._is_limited[side.account] & ~self._above(side.account, other[side.trade])
-            found.append(Part(side.trade[counts], side.account[counts], side.part[counts]))
-            up = self._parent[side.account]
-            some = up != NOWHERE
-            side = Part(side.trade[some], up[some], side.part[some])
-        return Part(*(np.concatenate([getattr(one, name) for one in found]) for name in Part.__slots__))
+        legs = legs[self._is_below[legs.account]]
+        found = legs[:0]
+        while len(legs.trade):
+            found += legs[self._is_limited[legs.account] & ~self._above(legs.account, legs.other)]
+            up = replace(legs, account=self._parent[legs.account])
+            legs = up[up.account != NOWHERE]
+        return found
 
     def _above(self, account: Ints, below: Ints) -> Bools:
         """Which of the accounts are the other one, or above it."""
@@ -101,30 +114,24 @@ class Borders:
             found |= at == account
         return found
 
-    def within(
-        self, gpus: Floats, side: Part, give: tuple[int, Floats], take: tuple[int, Floats], share: Floats
-    ) -> Floats:
-        """(D,) how much of each trade one side's limits allow: `side` as from `crossed`, `share` (T, K) as held.
-
-        `give` and `take` are generations and the GPUs (D,) of them for each GPU of a trade.
-        """
-        (gives, given), (takes, taken) = give, take
-        if not len(side.trade):
-            return gpus
-        deals = self._limits.deals[:, gives] & self._limits.deals[:, takes]
-        given, taken = given[side.trade], taken[side.trade]
-        dearer = taken * self._price[takes] - given * self._price[gives]
-        for needs, room in (
-            (given, np.where(deals, self._limits.left[:, gives], 0.0)),
-            (taken, self._cap[:, takes] - share[:, takes]),
-            (taken - given, self._cap_total - share.sum(axis=1)),
-            (dearer, self._cap_cost - share @ self._price),
+    def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
+        """(D,) how much of each trade the limits allow accounts that hold `share` (T, K)."""
+        legs, kinds = crossed, share.shape[1]
+        given = np.where(self._limits.deals, self._limits.left, 0.0)
+        deals = np.where(self._limits.deals, np.inf, 0.0)
+        gives, takes = legs.account * kinds + legs.gives, legs.account * kinds + legs.takes
+        cost = legs.taken * self._price[legs.takes] - legs.given * self._price[legs.gives]
+        for room_of, needs, room in (
+            (gives, legs.given, given),
+            (takes, legs.taken, np.minimum(self._cap - share, deals)),
+            (legs.account, legs.taken - legs.given, self._cap_total - across(share)),
+            (legs.account, cost, self._cap_cost - np.einsum("tk,k->t", share, self._price)),
         ):
-            gpus = ration(gpus, side, needs, np.maximum(room, 0.0))
+            gpus = ration(gpus, legs.trade, room_of, needs, room.ravel())
         return gpus
 
-    def note(self, gpus: Floats, side: Part, gives: int, given: Floats) -> None:
-        """One side of trades gave `given` (D,) GPUs of a generation for each of `gpus` (D,)."""
+    def note(self, gpus: Floats, crossed: Legs) -> None:
+        """Takes what accounts give by `gpus` (D,) of the trades from what they may still give."""
         left = self._limits.left
-        np.subtract.at(left[:, gives], side.account, side.part * (given * gpus)[side.trade])
+        np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])
         np.maximum(left, 0.0, out=left)

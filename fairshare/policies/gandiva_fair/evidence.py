@@ -44,12 +44,12 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
     Of a model the median of at least three teams is taken, each being heard once, so that none of them can move it
     far, neither its own nor others'.
     """
-    unknown = np.full(rate.shape, np.nan)
-    sources = (
-        (unknown if table is None else np.broadcast_to(table, rate.shape), SLACK_OF_TABLE, Source.TABLE),
-        (unknown if model is None else _of_models(rate, team, model), SLACK_OF_MODEL, Source.MODEL),
-    )
-    expected, slack = unknown.copy(), np.full(len(rate), np.inf)
+    sources = []
+    if table is not None:
+        sources.append((np.broadcast_to(table, rate.shape), SLACK_OF_TABLE, Source.TABLE))
+    if model is not None:
+        sources.append((_of_models(rate, team, model), SLACK_OF_MODEL, Source.MODEL))
+    expected, slack = np.full(rate.shape, np.nan), np.full(len(rate), np.inf)
     source = np.full(len(rate), Source.OWN, dtype=np.int64)
     for speeds, part, name in sources:
         knows = ((np.nan_to_num(speeds) > 0) & (np.nan_to_num(rate) > 0)).sum(axis=1) > 1
@@ -87,6 +87,8 @@ def backed(rate: Floats, evidence: Evidence) -> Floats:
     by rates on generations of which the evidence knows nothing while it knows others.
     """
     judged = np.isfinite(evidence.slack)
+    if not judged.any():
+        return rate
     known = (np.nan_to_num(rate) > 0) & (np.nan_to_num(evidence.expected) > 0)
     off = np.log(np.divide(rate, evidence.expected, out=np.full(rate.shape, np.nan), where=known))
     most, least = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.columns import anywhere, count
 
 
 def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Floats:
@@ -13,23 +14,38 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
     The mean is of ratios between generations, over jobs that were measured on two of them at least, as in
     Gandiva_fair (EuroSys '20), where a user has one speed-up. What no job of the account tells stays unknown.
     """
-    log = np.log(np.where(able & (np.nan_to_num(rate) > 0), rate, np.nan))
-    known = np.isfinite(log)
-    several = known.sum(axis=1) > 1
-    count = np.zeros((accounts, rate.shape[1]))
-    np.add.at(count, account[several], known[several])
-    if not count.any():
+    known = able & (rate > 0)
+    mean = _means(rate, known, account, accounts)
+    lacks = np.isfinite(mean)[account] & able & ~known
+    some = np.flatnonzero(anywhere(lacks))
+    if not len(some):
         return rate
-    main = count.argmax(axis=1)[account]  # the generation that most of the account's measured jobs know
-    at_main = np.take_along_axis(log, main[:, None], axis=1)[:, 0]
-    tells = several & np.isfinite(at_main)
-    ratio, of = np.zeros(count.shape), np.zeros(count.shape)
-    np.add.at(ratio, account[tells], np.where(known, log - at_main[:, None], 0.0)[tells])
-    np.add.at(of, account[tells], known[tells])
-    mean = np.divide(ratio, of, out=np.full(count.shape, np.nan), where=of > 0)[account]
     # A job's own scale is what it makes where it was measured, and any where it never ran.
-    own = np.where(known & np.isfinite(mean), log - mean, np.nan)
-    first = np.isfinite(own).argmax(axis=1)
-    scale = np.nan_to_num(np.take_along_axis(own, first[:, None], axis=1))
-    found: Floats = np.where(able & ~known & np.isfinite(mean), np.exp(scale + mean), rate)
+    typical = np.exp(mean[account[some]])
+    own = np.where(known[some], rate[some] / typical, np.nan)
+    first = np.isfinite(own).argmax(axis=1)[:, None]
+    scale = np.nan_to_num(np.take_along_axis(own, first, axis=1), nan=1.0)
+    found = rate.copy()
+    found[some] = np.where(lacks[some], scale * typical, rate[some])
     return found
+
+
+def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
+    """(accounts, K) logarithms of the mean speeds of jobs with several known rates; NaN where no job tells."""
+    some = np.flatnonzero(count(known) > 1)
+    known, who = known[some], account[some]
+    log = np.log(rate[some], out=np.zeros(known.shape), where=known)
+    main = _sums(known, who, accounts).argmax(axis=1)[who][
+        :, None
+    ]  # the generation that most of these jobs know
+    tells = known & np.take_along_axis(known, main, axis=1)
+    ratio = np.where(tells, log - np.take_along_axis(log, main, axis=1), 0.0)
+    of = _sums(tells, who, accounts)
+    found = np.full(of.shape, np.nan)
+    np.divide(_sums(ratio, who, accounts), of, out=found, where=of > 0)
+    return found
+
+
+def _sums(values: Floats | Bools, account: Ints, accounts: int) -> Floats:
+    """(accounts, K) sums of the rows of values (N, K) of each account."""
+    return np.stack([np.bincount(account, column, accounts) for column in values.T], axis=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairshare.check.policies import NEWEST
 from fairshare.model import Floats, Snapshot, Trade
-from fairshare.policies.gandiva_fair.margins import Rows
+from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.quotas import with_claims
 from fairshare.trade_limits import TradeLimits, parties_of
@@ -72,11 +72,10 @@ def test_second_prices_of_four_teams() -> None:
     ]
 
 
-def test_between_the_buyer_pays_a_little_more_than_the_seller_loses() -> None:
+def test_between_what_both_sides_get_is_worth_more_than_what_they_give_in_the_same_ratio() -> None:
     share, (one,) = traded(alike(1, 4))
-    assert one.price == pytest.approx(1.05**0.5)
-    assert one.seller_speedup < one.price < one.buyer_speedup
-    assert share == pytest.approx(np.array([[8, 4 - 4 / 1.05**0.5], [0, 4 + 4 / 1.05**0.5]]))
+    assert one.price / one.seller_speedup == pytest.approx(one.buyer_speedup / one.price)
+    assert share == pytest.approx(np.array([[8, 2], [0, 6]]))
 
 
 def test_between_two_speed_ups_that_are_just_worth_a_trade_the_price_is_in_the_middle() -> None:
@@ -109,7 +108,7 @@ def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
     """Four jobs that gain nothing and four that are nine times as fast make 40 on four GPUs of each."""
     own = [Job(0, rate={0: 1.0, 1: 1.0}), Job(0, rate={0: 1.0, 1: 9.0})] * 4
     one = snapshot([(0, 4), (1, 4)], [Account(trades=True)], own)
-    rows = Rows.of(one.jobs, one.jobs.accepts, np.array([True]))
+    rows = Rows.of(one.jobs, one.jobs.accepts, np.array([8.0]))
     row, use = rows.run(np.array([[4.0, 4.0]]), np.array([0]))
     assert (use * one.jobs.rate[rows.job[row]]).sum() == pytest.approx(40)
 
@@ -248,14 +247,15 @@ def test_in_a_market_of_many_nobody_loses_either() -> None:
 
 
 def captured(spread: float, count: int, order: Order, capacity: tuple[int, ...] = (12, 12)) -> float:
-    """The sum of all gains, as a part of the largest one by an order of own jobs in which nobody loses."""
+    """The sum of all relative gains, as a part of the largest one by an order of own jobs in which nobody loses."""
     got = possible = 0.0
     for seed in range(13):
         rates = random_teams(seed, count, spread, capacity)
         one = teams(rates, capacity)
         private = own_progress(rates, by_tickets(one).share, order)
-        got += (own_progress(rates, share_of(one, order), order) - private).sum()
-        possible += (most_progress(rates, np.array(capacity, dtype=float), private, order) - private).sum()
+        worth = [own / alone for own, alone in zip(rates, private, strict=True)]
+        got += (own_progress(worth, share_of(one, order), order) - 1).sum()
+        possible += (most_progress(worth, np.array(capacity, dtype=float), np.ones(count), order) - 1).sum()
     return got / possible
 
 

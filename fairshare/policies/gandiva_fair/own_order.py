@@ -1,0 +1,201 @@
+"""Which jobs run on what their accounts hold: in an account's own order, each on the generation that suits it.
+
+Between two generations the jobs that gain most hold the fast one: comparative advantage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
+from fairshare.policies.gandiva_fair.columns import anywhere
+from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
+
+# Jobs behind this many times what their account holds run on no generation, whatever it trades.
+REACH = 4.0
+MOST_ROUNDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Jobs that take part, those of one account side by side in its own order; R of them, L accounts with jobs."""
+
+    job: Ints  # (R,) index among all jobs
+    leaf: Ints  # (R,) index among the L accounts
+    account: Ints  # (L,)
+    start: Ints  # (L + 1,) where each account's rows begin
+    last: Ints  # (L, K) the last row that may run on a generation; -1 where none may
+    head: Ints  # (R,) the first row of those that share evenly with a row; itself where it shares with none
+    size: Floats  # (R,) GPUs of all these together
+    gpus: Floats  # (R,)
+    able: Bools  # (R, K)
+    rate: Floats  # (R, K) measured, 0 where unknown or where the job may not run
+    by_speed: Ints  # (R, K) generations, those on which the job is fastest first
+    units: tuple[Floats, ...]  # (R, K) each, what a GPU does for a job: an account is to lose in none of them
+    rounds: tuple[
+        tuple[Ints, Ints], ...
+    ]  # pairs of generations of each round of a tournament, the slower one first
+
+    @classmethod
+    def of(cls, jobs: Jobs, able: Bools, holds: Floats, evenly: Bools | None = None) -> Rows:
+        """`able` (J, K) where jobs may run; `holds` (T,) GPUs; `evenly` (T,) whose jobs of one priority share evenly.
+
+        An account's own order is by priority, then by age. Jobs of accounts that hold nothing take no part. Progress
+        is measured in GPUs of full speed and in GPUs of the slowest generation.
+        """
+        some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
+        some = some[np.lexsort((-jobs.priority[some], jobs.account[some]))]
+        some = some[_within_reach(jobs, able, some, holds, evenly)]
+        able, head = able[some], _heads(jobs, some, evenly)
+        gpus = (jobs.workers * jobs.gpus)[some].astype(np.float64)
+        account, start = np.unique(jobs.account[some], return_index=True)
+        rate = np.where(able, np.nan_to_num(jobs.rate[some]), 0.0)
+        speed = _speed(rate, able)
+        at = np.where(able, np.arange(len(some))[:, None], NOWHERE)
+        return cls(
+            job=some,
+            leaf=np.repeat(np.arange(len(account)), np.diff(np.append(start, len(some)))),
+            account=account.astype(np.int64),
+            start=np.append(start, len(some)).astype(np.int64),
+            last=np.maximum.reduceat(at, start) if len(some) else at,
+            head=head,
+            size=np.bincount(head, gpus, len(some)).astype(np.float64)[head],
+            gpus=gpus,
+            able=able,
+            rate=rate,
+            by_speed=np.argsort(-speed, axis=1, kind="stable"),
+            units=(speed, _plain(rate, speed, able)),
+            rounds=_rounds(
+                np.where(rate > 0, speed, 0.0).sum(axis=0) / np.maximum((rate > 0).sum(axis=0), 1)
+            ),
+        )
+
+    def of_leaves(self, leaves: Ints) -> Ints:
+        """All rows of some accounts (indices among L)."""
+        count = np.diff(self.start)[leaves]
+        end = np.cumsum(count)
+        found: Ints = np.arange(count.sum()) + np.repeat(self.start[leaves] - end + count, count)
+        return found
+
+    def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
+        """The jobs that run (N,), and their GPUs (N, K), if accounts `leaves` (M,) hold `held` (M, K).
+
+        In the account's order each job takes what is left of what it is fastest on. Then jobs of one account change
+        places by comparative speed, on two generations after the other.
+        """
+        row, use = self._in_order(held, leaves)
+        for slow, fast in self.rounds:
+            _match(self.leaf[row], use, self.rate[row], slow, fast)
+        return row, use
+
+    def progress(self, row: Ints, use: Floats) -> Floats:
+        """(U, L) what accounts make in each unit of the GPUs (N, K) of their jobs `row` (N,)."""
+        leaf = self.leaf[row]
+        made = (np.einsum("nk,nk->n", unit[row], use) for unit in self.units)
+        return np.stack([np.bincount(leaf, one, len(self.account)) for one in made])
+
+    def _in_order(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
+        now, left, last = self.start[leaves], held.copy(), self.last[leaves]
+        part = np.ones(len(leaves))
+        rows, uses = [now[:0]], [left[:0]]
+        while len(now):
+            begins = self.head[now] == now
+            part = np.where(begins, np.minimum(left.sum(axis=1) / self.size[now], 1.0), part)
+            part[self.size[now] == self.gpus[now]] = 1.0
+            by = self.by_speed[now]
+            there = np.take_along_axis(np.where(self.able[now], left, 0.0), by, axis=1)
+            before = np.cumsum(there, axis=1) - there
+            took = np.empty_like(left)
+            wants = (self.gpus[now] * part)[:, None]
+            np.put_along_axis(took, by, np.clip(wants - before, 0.0, there), axis=1)
+            left -= took
+            rows.append(now)
+            uses.append(took)
+            now = now + 1
+            goes_on = ((left > LEAST_GPUS) & (last >= now[:, None])).any(axis=1)
+            if not goes_on.all():
+                now, left, last, part = now[goes_on], left[goes_on], last[goes_on], part[goes_on]
+        row, use = np.concatenate(rows), np.concatenate(uses)
+        runs = np.flatnonzero(use.any(axis=1))
+        runs = runs[np.argsort(row[runs])]
+        return row[runs], use[runs]
+
+
+def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
+    """(N,) the first of `some` jobs (N,), in their accounts' order, with which each one shares evenly."""
+    account, priority = jobs.account[some], jobs.priority[some]
+    new = np.ones(len(some), dtype=bool)
+    if evenly is not None:
+        new[1:] = (account[1:] != account[:-1]) | (priority[1:] != priority[:-1]) | ~evenly[account[1:]]
+    found: Ints = np.flatnonzero(new)[np.cumsum(new) - 1]
+    return found
+
+
+def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
+    """(N,) jobs that could run, on some generation, if their account held REACH times as many GPUs of it."""
+    queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
+    gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
+    found = np.zeros(len(some), dtype=bool)
+    for may in able[some].T:
+        found |= may & (queue.before(np.where(may, gpus, 0.0))[head] < reach)
+    return found
+
+
+def _speed(rate: Floats, able: Bools) -> Floats:
+    """(R, K) over the best measured one; 1 where unknown, 0 where the job may not run."""
+    best = rate.max(axis=1, keepdims=True, initial=0.0)
+    found: Floats = np.divide(rate, best, out=able.astype(np.float64), where=rate > 0)
+    return found
+
+
+def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
+    """(R, K) GPUs of the slowest generation that do as much for each job; those of a typical one where unknown."""
+    known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
+    typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    typical = np.where(typical > 0, typical, 1.0)
+    typical /= typical.min(initial=np.inf)
+    slowest = np.where(rate > 0, typical, np.inf).argmin(axis=1)[:, None]
+    unit = np.take_along_axis(rate, slowest, axis=1) / typical[slowest]
+    found: Floats = np.divide(rate, unit, out=np.where(able, typical, 0.0), where=rate > 0)
+    return found
+
+
+def _rounds(speed: Floats) -> tuple[tuple[Ints, Ints], ...]:
+    """Pairs of generations of typical `speed` (K,), as in a tournament: in each round everyone meets one other.
+
+    The slowest meets the fastest first. Only the first MOST_ROUNDS, as pairs grow with the square of generations.
+    """
+    seats = np.argsort(speed, kind="stable").tolist()
+    rank = {k: at for at, k in enumerate(seats)}
+    if len(seats) % 2:
+        seats.insert((len(seats) + 1) // 2, NOWHERE)  # who meets it meets nobody
+    half, found = len(seats) // 2, []
+    for _ in range(min(len(seats) - 1, MOST_ROUNDS)):
+        meets = [
+            pair for pair in zip(seats[:half], seats[: half - 1 : -1], strict=True) if NOWHERE not in pair
+        ]
+        pairs = np.array([sorted(pair, key=rank.__getitem__) for pair in meets], dtype=np.int64).reshape(
+            -1, 2
+        )
+        found.append((pairs[:, 0], pairs[:, 1]))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return tuple(found)
+
+
+def _match(leaf: Ints, use: Floats, rate: Floats, slow: Ints, fast: Ints) -> None:
+    """Changes `use` (N, K) of running jobs so that, of those of one account, the dearest hold the fast generation.
+
+    On all pairs of generations `slow` and `fast` (P,) at once, which have none in common.
+    """
+    runs = use[:, slow] + use[:, fast]
+    some, pair = np.nonzero((runs > LEAST_GPUS) & (rate[:, slow] > 0) & (rate[:, fast] > 0))
+    account = leaf[some] * len(slow) + pair
+    ratio = rate[some, fast[pair]] / rate[some, slow[pair]]
+    by = np.lexsort((-ratio, account))
+    some, pair, account = some[by], pair[by], account[by]
+    low, high, both = slow[pair], fast[pair], runs[some, pair]
+    held = np.bincount(account, use[some, high]).astype(np.float64)
+    on_fast = Queue.one_by_one(account).fill(both, held)
+    use[some, high], use[some, low] = on_fast, both - on_fast
