@@ -76,6 +76,20 @@ def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
     return np.concatenate([found, np.zeros((len(found), 1))], axis=1)[:, columns]
 
 
+def owed_now(situation: Situation, plan: Decision) -> Floats:
+    """(T, K) GPU-seconds that the next rounds will make good, as far as the policy says.
+
+    Where it makes them good on whichever generation, each has the part of them that the account's share has there.
+    """
+    state, share = situation.state, plan.share
+    if "total" not in state:
+        return state.get("owed", np.zeros_like(share))
+    total = share.sum(axis=1)[:, None]
+    anywhere = np.full_like(share, 1 / max(share.shape[1], 1))
+    owed: Floats = state["total"][:, None] * np.divide(share, total, out=anywhere, where=total > 0)
+    return owed
+
+
 def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Floats:
     """(T, K) GPUs that each leaf's picked gangs hold until the next decision.
 

@@ -63,7 +63,7 @@ class Explainer:
 
     cluster: Cluster
     reader: User | None = None
-    _balances: dict[tuple[int, int], dict[int, ShareBalance]] = field(default_factory=dict)
+    _balances: dict[tuple[int, int], float] = field(default_factory=dict)
 
     @cached_property
     def _limits(self) -> Binding:
@@ -306,13 +306,9 @@ class Explainer:
         key = (job.tenant_id, job.owner_id)
         if key not in self._balances:
             rows = ShareBalance.objects.filter(cluster=self.cluster, tenant=key[0], user=key[1])
-            self._balances[key] = {row.generation_id: row for row in rows}
-        parts = []
-        for node_kind in sorted({(node.generation.name, node.generation_id) for node in self._accepted(job)}):
-            balance = self._balances[key].get(node_kind[1])
-            if balance is not None and balance.owed > 1:
-                parts.append(f"{fixed(balance.owed)} GPU-seconds of {node_kind[0]}")
-        return f" Its owner is owed {' and '.join(parts)}." if parts else ""
+            self._balances[key] = rows.aggregate(owed=models.Sum("owed", default=0.0))["owed"]
+        owed = self._balances[key]
+        return f" Its owner is owed {fixed(owed)} GPU-seconds." if owed > 1 else ""
 
 
 def paused_in_words(cluster: Cluster) -> str:

@@ -17,7 +17,8 @@ import numpy as np
 from fairshare.model import Bools, Decision, Floats, Snapshot
 
 # Named arrays of shape (T,) or (T, K), in the order of the view's accounts and generations. Whoever stores a state
-# stores each value by account and generation, and puts 0 where an account or a generation is new.
+# stores each value by account and generation, and puts 0 where an account or a generation is new. What accounts are
+# owed has a name for all policies: `total` (T,) GPU-seconds, or `owed` (T, K) where each generation is made good alone.
 State: TypeAlias = Mapping[str, Floats]
 
 

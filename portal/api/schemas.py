@@ -724,7 +724,9 @@ class Amounts(Schema):
 class ShareOfGeneration(Schema):
     generation: str
     total: Amounts
-    owed: float
+    owed: float = Field(
+        description="Balance that the next rounds make good, of all GPUs, divided as the share is."
+    )
     points: list[Amounts]
 
 

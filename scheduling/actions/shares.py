@@ -17,7 +17,7 @@ from accounting.bulk import array, insert_rows
 from accounting.ledger import TradedTime, book_trades
 from accounting.wording import fixed
 from fairshare import model as fs
-from fairshare.driver import Situation
+from fairshare.driver import Situation, owed_now
 from fairshare.entitlement import entitlements
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.share_hours import write_hours_again
@@ -100,7 +100,7 @@ def save_shares(
 
     `corrected` says whether the policy was told of the corrections so far.
     """
-    owed = situation.state.get("owed", np.zeros_like(decision.share))
+    owed = owed_now(situation, decision)
     places = [
         (t, k)
         for t, (_, user) in enumerate(legend.accounts)

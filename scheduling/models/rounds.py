@@ -108,7 +108,10 @@ class PolicyState(models.Model):
 
 
 class ShareBalance(models.Model):
-    """What a user of a tenant is owed (positive) or has had ahead of time (negative), in GPU-seconds."""
+    """What a user of a tenant is owed (positive) or has had ahead of time (negative), in GPU-seconds.
+
+    Where the policy makes that good on whichever generation, it is divided among them as the user's share is.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairshare.codec import decode_decision, decode_snapshot, encode
-from fairshare.driver import Situation, realigned
+from fairshare.driver import Situation, owed_now, realigned
 from fairshare.model import NOWHERE, Decision, Snapshot
 from fairshare.policies import UnknownPolicy, policy_named, policy_of, policy_type, versions
 from fairshare.policies.base import InvalidOption, options_of
@@ -80,6 +80,16 @@ def test_amounts_follow_their_accounts_and_generations() -> None:
     assert realigned(amounts, rows, columns).tolist() == [[0, 6], [0, 0], [0, 2]]
     assert realigned(amounts[:, 0], rows, columns).tolist() == [5, 0, 1]
     assert realigned(np.zeros((0, 0)), np.array([NOWHERE]), np.array([NOWHERE])).tolist() == [[0]]
+
+
+def test_what_is_owed_wherever_it_is_made_good_is_divided_as_the_share_is() -> None:
+    given = snapshot([(0, 4), (1, 4)], [Account(), Account()], [Job(0, accepts=(0,)), Job(1), Job(1)])
+    plan = replace(planned(given), share=np.array([[1.0, 0.0], [0.0, 0.0]]))
+    of_each = Situation(policy_named(version=1), given, {"owed": np.array([[5.0, -5.0], [1.0, 2.0]])})
+    assert owed_now(of_each, plan).tolist() == [[5, -5], [1, 2]]
+    in_all = replace(of_each, state={**of_each.state, "total": np.array([3.0, -8.0])})
+    assert owed_now(in_all, plan).tolist() == [[3, 0], [-4, -4]]
+    assert owed_now(replace(of_each, state={}), plan).tolist() == [[0, 0], [0, 0]]
 
 
 def crowd(**settings: object) -> Snapshot:

@@ -225,6 +225,30 @@ def test_corrections_reach_the_policy_once(lab: World) -> None:
     assert not ShareBalance.objects.exclude(corrected=0).exists()
 
 
+def test_what_is_owed_of_generations_alike_is_one_amount(lab: World) -> None:
+    """Whoever has more of one generation and less of another that is as fast has nothing to wait for."""
+    lab.node("a100-0", lab.people.a100)
+    for _ in range(2):
+        lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    lab.quantum()
+    lab.carry_out()
+    drifts = False
+    for _ in range(4):
+        quantum_later(lab)
+        lab.carry_out()
+        state = remembered(lab)
+        for (tenant, user), total in of(state, "total").items():
+            if user is None:
+                continue
+            rows = ShareBalance.objects.filter(tenant=tenant, user=user).values_list("owed", flat=True)
+            assert sum(rows) == pytest.approx(total, abs=1e-6)
+            assert min(rows) * max(rows) >= 0
+            own = of(state, "owed")[tenant, user]
+            drifts |= min(own) < -10 < 10 < max(own)
+    assert drifts
+
+
 def test_another_policy_begins_with_what_accounts_are_owed(lab: World) -> None:
     lab.submit(lab.people.bob, lab.people.astro)
     Cluster.objects.update(policy="counting")
