@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
@@ -19,6 +22,9 @@ from django.db.models.expressions import DatabaseDefault
 
 _Field: TypeAlias = "models.Field[Any, Any]"
 M = TypeVar("M", bound=models.Model)
+# How an array has values of these types: as they are written, or in quotes.
+BARE = {int, float, bool, Decimal}
+QUOTED = {str, datetime, date, timedelta, UUID}
 
 
 def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
@@ -31,7 +37,7 @@ def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
     sets = ", ".join(f"{_column(field)} = {_new(field)}" for field in fields)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE {_table(rows[0])} AS old SET {sets} FROM {_rows_new([key, *fields])}"  # noqa: S608 - own names
+            f"UPDATE {_table(type(rows[0]))} AS old SET {sets} FROM {_rows_new([key, *fields])}"  # noqa: S608 - own names
             f" WHERE old.{_column(key)} = {_new(key)}",
             _columns(rows, [key, *fields]),
         )
@@ -46,12 +52,27 @@ def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
     if not rows:
         return
     fields = [field for field in rows[0]._meta.concrete_fields if not _is_left_out(rows[0], field)]
+    conflicts = " ON CONFLICT DO NOTHING" if ignore_conflicts else ""
+    _insert(type(rows[0]), fields, _columns(rows, fields), conflicts)
+
+
+def insert_values(model: type[M], names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Stores new rows, each the values of the named columns in their order; the database fills in all others.
+
+    For many rows of which nobody needs the objects: to make these takes longer than to store the rows.
+    """
+    columns = list(zip(*rows, strict=True))
+    if columns:
+        fields = [_field(model, name) for name in names]
+        _insert(model, fields, [_as_array(*one) for one in zip(fields, columns, strict=True)])
+
+
+def _insert(model: type[M], fields: Sequence[_Field], columns: Sequence[str], conflicts: str = "") -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {_table(rows[0])} ({', '.join(map(_column, fields))})"  # noqa: S608 - own names
-            f" SELECT {', '.join(map(_new, fields))} FROM {_rows_new(fields)}"
-            f"{' ON CONFLICT DO NOTHING' if ignore_conflicts else ''}",
-            _columns(rows, fields),
+            f"INSERT INTO {_table(model)} ({', '.join(map(_column, fields))})"  # noqa: S608 - own names
+            f" SELECT {', '.join(map(_new, fields))} FROM {_rows_new(fields)}{conflicts}",
+            columns,
         )
 
 
@@ -70,7 +91,24 @@ def number_rows(rows: Sequence[models.Model]) -> None:
 
 def array(values: Iterable[Any]) -> str:
     """The values as PostgreSQL writes an array, to be cast to its type."""
-    return f"{{{','.join(map(_element, values))}}}"
+    values = list(values)
+    kinds = set(map(type, values))
+    if kinds <= BARE:
+        inner = ",".join(map(str, values))
+    elif kinds <= QUOTED:
+        inner = _quoted(list(map(str, values)))
+    else:
+        inner = ",".join(map(_element, values))
+    return f"{{{inner}}}"
+
+
+def _quoted(texts: list[str]) -> str:
+    """All of them at once, which is many times faster than one after another."""
+    joined = "\0".join(texts)
+    if joined.count("\0") != len(texts) - 1:
+        raise ValueError("a text has a NUL character, which PostgreSQL does not store")
+    escaped = joined.replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
+    return f'"{escaped}"'
 
 
 def _element(value: Any) -> str:
@@ -100,15 +138,15 @@ def _is_left_out(row: models.Model, field: _Field) -> bool:
 
 def _columns(rows: Sequence[models.Model], fields: Sequence[_Field]) -> list[str]:
     """The rows' values, field by field, as arrays."""
-    columns = []
-    for field in fields:
-        values: list[Any] = [getattr(row, field.attname) for row in rows]
-        if isinstance(field, models.JSONField):
-            values = [json.dumps(value, cls=field.encoder) for value in values]
-        elif isinstance(field, ArrayField):
-            values = [None if value is None else array(value) for value in values]
-        columns.append(array(values))
-    return columns
+    return [_as_array(field, map(attrgetter(field.attname), rows)) for field in fields]
+
+
+def _as_array(field: _Field, values: Iterable[Any]) -> str:
+    if isinstance(field, models.JSONField):
+        values = (json.dumps(value, cls=field.encoder) for value in values)
+    elif isinstance(field, ArrayField):
+        values = (None if value is None else array(value) for value in values)
+    return array(values)
 
 
 def _rows_new(fields: Sequence[_Field]) -> str:
@@ -131,8 +169,8 @@ def _type(field: _Field) -> str:
     return (field.db_type(connection) or "").partition("(")[0]
 
 
-def _table(row: models.Model) -> str:
-    return connection.ops.quote_name(row._meta.db_table)
+def _table(model: type[models.Model]) -> str:
+    return connection.ops.quote_name(model._meta.db_table)
 
 
 def _column(field: _Field) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from django.db import IntegrityError, transaction
 
-from accounting.bulk import insert_rows, number_rows
+from accounting.bulk import insert_rows, insert_values, number_rows
 from accounting.models import (
     CapacitySegment,
     ClassCharge,
@@ -93,16 +93,15 @@ def _insert(bookings: Sequence[Booking]) -> None:
     insert_rows(_of(booking, one) for booking in bookings for one in booking.capacity)
     insert_rows(_with_segment(_of(booking, one)) for booking in bookings for one in booking.charges)
     for first in range(0, len(bookings), CHECKED_TOGETHER):
-        insert_rows(
-            LedgerEntry(
-                transaction=booking.transaction,
-                month=booking.transaction.month,
-                account_id=accounts[account],
-                amount=amount,
-            )
-            for booking in bookings[first : first + CHECKED_TOGETHER]
-            for account, amount in booking.entries.items()
-            if amount
+        insert_values(
+            LedgerEntry,
+            ["transaction", "month", "account", "amount"],
+            (
+                (booking.transaction.pk, booking.transaction.month, accounts[account], amount)
+                for booking in bookings[first : first + CHECKED_TOGETHER]
+                for account, amount in booking.entries.items()
+                if amount
+            ),
         )
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting.bulk import array, insert_rows, number_rows, update_rows
+from accounting.bulk import array, insert_rows, insert_values, number_rows, update_rows
 from accounting.closing import closed_until
 from accounting.models.tenants import members_among
 from scheduling.held_at_once import that_fit
@@ -58,16 +58,17 @@ def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime
     ready = [one for one in free if one.lease.pk in begun]
     operations = _begin(ready, now=now, history=history)
     insert_rows(one.lease for one in new)
-    insert_rows(
-        HeldGpu(
-            lease_id=one.lease.pk,
-            node_id=place.node,
-            rank=place.rank,
-            gpu_index=place.gpu,
-            during=DateTimeTZRange(one.lease.held_from, None, "[)") if one.lease.pk in begun else None,
-        )
-        for one in new
-        for place in one.places
+    insert_values(
+        HeldGpu,
+        ["lease", "node", "rank", "gpu_index", "during"],
+        (
+            (one.lease.pk, place.node, place.rank, place.gpu, during)
+            for one in new
+            for during in [
+                DateTimeTZRange(one.lease.held_from, None, "[)") if one.lease.pk in begun else None
+            ]
+            for place in one.places
+        ),
     )
     _order(operations)
 

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import DateTimeField, Value
 from django.db.models.functions import NullIf
 
-from accounting.bulk import array
+from accounting.bulk import array, insert_values
 from accounting.clock import now_from_database
 from accounting.models import Generation
 from fairshare import codec
@@ -193,22 +193,29 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
 
 
 def _record_trades(round_: Round, decision: fs.Decision, legend: Legend, now: datetime) -> None:
-    Trade.objects.bulk_create(
-        Trade(
-            round=round_,
-            seller_id=legend.accounts[trade.seller][0],
-            buyer_id=legend.accounts[trade.buyer][0],
-            slow_id=legend.generations[trade.slow],
-            fast_id=legend.generations[trade.fast],
-            fast_gpus=trade.fast_gpus,
-            slow_gpus=trade.slow_gpus,
-            price=trade.price,
-            seller_speedup=trade.seller_speedup,
-            buyer_speedup=trade.buyer_speedup,
-            begins=now,
-        )
-        for trade in decision.trades
-    )
+    insert_values(
+        Trade,
+        [
+            "round", "seller", "buyer", "slow", "fast", "fast_gpus", "slow_gpus", "price", "seller_speedup",
+            "buyer_speedup", "begins",
+        ],
+        (
+            (
+                round_.pk,
+                legend.accounts[trade.seller][0],
+                legend.accounts[trade.buyer][0],
+                legend.generations[trade.slow],
+                legend.generations[trade.fast],
+                trade.fast_gpus,
+                trade.slow_gpus,
+                trade.price,
+                trade.seller_speedup,
+                trade.buyer_speedup,
+                now,
+            )
+            for trade in decision.trades
+        ),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

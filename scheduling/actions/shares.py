@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,8 +13,9 @@ from django.db import connection
 from django.db.models import F, Max, Q
 from django.db.models.functions import Coalesce
 
-from accounting.bulk import array, insert_rows
+from accounting.bulk import array, insert_values
 from accounting.ledger import TradedTime, book_trades
+from accounting.models import Generation, Tenant
 from accounting.wording import fixed
 from fairshare import model as fs
 from fairshare.driver import Situation, owed_now
@@ -326,58 +327,63 @@ def _close_interval(
     by_tenant: dict[tuple[int, int], float] = {}
     for (tenant, _, generation), seconds in received.items():
         by_tenant[tenant, generation] = by_tenant.get((tenant, generation), 0.0) + seconds
-    rates: dict[tuple[int, int], dict[str, float]] = {
-        (rate["tenant"], rate["generation"]): rate for rate in last.shares
-    }
-    nothing = dict.fromkeys(("entitled", "lent", "unused", "borrowed", "bought", "sold"), 0.0)
+    names = ["entitled", "lent", "unused", "borrowed", "bought", "sold"]
+    rates = {(rate["tenant"], rate["generation"]): rate for rate in last.shares}
     seconds = (now - since).total_seconds()
-    insert_rows(
-        ShareInterval(
-            cluster=cluster,
-            round=last,
-            tenant_id=tenant,
-            generation_id=generation,
-            begins=since,
-            ends=now,
-            received=by_tenant.get((tenant, generation), 0.0),
-            **{name: (nothing | rates.get((tenant, generation), {}))[name] * seconds for name in nothing},
-        )
-        for tenant, generation in rates.keys() | by_tenant.keys()
+    insert_values(
+        ShareInterval,
+        ["cluster", "round", "tenant", "generation", "begins", "ends", "received", *names],
+        (
+            [cluster.pk, last.pk, *key, since, now, by_tenant.get(key, 0.0)]
+            + [rates.get(key, {}).get(name, 0.0) * seconds for name in names]
+            for key in rates.keys() | by_tenant.keys()
+        ),
     )
     write_hours_again(cluster.pk, since=since, until=now)  # there are such only after the clock was set back
 
 
 def _book_trades(last: Round, *, ends: datetime) -> None:
-    book_trades(
-        [
-            traded
-            for trade in last.trades.filter(ends=None).select_related("seller", "buyer", "slow", "fast")
-            if (traded := _traded(last, trade, ends)) is not None
-        ]
+    trades = list(last.trades.filter(ends=None))
+    if not trades:
+        return
+    parties = {pk for trade in trades for pk in (trade.seller_id, trade.buyer_id)}
+    tenants = Tenant.objects.in_bulk(parties)
+    generations = Generation.objects.in_bulk(
+        {pk for trade in trades for pk in (trade.slow_id, trade.fast_id)}
     )
+    traded = (_traded(last, trade, tenants, generations, ends) for trade in trades)
+    book_trades([one for one in traded if one is not None])
     Trade.objects.filter(round=last, ends=None).update(ends=max(ends, last.at))
 
 
-def _traded(last: Round, trade: Trade, ends: datetime) -> TradedTime | None:
+def _traded(
+    last: Round,
+    trade: Trade,
+    tenants: Mapping[int, Tenant],
+    generations: Mapping[int, Generation],
+    ends: datetime,
+) -> TradedTime | None:
     """What a trade moved until then; None where it is less than the ledger counts."""
     seconds = Decimal(str((ends - trade.begins).total_seconds()))
-    fast, slow = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
-    if fast <= 0 or slow <= 0:
+    given, taken = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
+    if given <= 0 or taken <= 0:
         return None
+    seller, buyer = tenants[trade.seller_id], tenants[trade.buyer_id]
+    slow, fast = generations[trade.slow_id], generations[trade.fast_id]
     return TradedTime(
         book=last.cluster_id,
         key=f"trade:{trade.pk}",
-        seller=trade.seller,
-        buyer=trade.buyer,
-        slow=trade.slow,
-        fast=trade.fast,
-        fast_gpu_seconds=fast,
-        slow_gpu_seconds=slow,
+        seller=seller,
+        buyer=buyer,
+        slow=slow,
+        fast=fast,
+        fast_gpu_seconds=given,
+        slow_gpu_seconds=taken,
         begins=trade.begins,
         ends=ends,
         description=(
-            f"{trade.seller.name} gave {fixed(trade.fast_gpus, 3)} {trade.fast.name} for"
-            f" {fixed(trade.slow_gpus, 3)} {trade.slow.name} of {trade.buyer.name}"
+            f"{seller.name} gave {fixed(trade.fast_gpus, 3)} {fast.name} for"
+            f" {fixed(trade.slow_gpus, 3)} {slow.name} of {buyer.name}"
         ),
     )
 

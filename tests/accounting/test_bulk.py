@@ -9,7 +9,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from accounting.bulk import insert_rows, number_rows, update_rows
+from accounting.bulk import insert_rows, insert_values, number_rows, update_rows
 from accounting.clock import now_from_database
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Operation
 from tests.scheduling.world import World, start, world
@@ -102,6 +102,33 @@ def test_ranges_come_back_as_they_were() -> None:
     assert [gpu.during for gpu in stored] == ranges
 
 
+def test_values_are_stored_without_objects_and_the_database_fills_in_the_rest() -> None:
+    lab = world()
+    lease = lab.lease(start(lab))
+    at = now_from_database()
+    insert_values(
+        Operation,
+        ["cluster", "lease", "verb", "attempts", "error"],
+        [(lab.cluster.pk, lease.pk, "kill", 3, "")],
+    )
+    one = lease.operations.get(verb="kill")
+    assert (one.attempts, one.done_at) == (3, None)
+    assert one.created_at >= at
+    with pytest.raises(ValueError, match="shorter"):
+        insert_values(Operation, ["cluster", "lease"], [(1, 2), (1,)])
+    with pytest.raises(IntegrityError, match="null value"):
+        insert_values(Operation, ["cluster"], [(lab.cluster.pk,)])
+
+
+def test_a_text_with_a_nul_is_refused_and_shifts_no_other() -> None:
+    lab = world()
+    owner = lab.submit(lab.people.bob, lab.people.astro)
+    with pytest.raises(ValueError, match="NUL"):
+        insert_rows(
+            JobEvent(job=owner, kind="awkward", text=text, at=now_from_database()) for text in ("a", "b\0c")
+        )
+
+
 def test_numbers_are_given_ahead_and_in_order() -> None:
     lab = world()
     new = [job(lab, []) for _ in range(3)]
@@ -145,6 +172,7 @@ def test_an_expression_is_refused() -> None:
 def test_nothing_to_write_asks_nothing(django_assert_num_queries) -> None:
     with django_assert_num_queries(0):
         insert_rows([])
+        insert_values(Operation, ["verb"], [])
         update_rows([], ["state"])
         number_rows([])
 
