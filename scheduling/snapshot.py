@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 import numpy as np
 from django.db.models import (
+    BigIntegerField,
+    BooleanField,
     DateTimeField,
     DurationField,
     ExpressionWrapper,
     F,
-    FloatField,
     Func,
     Q,
     Sum,
@@ -22,6 +23,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 
+from accounting.columns import find, read_columns, seconds
 from accounting.models import Membership, Quota, Tenant, User
 from accounting.models.tenants import members_among
 from fairshare import model as fs
@@ -76,29 +78,26 @@ class Legend:
         }
 
 
-class _Seconds(Func):
-    """A moment on the clock of views: seconds since 1970."""
-
-    template = "extract(epoch FROM %(expressions)s)::float8"
-    output_field = FloatField()
+# What waits for no moment waits until this one.
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _JobColumns:
     """What matters to a round of each job, in the order of their ids."""
 
-    id: Sequence[int] = ()
-    tenant: Sequence[int] = ()
-    owner: Sequence[int] = ()
-    workers: Sequence[int] = ()
-    gpus_per_worker: Sequence[int] = ()
-    generation_ids: Sequence[list[int]] = ()
-    priority: Sequence[int] = ()
-    not_before: Sequence[datetime | None] = ()
-    reason: Sequence[int] = ()
-    only_idle: Sequence[bool] = ()
-    kind: Sequence[str] = ()
-    submitted: Sequence[float] = ()
+    id: fs.Ints
+    tenant: fs.Ints
+    owner: fs.Ints
+    workers: fs.Ints
+    gpus_per_worker: fs.Ints
+    choice: fs.Ints  # of generations: a hash of their list
+    priority: fs.Ints
+    not_before: fs.Ints  # moments, as columns have them
+    reason: fs.Ints
+    only_idle: fs.Bools
+    keeps: fs.Bools
+    submitted: fs.Ints  # moments
 
     @classmethod
     def read(cls, cluster: Cluster) -> Self:
@@ -107,16 +106,30 @@ class _JobColumns:
             cluster=cluster, state=Lease.State.PROMISED, job__state=Job.State.STOPPING
         )
         jobs = Job.objects.filter(Q(state__in=in_play) | Q(pk__in=moving.values("job")), cluster=cluster)
-        rows = jobs.order_by("id").values_list(
-            "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
-            "not_before", "reason", "only_idle", "kind", _Seconds("created_at"),
-        )  # fmt: skip
-        return cls(*zip(*rows, strict=True))
+        columns: list[tuple[Any, str]] = [
+            ("id", "i8"),
+            ("tenant_id", "i8"),
+            ("owner_id", "i8"),
+            ("workers", "i4"),
+            ("gpus_per_worker", "i4"),
+            (Func("generation_ids", 0, function="hash_array_extended", output_field=BigIntegerField()), "i8"),
+            ("priority", "i4"),
+            (Coalesce("not_before", Value(LONG_AGO, DateTimeField())), "i8"),
+            ("reason", "i2"),
+            ("only_idle", "?"),
+            (ExpressionWrapper(Q(kind__in=Job.UNSLICED), BooleanField()), "?"),
+            ("created_at", "i8"),
+        ]
+        asked, kinds = zip(*columns, strict=True)
+        return cls(*read_columns(jobs.order_by("id").values_list(*asked), *kinds))
 
-    @property
-    def accounts(self) -> list[tuple[int, int]]:
-        """(tenant, user) of each job."""
-        return list(zip(self.tenant, self.owner, strict=True))
+    def accounts(self) -> tuple[list[tuple[int, int]], fs.Ints]:
+        """The (tenant, user) with jobs, in order, and (J,) the place of each job's among these."""
+        tenants, tenant = np.unique(self.tenant, return_inverse=True)
+        users, user = np.unique(self.owner, return_inverse=True)
+        pairs, place = np.unique(tenant * len(users) + user, return_inverse=True)
+        of_tenant, of_user = np.divmod(pairs, max(len(users), 1))
+        return list(zip(tenants[of_tenant].tolist(), users[of_user].tolist(), strict=True)), place
 
 
 def read_snapshot(
@@ -158,19 +171,19 @@ def _read_snapshot(
     generations = sorted(generation_names)
     column = {generation: k for k, generation in enumerate(generations)}
     jobs = _JobColumns.read(cluster)
-    accounts, leaf_of = _read_accounts(cluster, jobs, column, lock=lock, also=also)
+    accounts, account = _read_accounts(cluster, jobs, column, lock=lock, also=also)
     legend = Legend(
         generations=generations,
         nodes=[node.pk for node in nodes],
         accounts=accounts.keys,
-        jobs=list(jobs.id),
-        reasons=np.array(jobs.reason, dtype=np.int64),
+        jobs=jobs.id.tolist(),
+        reasons=jobs.reason,
         limits=limits,
     )
     snapshot = fs.Snapshot(
         cluster=_hardware(cluster, nodes, column, generation_names),
         accounts=accounts.arrays,
-        jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, accounts=accounts, now=now),
+        jobs=_read_jobs(cluster, jobs, account, legend, accounts=accounts, now=now),
         settings=fs.Settings(
             quantum=cluster.effective_quantum,
             draw=fs_draw(cluster),
@@ -264,11 +277,15 @@ def _read_accounts(
     *,
     lock: bool,
     also: Collection[tuple[int, int]],
-) -> tuple[_Accounts, dict[tuple[int, int], int]]:
-    """The ticket tree above everyone who has a job here: tenants first, then their users as leaves."""
-    with_jobs = set(jobs.tenant)
+) -> tuple[_Accounts, fs.Ints]:
+    """The ticket tree above everyone who has a job here: tenants first, then their users as leaves.
+
+    And (J,) the account of each job.
+    """
+    having, place = jobs.accounts()
+    with_jobs = {tenant for tenant, _ in having}
     by_id = {tenant.pk: tenant for tenant in Tenant.objects.all()}
-    pairs = sorted({*jobs.accounts, *(pair for pair in also if pair[0] in by_id)})
+    pairs = sorted({*having, *(pair for pair in also if pair[0] in by_id)})
     needed = {step for tenant, _ in pairs for step in by_id[tenant].lineage}
     # Paths sort parents before their children.
     tenants = sorted((by_id[pk] for pk in needed), key=lambda tenant: tenant.path.count("/"))
@@ -311,39 +328,30 @@ def _read_accounts(
         evenly=evenly if evenly.any() else None,
     )
     archived = {tenant.pk for tenant in tenants if tenant.archived_at}
-    return _Accounts(keys, arrays, archived, set(pairs) - members_among(pairs)), leaf_of
+    account = np.array([leaf_of[pair] for pair in having], dtype=np.int64)[place]
+    return _Accounts(keys, arrays, archived, set(pairs) - members_among(pairs)), account
 
 
 def _read_jobs(
     cluster: Cluster,
     jobs: _JobColumns,
-    leaf_of: Mapping[tuple[int, int], int],
-    column: Mapping[int, int],
+    account: fs.Ints,
     legend: Legend,
     *,
     accounts: _Accounts,
     now: datetime,
 ) -> fs.Jobs:
-    count, kinds = len(jobs.id), len(column)
-    row = {job: i for i, job in enumerate(jobs.id)}
-    rate = np.full((count, kinds), np.nan)
-    for job_id, generation, steps, seconds in JobSpeed.objects.filter(
-        job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING], seconds__gt=0
-    ).values_list("job_id", "generation_id", "steps", "seconds"):
-        if job_id in row and generation in column:
-            rate[row[job_id], column[generation]] = steps / seconds
+    count, column = len(jobs.id), {generation: k for k, generation in enumerate(legend.generations)}
     running_on = np.full(count, fs.NOWHERE, dtype=np.int64)
     resident = np.zeros(count)
     places: dict[int, list[int]] = {}
     node_index = {node: n for n, node in enumerate(legend.nodes)}
-    keeps = np.array([kind in Job.UNSLICED for kind in jobs.kind], dtype=bool)
+    keeps = jobs.keeps
     unwarned, notice = keeps.copy(), timedelta(seconds=cluster.notice_seconds)
-    for lease in _places(cluster):
-        if lease.job_id not in row:
-            continue
-        if not node_index.keys() >= set(lease.nodes):
-            continue  # a node that was added since, as a reader without the lock may see
-        i = row[lease.job_id]
+    leases = list(_places(cluster))
+    for i, lease in zip(find(jobs.id, [one.job_id for one in leases]).tolist(), leases, strict=True):
+        if i == fs.NOWHERE or not node_index.keys() >= set(lease.nodes):
+            continue  # or on a node that was added since, as a reader without the lock may see
         places[i] = [node_index[node] for node in lease.nodes]
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
@@ -354,45 +362,60 @@ def _read_jobs(
     for i, nodes in places.items():
         sizes[i] = len(nodes)
     return fs.Jobs(
-        account=np.array([leaf_of[pair] for pair in jobs.accounts], dtype=np.int64),
-        workers=np.array(jobs.workers, dtype=np.int64),
-        gpus=np.array(jobs.gpus_per_worker, dtype=np.int64),
-        accepts=_accepted(jobs, column),
-        rate=rate,
-        priority=np.array(jobs.priority, dtype=np.int64),
+        account=account,
+        workers=jobs.workers,
+        gpus=jobs.gpus_per_worker,
+        accepts=_accepted(jobs, legend.generations),
+        rate=_rates(cluster, jobs, legend.generations),
+        priority=jobs.priority,
         running_on=running_on,
         resident=resident,
-        blocked=_blocked(cluster, jobs, running_on, accounts, now=now),
+        blocked=_blocked(cluster, jobs, account, running_on, accounts, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
-        only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
+        only_idle=jobs.only_idle if jobs.only_idle.any() else None,
         keeps=keeps if keeps.any() else None,
         unwarned=unwarned if keeps.any() else None,
-        attained=_attained(cluster, row, column, accounts.arrays, now=now),
-        model=_models(cluster, row),
-        submitted=np.array(jobs.submitted, dtype=np.float64),
+        attained=_attained(cluster, jobs, legend.generations, accounts.arrays, now=now),
+        model=_models(cluster, jobs),
+        submitted=seconds(jobs.submitted),
     )
 
 
-def _models(cluster: Cluster, row: Mapping[int, int]) -> fs.Ints | None:
+def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
+    """(J, K)"""
+    rate = np.full((len(jobs.id), len(generations)), np.nan)
+    measured = JobSpeed.objects.filter(
+        job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING], seconds__gt=0
+    )
+    job, generation, steps, lasted = read_columns(
+        measured.values_list("job_id", "generation_id", "steps", "seconds"), "i8", "i8", "f8", "f8"
+    )
+    row, column = find(jobs.id, job), find(np.array(generations), generation)
+    there = (row != fs.NOWHERE) & (column != fs.NOWHERE)
+    rate[row[there], column[there]] = (steps / lasted)[there]
+    return rate
+
+
+def _models(cluster: Cluster, jobs: _JobColumns) -> fs.Ints | None:
     """(J,) a number for each value of the label `model`; NOWHERE without it. None where no job has it."""
     labels = JobLabel.objects.filter(
         key=MODEL_LABEL, job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING]
     ).exclude(value="")
-    said = [(row[job], value) for job, value in labels.names(MODEL_LABEL, None) if job in row]
-    if not said:
+    said = list(labels.names(MODEL_LABEL, None))
+    row = find(jobs.id, [job for job, _ in said])
+    values = [value for (_, value), i in zip(said, row.tolist(), strict=True) if i != fs.NOWHERE]
+    if not values:
         return None
-    number = {value: i for i, value in enumerate(sorted({value for _, value in said}))}
-    found = np.full(len(row), fs.NOWHERE, dtype=np.int64)
-    for job, value in said:
-        found[job] = number[value]
+    found = np.full(len(jobs.id), fs.NOWHERE, dtype=np.int64)
+    found[row[row != fs.NOWHERE]] = np.unique(values, return_inverse=True)[1]
     return found
 
 
 def _attained(
     cluster: Cluster,
-    row: Mapping[int, int],
-    column: Mapping[int, int],
+    jobs: _JobColumns,
+    generations: Sequence[int],
     accounts: fs.Accounts,
     *,
     now: datetime,
@@ -407,11 +430,14 @@ def _attained(
         leases = leases.filter(job__owner__job_order=User.JobOrder.EVEN)
     held = Coalesce("held_until", Value(now, DateTimeField())) - F("held_from")
     gpu_time = ExpressionWrapper(F("gpus") * held, output_field=DurationField())
-    found = np.zeros((len(row), len(column)))
     sums = leases.order_by().values("job", "generation").annotate(had=Sum(gpu_time))
-    for job, generation, had in sums.values_list("job", "generation", "had"):
-        if job in row and generation in column:
-            found[row[job], column[generation]] = had.total_seconds()
+    rows = list(sums.values_list("job", "generation", "had"))
+    found = np.zeros((len(jobs.id), len(generations)))
+    row = find(jobs.id, [job for job, _, _ in rows]).tolist()
+    column = find(np.array(generations), [generation for _, generation, _ in rows]).tolist()
+    for i, k, (_, _, had) in zip(row, column, rows, strict=True):
+        if fs.NOWHERE not in (i, k):
+            found[i, k] = had.total_seconds()
     return found
 
 
@@ -421,14 +447,18 @@ def _needs(cluster: Cluster) -> Set[Need]:
     return frozenset().union(*(one.needs for one in [policy_type(cluster.policy), *beside]))
 
 
-def _accepted(jobs: _JobColumns, column: Mapping[int, int]) -> fs.Bools:
-    """(J, K). Few of all possible choices occur, so each is worked out once."""
-    choices: dict[tuple[int, ...], int] = {}
-    chosen = [choices.setdefault(tuple(ids), len(choices)) for ids in jobs.generation_ids]
+def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
+    """(J, K). Few of all possible choices occur, so each is read once, of the first job that has it."""
+    _, first, which = np.unique(jobs.choice, return_index=True, return_inverse=True)
+    chosen = dict(Job.objects.filter(pk__in=jobs.id[first].tolist()).values_list("pk", "generation_ids"))
     accepts = np.array(
-        [[not choice or generation in choice for generation in column] for choice in choices], dtype=bool
+        [
+            [not chosen[job] or generation in chosen[job] for generation in generations]
+            for job in jobs.id[first].tolist()
+        ],
+        dtype=bool,
     )
-    found: fs.Bools = accepts.reshape(len(choices), len(column))[chosen]
+    found: fs.Bools = accepts.reshape(len(first), len(generations))[which]
     return found
 
 
@@ -551,22 +581,27 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
 
 
 def _blocked(
-    cluster: Cluster, jobs: _JobColumns, running_on: fs.Ints, accounts: _Accounts, *, now: datetime
+    cluster: Cluster,
+    jobs: _JobColumns,
+    account: fs.Ints,
+    running_on: fs.Ints,
+    accounts: _Accounts,
+    *,
+    now: datetime,
 ) -> fs.Ints:
     """Jobs that may not start now, whatever their share, each with a Reason.
 
     Those of archived teams, and of owners who may not submit there any more, may not go on either.
     """
+    backs_off = seconds(jobs.not_before) > now.timestamp()
+    blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
     if cluster.paused_at:
         blocked = np.full(len(jobs.id), int(fs.Reason.CLUSTER_PAUSED))
-    else:
-        backs_off = np.array([at is not None and at > now for at in jobs.not_before], dtype=bool)
-        blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
     blocked = np.where(running_on == fs.NOWHERE, blocked, 0)
-    without_right = np.array([pair in accounts.without_right for pair in jobs.accounts], dtype=bool)
-    blocked = np.where(without_right, int(fs.Reason.OWNER_MAY_NOT), blocked)
-    of_archived = np.array([tenant in accounts.archived for tenant in jobs.tenant], dtype=bool)
-    return np.where(of_archived, int(fs.Reason.TEAM_ARCHIVED), blocked).astype(np.int64)
+    without_right = np.array([key in accounts.without_right for key in accounts.keys], dtype=bool)
+    blocked = np.where(without_right[account], int(fs.Reason.OWNER_MAY_NOT), blocked)
+    of_archived = np.array([tenant in accounts.archived for tenant, _ in accounts.keys], dtype=bool)
+    return np.where(of_archived[account], int(fs.Reason.TEAM_ARCHIVED), blocked).astype(np.int64)
 
 
 def _without_spent_hours(
