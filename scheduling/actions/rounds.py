@@ -282,7 +282,8 @@ class _Commit:
         """Takes promises back and orders the others to stop; returns the jobs of those."""
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
-            .select_related("job__owner", "job__tenant")
+            .select_related("job")
+            .prefetch_related("job__owner")  # few people have many jobs
             .defer("job__spec")
         )
         promised = [lease for lease in leases if lease.state == Lease.State.PROMISED]
