@@ -469,20 +469,23 @@ def _takes_turns(played: Played) -> Verdict | None:
 
 
 def _trades_pay(played: Played) -> Verdict | None:
-    economy = played.economy
+    economy, first = played.economy, 10
     if not economy.settings.trading or not economy.is_still or len(played.rounds) < 60:
         return UNTESTED
-    without = played.without_trading().progress(since=10)
-    traded = played.progress(since=10)
+    without, traded = (one.progress(since=first) for one in (played.without_trading(), played))
+    wanted = _first_wanted(played, played.oracle(played.rounds[0]))
+    oracle = Oracle(economy, wanted)
     largest = max(job.size for job in economy.jobs)
     broken, worst = [], 1.0
-    for t in played.oracle(played.rounds[0]).leaves:
-        ratio = (traded[t] + 2 * largest) / without[t] if without[t] else 1.0
+    for t in oracle.leaves:
+        own = [j for j in wanted if economy.jobs[j].account == t]
+        due = min(without[t], oracle.in_order(t, own) * (len(played.rounds) - first))
+        ratio = (traded[t] + 2 * largest) / due if due else 1.0
         worst = min(worst, ratio)
         if ratio < 0.98:
             broken.append(
                 f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta of full speed with trading, and of"
-                f" {without[t]:.1f} without"
+                f" {without[t]:.1f} without; {due:.1f} of these are of its private cluster"
             )
     return _verdict(broken, worst)
 
@@ -628,7 +631,9 @@ PROMISES = (
     Promise(
         "10",
         "Trades pay in progress",
-        "Played with and without trading: nobody makes less than 98 %, less two gangs.",
+        "Played with and without trading: nobody makes less than 98 %, less two gangs. What somebody made without"
+        " trading beyond its private cluster, in its own order, was time on a generation that others' jobs did not want"
+        " and that it did not pay for: who sells this owes it to nobody.",
         "of progress without",
         _trades_pay,
     ),

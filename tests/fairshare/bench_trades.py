@@ -2,9 +2,11 @@
 
 Random teams of 1-GPU jobs whose speed-ups spread by σ around their team's, on two or three generations, are played
 quantum by quantum, with and without trading, in order of age and evenly. Progress is in GPU-quanta of a job's full
-speed. A *loser* makes less than 98 % of what it makes without trading; *captured* is the sum of all relative gains
-over that as a part of the largest sum that a linear program finds among those in which nobody loses: in the own order
-of each team (a job runs only as long as all before it, or as long as each other), and with any of its jobs.
+speed. A *loser* makes less than 98 % of what it makes without trading, or of what its part of each generation makes
+in its own order where that is less: what others' jobs did not want is no longer for nothing. *Captured* is the sum of
+all relative gains over the play without trading as a part of the largest sum that a linear program finds among those
+in which nobody loses: in the own order of each team (a job runs only as long as all before it, or as long as each
+other), and with any of its jobs.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from fairshare.check.play import Judged
 from fairshare.check.played import Played
 from fairshare.check.policies import NEWEST, POLICIES, VERSION_1
 from fairshare.model import Floats, Settings
-from tests.fairshare.policies.teams import ORDERS, Order, most_progress
+from tests.fairshare.policies.teams import ORDERS, Order, most_progress, own_progress
 
 SPREADS = (0.0, 0.1, 0.3, 0.6)
 SETTLED = 10  # rounds after which progress counts
@@ -56,14 +58,22 @@ def possible(economy: Economy, without: Floats, order: Order) -> float:
     return float((most_progress(worth, economy.capacity, least, order) - 1).sum())
 
 
+def private(economy: Economy, order: Order) -> Floats:
+    """(T,) what teams, of as many tickets each, make of their part of each generation in their own order."""
+    owner, count = np.array([job.account for job in economy.jobs]), len(economy.accounts)
+    rates = [economy.speed[owner == t] for t in range(count)]
+    return own_progress(rates, np.tile(economy.capacity / count, (count, 1)), order)
+
+
 def trades(judged: Judged, spread: float, order: Order, instances: int) -> str:
     losers, worst, gains = 0, 1.0, []
     for seed in range(instances):
         economy = teams(spread, seed, order)
         alone = replace(economy, settings=replace(economy.settings, trading=False))
         traded, without = progress(economy, judged), progress(alone, judged)
-        losers += bool((traded < 0.98 * without).any())
-        worst = min(worst, float((traded / without).min()))
+        kept = traded / np.minimum(without, private(economy, order))
+        losers += bool((kept < 0.98).any())
+        worst = min(worst, float(kept.min()))
         best = Oracle(economy, economy.active(0)).best_trade(without)
         gained, of_any = ((made / without - 1).sum() for made in (traded, best))
         gains.append((float(gained), possible(economy, without, order), float(of_any)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.columns import across
-from fairshare.policies.gandiva_fair.own_order import Rows
+from fairshare.policies.gandiva_fair.own_order import Round, Rows
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
 LEAST_RATIO = 1e-6  # who would pay less for a GPU does not want it
@@ -33,21 +33,16 @@ class Margins:
     job on one pair; a *trader* is an account (of L) on one pair: pair × L + account.
     """
 
-    def __init__(self, rows: Rows, use: Floats, may: Bools, slow: Ints, fast: Ints) -> None:
-        """`use` (R, K) GPUs on which jobs run; `may` (R, P) says which of those measured on both trade a pair.
-
-        `slow` and `fast` (P,) are generations; they change places where most jobs find them the other way round.
-        """
-        pair, row = np.nonzero((may & (rows.rate[:, slow] > 0) & (rows.rate[:, fast] > 0)).T)
-        gain = np.log(rows.rate[row, fast[pair]] / rows.rate[row, slow[pair]])
-        swaps = np.bincount(pair, gain * rows.gpus[row], len(slow)) < 0
-        self.slow, self.fast = np.where(swaps, fast, slow), np.where(swaps, slow, fast)
+    def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: Round) -> None:
+        """`use` (R, K) GPUs on which jobs run; `may` (R, K) says which jobs trade which generations."""
+        self.pairs, slow, fast = pairs, pairs.slow, pairs.fast
+        pair, row = np.nonzero((np.isfinite(pairs.lean) & may[:, slow] & may[:, fast]).T)
         self.leaves, self.traders = len(rows.account), len(rows.account) * len(slow)
         trader = pair * self.leaves + rows.leaf[row]
         runs = use[row, slow[pair]] + use[row, fast[pair]]
         some = np.flatnonzero((np.bincount(trader, runs, self.traders) > LEAST_GPUS)[trader])
         pair, row, self._trader, self._runs = pair[some], row[some], trader[some], runs[some]
-        low, high = self.slow[pair], self.fast[pair]
+        low, high = slow[pair], fast[pair]
         self._ratio = rows.rate[row, high] / rows.rate[row, low]
         self._order = Queue.of(self._trader, pair * len(rows.gpus) + rows.head[row])
         self._units = [(unit[row, low], unit[row, high]) for unit in rows.units]

@@ -15,7 +15,16 @@ from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
 # Jobs behind this many times what their account holds run on no generation, whatever it trades.
 REACH = 4.0
-MOST_ROUNDS = 6
+MOST_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """P pairs of generations, none in common."""
+
+    slow: Ints  # (P,)
+    fast: Ints  # (P,)
+    lean: Floats  # (R, P) of jobs, the rate on the fast one over that on both; NaN where one is not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +76,7 @@ class Rows:
             rate=rate,
             by_speed=np.argsort(-speed, axis=1, kind="stable"),
             units=(speed, _plain(rate, speed, able)),
-            rounds=_rounds(
-                np.where(rate > 0, speed, 0.0).sum(axis=0) / np.maximum((rate > 0).sum(axis=0), 1)
-            ),
+            rounds=_rounds(rate, speed),
         )
 
     def of_leaves(self, leaves: Ints) -> Ints:
@@ -86,8 +93,8 @@ class Rows:
         places by comparative speed, on two generations after the other.
         """
         row, use = self._in_order(held, leaves)
-        for slow, fast in self.rounds:
-            _match(self.leaf[row], use, self.rate[row], slow, fast)
+        for one in self.rounds:
+            _match(self.leaf[row], use, one.lean[row], one)
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
@@ -162,13 +169,14 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
     return found
 
 
-def _rounds(speed: Floats) -> tuple[tuple[Ints, Ints], ...]:
-    """Pairs of generations of typical `speed` (K,), as in a tournament: in each round everyone meets one other.
+def _rounds(rate: Floats, speed: Floats) -> tuple[Round, ...]:
+    """Pairs of generations as in a tournament: the fastest for most jobs meets the slowest first.
 
-    The slowest meets the fastest first. Only the first MOST_ROUNDS, as pairs grow with the square of generations.
+    Only the first MOST_ROUNDS, as pairs grow with the square of generations.
     """
-    seats = np.argsort(speed, kind="stable").tolist()
-    rank = {k: at for at, k in enumerate(seats)}
+    known = rate > 0
+    typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    seats = np.argsort(typical, kind="stable").tolist()
     if len(seats) % 2:
         seats.insert((len(seats) + 1) // 2, NOWHERE)  # who meets it meets nobody
     half, found = len(seats) // 2, []
@@ -176,26 +184,28 @@ def _rounds(speed: Floats) -> tuple[tuple[Ints, Ints], ...]:
         meets = [
             pair for pair in zip(seats[:half], seats[: half - 1 : -1], strict=True) if NOWHERE not in pair
         ]
-        pairs = np.array([sorted(pair, key=rank.__getitem__) for pair in meets], dtype=np.int64).reshape(
-            -1, 2
-        )
-        found.append((pairs[:, 0], pairs[:, 1]))
+        slow, fast = np.array(meets, dtype=np.int64).reshape(-1, 2).T
+        swaps = typical[slow] > typical[fast]
+        slow, fast = np.where(swaps, fast, slow), np.where(swaps, slow, fast)
+        both = known[:, slow] & known[:, fast]
+        lean = np.full(both.shape, np.nan)
+        np.divide(rate[:, fast], rate[:, slow] + rate[:, fast], out=lean, where=both)
+        found.append(Round(slow, fast, lean))
         seats = [seats[0], seats[-1], *seats[1:-1]]
     return tuple(found)
 
 
-def _match(leaf: Ints, use: Floats, rate: Floats, slow: Ints, fast: Ints) -> None:
+def _match(leaf: Ints, use: Floats, lean: Floats, pairs: Round) -> None:
     """Changes `use` (N, K) of running jobs so that, of those of one account, the dearest hold the fast generation.
 
-    On all pairs of generations `slow` and `fast` (P,) at once, which have none in common.
+    On all pairs of generations at once; `lean` (N, P) of these jobs.
     """
-    runs = use[:, slow] + use[:, fast]
-    some, pair = np.nonzero((runs > LEAST_GPUS) & (rate[:, slow] > 0) & (rate[:, fast] > 0))
-    account = leaf[some] * len(slow) + pair
-    ratio = rate[some, fast[pair]] / rate[some, slow[pair]]
-    by = np.lexsort((-ratio, account))
+    runs = use[:, pairs.slow] + use[:, pairs.fast]
+    some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))
+    account = leaf[some] * len(pairs.slow) + pair
+    by = np.argsort(account - lean[some, pair])
     some, pair, account = some[by], pair[by], account[by]
-    low, high, both = slow[pair], fast[pair], runs[some, pair]
+    low, high, both = pairs.slow[pair], pairs.fast[pair], runs[some, pair]
     held = np.bincount(account, use[some, high]).astype(np.float64)
-    on_fast = Queue.one_by_one(account).fill(both, held)
+    on_fast = np.clip(held[account] - Queue.one_by_one(account).before(both), 0.0, both)
     use[some, high], use[some, low] = on_fast, both - on_fast

@@ -27,7 +27,7 @@ from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.evidence import backed, evidence_of
 from fairshare.policies.gandiva_fair.margins import Margins
 from fairshare.policies.gandiva_fair.offers import Met, Offers, meet
-from fairshare.policies.gandiva_fair.own_order import MOST_ROUNDS, Rows
+from fairshare.policies.gandiva_fair.own_order import MOST_ROUNDS, Round, Rows
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS
 from fairshare.policies.gandiva_fair.typical import with_typical
 from fairshare.trade_limits import TradeLimits, parties_of
@@ -39,7 +39,6 @@ LEAST_GAIN = 1.01
 # Into so many slices buyers divide what they would buy, in markets of so many parties: in larger ones each is too small
 # a part of the whole for that to be worth its time.
 SLICES, SMALL_MARKET = 8, 64
-HALVINGS = 2  # of trades by which somebody would lose, before they are cut
 
 
 def trade(
@@ -61,7 +60,7 @@ def trade(
     market = _Market(snapshot, tree, shares, limits, rows, may=may, party=parties[member[rows.account]])
     quiet = 0
     for pairs in islice(cycle(rows.rounds), MOST_ROUNDS):
-        quiet = 0 if market.open(*pairs) else quiet + 1
+        quiet = 0 if market.open(pairs) else quiet + 1
         if quiet == len(rows.rounds):
             break
     return market.share, market.trades()
@@ -108,9 +107,9 @@ class _Market:
         columns = *np.unravel_index(who, shape), gpus, paid, paid / gpus, low / gpus, high / gpus
         return tuple(map(Trade, *(column.tolist() for column in columns)))
 
-    def open(self, slow: Ints, fast: Ints) -> bool:
-        """Makes all trades of P pairs of generations, none in common, (P,) each; whether there were any."""
-        margins = Margins(self._rows, self._use, self._may[:, slow] & self._may[:, fast], slow, fast)
+    def open(self, pairs: Round) -> bool:
+        """Makes all trades of some pairs of generations; whether there were any."""
+        margins = Margins(self._rows, self._use, self._may, pairs)
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
         least = max(self._settings.least_gain, LEAST_GAIN)
@@ -124,14 +123,14 @@ class _Market:
         self._borders.note(gpus, crossed)
         parties = sellers.party[met.seller], buyers.party[met.buyer]
         pair, speed_ups = sellers.pair[met.seller], (sellers.ratio[met.seller], buyers.ratio[met.buyer])
-        line = *parties, margins.slow[pair], margins.fast[pair], gpus, met.price, *speed_ups
+        line = *parties, pairs.slow[pair], pairs.fast[pair], gpus, met.price, *speed_ups
         self._done.append(np.stack(line, axis=1)[(parties[0] != parties[1]) & (gpus > 0)])
         return True
 
     def _legs(self, margins: Margins, sellers: Offers, buyers: Offers, met: Met) -> tuple[Legs, Floats]:
         """What accounts give and take in the trades, and how much of the trades (D,) they can pay and use."""
         account, pair = self._rows.account, sellers.pair[met.seller]
-        slow, fast = margins.slow[pair], margins.fast[pair]
+        slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
         sold, seller, part = sellers.parts(met.seller)
         bought, buyer, of = buyers.parts(met.buyer)
         gpus = ration(met.gpus, bought, buyer, of * met.price[bought], margins.on_slow)
@@ -158,7 +157,7 @@ class _Market:
             cut &= gpus > 0
             if not cut.any():
                 break
-            gpus[cut] *= 0.5 if cuts <= HALVINGS else 0.0
+            gpus[cut] *= 0.5 if cuts == 1 else 0.0  # once they may only be too large
             asked = np.unique(leaf[cut[legs.trade]])
         self.share = self._tree.sums(np.where(self._tree.is_leaf[:, None], share, 0.0))
         return gpus
