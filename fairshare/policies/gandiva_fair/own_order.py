@@ -43,9 +43,7 @@ class Rows:
     rate: Floats  # (R, K) measured, 0 where unknown or where the job may not run
     by_speed: Ints  # (R, K) generations, those on which the job is fastest first
     units: tuple[Floats, ...]  # (R, K) each, what a GPU does for a job: an account is to lose in none of them
-    rounds: tuple[
-        tuple[Ints, Ints], ...
-    ]  # pairs of generations of each round of a tournament, the slower one first
+    rounds: tuple[Round, ...]  # of a tournament: in each everyone meets one other
 
     @classmethod
     def of(cls, jobs: Jobs, able: Bools, holds: Floats, evenly: Bools | None = None) -> Rows:
