@@ -224,8 +224,7 @@ def throughput(*, trading: bool, fractional: bool, rounds: int = 200) -> Floats:
 @pytest.mark.parametrize("fractional", [True, False])
 def test_with_trading_both_teams_make_more_progress_than_without(fractional):
     without, traded = (throughput(trading=on, fractional=fractional) for on in (False, True))
-    assert (traded > 1.01 * without).all(), f"without {without}, with {traded}"
-    assert traded.sum() > 1.2 * without.sum()
+    assert (traded > 1.15 * without).all(), f"without {without}, with {traded}"
 
 
 def test_running_gangs_are_where_the_played_rounds_put_them():
