@@ -82,23 +82,30 @@ class Played:
             found[self.economy.jobs[j].account] += self.economy.jobs[j].size
         return found
 
-    @cached_property
+    @property
     def lag(self) -> Floats:
         """(R, T) GPU-quanta that leaves received beyond what they were due, up to each round.
 
         What a leaf gets that only who is ahead could use is nobody's loss: it counts up to the lag that gangs need.
         A leaf that is due more than its gangs could have of an empty cluster is behind for no other reason.
         """
-        ahead, found = np.zeros(len(self.economy.accounts)), []
+        return self._counted[0]
+
+    @cached_property
+    def _counted(self) -> tuple[Floats, Floats]:
+        """(R, T) what `lag` says, and (T,) the GPU-quanta of leaves that it counts."""
+        ahead, counted = np.zeros((2, len(self.economy.accounts)))
+        found = []
         for one, share in zip(self.rounds, self.shares, strict=True):
             received = self.received(one.number)
             off = ahead + received - earned(share, received) - np.maximum(ahead, self.fluid)
             for leaf in np.flatnonzero((share > 0) & (off > 0)).tolist():
                 if not could_use(self.economy, one, leaf, ahead < 1e-9):
                     received[leaf] -= off[leaf]
+            counted += received
             ahead = np.where(share > 0, ahead + received - earned(share, received), 0.0)
             found.append(np.where(share > self._alone[one.active], np.maximum(ahead, 0.0), ahead))
-        return np.array(found)
+        return np.array(found), counted
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
@@ -122,11 +129,11 @@ class Played:
         lag, largest = fluid_lag(self.economy, self.shares)
         return max(float(np.abs(lag).max(initial=0.0)), float(largest))
 
-    @cached_property
+    @property
     def served(self) -> float:
-        """The part of all shares that was received by anybody; less than 1 where gangs leave gaps."""
+        """The part of all shares that was received, as `lag` counts it; less than 1 where gangs leave gaps."""
         due = sum(share.sum() for share in self.shares)
-        return min(sum(self.received(one.number).sum() for one in self.rounds) / due, 1.0) if due else 1.0
+        return min(self._counted[1].sum() / due, 1.0) if due else 1.0
 
     @cached_property
     def credit(self) -> list[Floats]:

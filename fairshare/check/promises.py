@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from scipy.stats import chi2
@@ -81,7 +82,7 @@ def _kept_out(played: Played, one: Round, job: int) -> str | None:
     """Who above its guarantee has the GPUs that a waiting job of an account within its guarantee needs."""
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
-    ways: list[Places] = [{}] * 5
+    ways: list[list[Places]] = []
     above = []
     for account in economy.paths[economy.jobs[job].account]:
         if use[account] + size > fewest[account] + EPSILON:
@@ -90,11 +91,11 @@ def _kept_out(played: Played, one: Round, job: int) -> str | None:
             surplus = _surplus(played, one, other)
             if any(surplus):
                 above.append(other)
-            ways = [have | more for have, more in zip(ways, surplus, strict=True)]
-    if not above or not all(ways):
-        return None
-    left = [{j: nodes for j, nodes in one.after.items() if j not in way} for way in ways]
-    if not all(would_fit(economy, job, rest) for rest in left):
+                ways.append([way for i, way in enumerate(surplus) if way not in surplus[:i]])
+    # An account counts its surplus in one way, its sibling perhaps in another.
+    gone = (set().union(*way) for way in product(*ways))
+    left = ({j: nodes for j, nodes in one.after.items() if j not in some} for some in gone)
+    if not above or not all(would_fit(economy, job, rest) for rest in left):
         return None
     leaf = economy.jobs[job].account
     told = ", ".join(
@@ -398,8 +399,8 @@ def _well_packed(played: Played) -> Verdict | None:
 def _saved_for(played: Played, first: int) -> float:
     """GPU-quanta that its account, and each one above, can have saved up for the first of the account's jobs.
 
-    What other jobs below it have while it waits is used where nobody outside wants their GPUs. What they have beside
-    it is used, too, and more than the guarantee of that round where others want it.
+    What other jobs below it have while it waits is used where nobody outside wants their GPUs who is not ahead. What
+    they have beside it is used, too, and more than the guarantee of that round where others want it.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf
@@ -409,7 +410,10 @@ def _saved_for(played: Played, first: int) -> float:
             own = [j for j in one.after if account in economy.paths[economy.jobs[j].account] and j != first]
             rest = {j: nodes for j, nodes in one.after.items() if j not in own}
             others = [j for j in one.waiting if account not in economy.paths[economy.jobs[j].account]]
-            contested = any(would_fit(economy, j, rest) for j in others)
+            ahead = played.lag[one.number - 1] if one.number else np.zeros(len(economy.accounts))
+            contested = any(
+                ahead[economy.jobs[j].account] < EPSILON and would_fit(economy, j, rest) for j in others
+            )
             had = sum(economy.jobs[j].size for j in own)
             if first not in one.after and (contested or would_fit(economy, first, rest)):
                 had = 0
@@ -616,7 +620,7 @@ PROMISES = (
         "The job that its account wants most gets its turn",
         "At least three quarters of the rounds that the guarantee is worth, less three, in proportion to what whole"
         " gangs let anybody have. What other jobs of its account (or team) have meanwhile of GPUs that nobody else"
-        " wants is used and not saved up: to stop others for it would break 1.",
+        " wants but who is ahead is used and not saved up: to stop others for it would break 1.",
         "part of its turns",
         _first_gets_turns,
     ),

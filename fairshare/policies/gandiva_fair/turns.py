@@ -6,8 +6,8 @@ weighted fair queueing, Bennett and Zhang 1996, only who is eligible takes part)
 goes first who is most behind by its share: shares are worked out level by level, so that turns need not be, and
 what one user gets of holes that no other gang fits in delays nobody of its team.
 
-A leaf whose next gang is too large for what it has saved up so far goes on saving: its later gangs are compared
-with others' as if the large one ran already.
+A leaf whose next gang is too large for what it has saved up so far, or whose first gang finds no room, goes on saving:
+its later gangs have a claim only beyond that, and are compared with others' as if that gang ran already.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Turns:
             if (
                 job != NOWHERE
                 and self.size[job] == -size
-                and (stage != CLAIM or self._within(account, -size))
+                and (stage != CLAIM or self._may_claim(account, job))
             ):
                 return job
             self._refresh(account)
@@ -202,14 +202,17 @@ class Turns:
         self.used(account, self.size[job])
         if job in self._saving:
             self._saving.remove(job)
-            self._kept_for.pop(account, None)
-            self._needs.pop(account, None)
+            self._needs[account] -= self.size[job]
+            if self._needs[account] == 0:
+                self._kept_for.pop(account)
         self._refresh(account)
 
     def passed(self, job: int, *, later: bool = False) -> None:
-        """The job whose turn it was found no place; `later` it is tried once more after those of its priority."""
+        """The job whose turn it was got no place; `later` it is tried once more after those of its priority."""
         account = self._account[job]
         position = self._heads.get(account, 0)
+        if self.hopeless[self.kind[job]]:
+            self._save_claim(account, job)
         self._skip(account, job)
         if later:
             late = self._late.setdefault(account, [])
@@ -246,10 +249,12 @@ class Turns:
         head, end, listed = self._heads[account], self._line.end[account], self._line.listed
         taken, hopeless, kind = self.taken, self.hopeless, self.kind
         while head < end and (taken[listed[head]] or hopeless[kind[listed[head]]]):
+            self._save_claim(account, listed[head])
             head += 1
         self._heads[account] = head
         late = self._late.get(account)
         while late and (taken[late[0][2]] or hopeless[kind[late[0][2]]]):
+            self._save_claim(account, late[0][2])
             heapq.heappop(late)
         if late and late[0][0] <= head:
             return late[0][2]
@@ -283,8 +288,7 @@ class Turns:
     def _turn(self, account: int) -> Turn | None:
         """What an account offers; None where it has nothing left to offer."""
         while (job := self._own(account)) != NOWHERE:
-            overtakes = self._overtakes(account, job)
-            stage = self._stage(account, job, overtakes=overtakes)
+            overtakes, stage = self._overtakes(account, job), self._stage(account, job)
             if not self.only_claims or stage == CLAIM:
                 waits = self._running_first and not self._runs[job]
                 number = round(self._number(account, job, stage, overtakes=overtakes), 9)
@@ -301,11 +305,17 @@ class Turns:
         """Whether a larger gang that its account saves up for may use the same generations."""
         return bool(self._kept_for.get(account, 0) & self._choice[job]) and job not in self._saving
 
-    def _stage(self, account: int, job: int, *, overtakes: bool) -> int:
-        may_claim = self._due[account] > 0 and not overtakes and not self._first_draw
-        if may_claim and self._within(account, self.size[job]):
+    def _stage(self, account: int, job: int) -> int:
+        if self._may_claim(account, job):
             return CLAIM
         return SURPLUS if self._share[account] > 0 else LEFTOVER
+
+    def _may_claim(self, account: int, job: int) -> bool:
+        """Whether guarantees pay for the gang, and beside it for those that the account saves up for."""
+        if self._due[account] <= 0 or self._first_draw:
+            return False
+        kept = self._needs[account] if self._overtakes(account, job) else 0
+        return self._within(account, self.size[job] + kept)
 
     def _within(self, account: int, gpus: int) -> bool:
         """Whether all guarantees up the tree allow for so many more GPUs."""
@@ -323,8 +333,8 @@ class Turns:
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
-        if overtakes:  # as if the account had spent what it is owed, and the larger gang ran already
-            ahead += (max(self._owed[account], 0.0) + self._needs[account]) / weight
+        if overtakes:  # as if the other gang ran already
+            ahead += self._needs[account] / weight
         if self._chance is None:
             return ahead - (self._patience if self._runs[job] else 0.0)
         before = math.floor(ahead + 1e-9) if stage == CLAIM else int(overtakes)
@@ -336,8 +346,17 @@ class Turns:
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
         """The account has not saved up enough for the gang: it goes on saving, and offers another one."""
         if not overtakes:
-            self._saving.add(job)
-            self._needs[account] = self._needs.get(account, 0) + self.size[job]
+            self._save_for(account, job)
         self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]
         self._skip(account, job)
         self._aside[account] = self._aside.get(account, 0) + 1
+
+    def _save_claim(self, account: int, job: int) -> None:
+        """Where a gang within the guarantee finds no room its account goes on saving for it."""
+        if self.only_claims and self.is_first(job) and not self.taken[job] and self._may_claim(account, job):
+            self._save_for(account, job)
+
+    def _save_for(self, account: int, job: int) -> None:
+        self._saving.add(job)
+        self._needs[account] = self._needs.get(account, 0) + self.size[job]
+        self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]

@@ -102,6 +102,14 @@ def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing(
     assert decide(given, by_hand([[7.5], [0.5]]), balances).runs == [0, 1, 2, 3]
 
 
+def test_an_account_goes_on_saving_for_its_first_gang_when_that_finds_no_room():
+    """A gang of 4 fits beside no gang of 5; later jobs of its account do, and would use up its claim each time."""
+    sizes = [(0, 5), (0, 2), (0, 2), (1, 4), (1, 1), (1, 3), (2, 5), (2, 5)]
+    accounts = [Account(), Account(), Account(2)]
+    played = play(snapshot([(0, 8)] * 2, accounts, [Job(t, gpus=gpus) for t, gpus in sizes]), 40)
+    assert len(played.ran(3)) >= 8
+
+
 def test_jobs_of_an_account_that_shares_evenly_take_turns():
     given = snapshot([(0, 8)], [Account()], [Job(0, workers=8), *(Job(0) for _ in range(8))])
     given = with_jobs(given, attained=np.zeros(given.jobs.rate.shape))
