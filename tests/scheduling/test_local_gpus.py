@@ -51,6 +51,19 @@ int nvmlDeviceGetUtilizationRates(int *device, utilization_t *rates) {
   rates->memory = 12;
   return 0;
 }
+// Of each fifth of a second, the last ones; the clock is in microseconds.
+typedef struct { unsigned long long at; union { double d; unsigned int ui; } value; } sample_t;
+int nvmlDeviceGetSamples(int *device, int kind, unsigned long long since, int *type, unsigned *count, sample_t *found) {
+  static const unsigned int percents[] = {SAMPLES};
+  unsigned int most = sizeof percents / sizeof *percents, newer = 0;
+  if (kind != 1) return 2;
+  if (!found) { *count = most; return 0; }
+  for (unsigned int i = 0; i < most; i++)
+    if (200000ULL * (i + 1) > since) found[newer++] = (sample_t){200000ULL * (i + 1), {.ui = percents[i]}};
+  *type = 1;
+  *count = newer;
+  return newer ? 0 : 6;
+}
 typedef struct { unsigned int pid; unsigned long long used; unsigned int instance, compute; } process_t;
 int nvmlDeviceGetComputeRunningProcesses_v3(int *device, unsigned int *count, process_t *found) {
   if (*count < 1) { *count = 1; return 7; }  // too few: so many there are
@@ -70,12 +83,12 @@ int nvmlDeviceGetMinorNumber(int *device, unsigned int *minor) {
 const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "Not Supported"; }
 """
 ASK = """
-import dataclasses, json
+import dataclasses, json, sys
 from pathlib import Path
 from scheduling.backends.local import gpus
 try:
     seen = {"gpus": [dataclasses.astuple(gpu) for gpu in gpus.discover()],
-            "busy": [dataclasses.astuple(busy) for busy in gpus.utilization()],
+            "busy": [dataclasses.astuple(busy) for busy in gpus.utilization(json.loads(sys.argv[1]))],
             "devices": {uuid: list(map(str, paths)) for uuid, paths in gpus.devices(Path("/dev"), Path("pci")).items()}}
 except gpus.NvmlError as error:
     seen = {"error": str(error)}
@@ -86,11 +99,11 @@ print(json.dumps(seen))
 NONE: dict[str, Any] = {"gpus": [], "busy": [], "devices": {}}
 
 
-def ask(library_path: Path) -> dict[str, Any]:
+def ask(library_path: Path, since: dict[str, int] | None = None) -> dict[str, Any]:
     """What a fresh Python says about the GPUs that the library in this folder shows."""
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", ASK],
+        [sys.executable, "-W", "error", "-c", ASK, json.dumps(since or {})],
         capture_output=True,
         text=True,
         check=True,
@@ -102,13 +115,22 @@ def ask(library_path: Path) -> dict[str, Any]:
     return answer
 
 
-def stand_in(folder: Path, *, init: int = 0) -> Path:
+def stand_in(folder: Path, *, init: int = 0, samples: str = "0, 9, 0, 0, 87") -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler (cc) for the library that stands in for the driver's")
     (folder / "nvml.c").write_text(STAND_IN)
     library = folder / "libnvidia-ml.so.1"
-    command = [compiler, "-shared", "-fPIC", f"-DINIT={init}", "-o", library, folder / "nvml.c"]
+    command = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        f"-DINIT={init}",
+        f"-DSAMPLES={samples}",
+        "-o",
+        library,
+        folder / "nvml.c",
+    ]
     subprocess.run(command, check=True, timeout=PATIENCE)
     return folder
 
@@ -121,9 +143,23 @@ def test_gpus_are_found_with_uuid_product_and_memory(tmp_path: Path) -> None:
     ]
 
 
+FIRST = "GPU-00000000-1111-2222-3333-444444444444"
+
+
 def test_utilisation_leaves_out_gpus_that_do_not_tell(tmp_path: Path) -> None:
     seen = ask(stand_in(tmp_path))
-    assert seen["busy"] == [["GPU-00000000-1111-2222-3333-444444444444", 87, 3 << 30, 1]]
+    assert seen["busy"] == [[FIRST, 87, 3 << 30, 1, 1_000_000]]
+
+
+def test_utilisation_is_of_all_the_time_since_the_look_before(tmp_path: Path) -> None:
+    library = stand_in(tmp_path, samples="100, 0, 9, 0, 0")
+    assert ask(library, {FIRST: 200_000})["busy"] == [[FIRST, 9 / 4, 3 << 30, 1, 1_000_000]]
+    # The driver's clock was set back, or nothing was measured since: the next look begins anew.
+    assert ask(library, {FIRST: 1_000_000})["busy"] == [[FIRST, 87, 3 << 30, 1, 0]]
+
+
+def test_utilisation_is_of_the_last_moment_where_the_driver_keeps_no_samples(tmp_path: Path) -> None:
+    assert ask(stand_in(tmp_path, samples=""), {FIRST: 200_000})["busy"] == [[FIRST, 87, 3 << 30, 1, 0]]
 
 
 def test_the_devices_of_a_gpu_are_those_of_its_number_and_its_place_on_the_bus(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> d
     """What the driver tells of each GPU."""
     percents = {"GPU-a": 0, "GPU-b": 0}
 
-    def told() -> list[gpus.Utilization]:
+    def told(since: object) -> list[gpus.Utilization]:
         return [gpus.Utilization(uuid, percent, 0, processes.get(uuid)) for uuid, percent in percents.items()]
 
     monkeypatch.setattr(gpus, "utilization", told)
@@ -138,6 +138,21 @@ def test_gpus_on_which_no_process_is_are_told_of(
     assert seen.processless_for <= seen.unused_for
 
 
+def test_gpus_are_asked_for_all_the_time_since_the_look_before(
+    rig: Rig, busy: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, int]] = []
+
+    def told(since: dict[str, int]) -> list[gpus.Utilization]:
+        asked.append(since)
+        return [gpus.Utilization("GPU-a", 0.5, 0, 1, sampled_at=len(asked))]
+
+    monkeypatch.setattr(gpus, "utilization", told)
+    rig.wait(rig.start(rig.gang("sleep 1000", gpus=real("GPU-a"))), Phase.RUNNING)
+    assert first_of(rig.backend, idle=False).percent == 0.5
+    assert asked[:2] == [{}, {"GPU-a": 1}]
+
+
 def test_of_gpus_that_do_not_tell_the_processes_are_measured(rig: Rig, busy: dict[str, int]) -> None:
     del busy["GPU-b"]  # a slice, as MIG cuts them, tells no utilisation
     gang = rig.start(rig.gang("sleep 1000", gpus=real("GPU-a", "GPU-b")))
@@ -150,7 +165,7 @@ def test_a_driver_that_does_not_answer_measures_nothing(
 ) -> None:
     asked: list[float] = []
 
-    def broken() -> list[gpus.Utilization]:
+    def broken(since: object) -> list[gpus.Utilization]:
         asked.append(time.monotonic())
         raise gpus.NvmlError("the NVIDIA driver does not answer: Unknown Error")
 

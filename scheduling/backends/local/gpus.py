@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,8 @@ import pynvml
 logger = logging.getLogger(__name__)
 
 PCI = Path("/sys/bus/pci/devices")
+# What this GPU, this driver or this user does not get told.
+_NOT_TOLD = pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission, pynvml.NVMLError_FunctionNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,17 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """How busy a GPU was in the driver's last sample: percent of time, and bytes of memory in use.
+    """How busy a GPU was, in percent of the time, and bytes of its memory in use, the driver's own included.
 
     `processes` counts what computes on it, in containers of others too; None where the driver does not tell.
+    `sampled_at` is when the driver measured last, on its own clock; 0 where it does not tell that.
     """
 
     uuid: str
-    busy_percent: int
+    busy_percent: float
     memory_used_bytes: int
     processes: int | None = None
+    sampled_at: int = 0
 
 
 class NvmlError(Exception):
@@ -81,30 +85,48 @@ def _drawing(handle: object, pci: Path) -> list[str]:
     return sorted(f"dri/{node.name}" for node in (pci / address / "drm").glob("*[0-9]"))
 
 
-def utilization() -> list[Utilization]:
-    """How busy each GPU is, in index order; GPUs that do not tell (such as MIG parents) are left out."""
+def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
+    """How busy each GPU was, in index order; GPUs that do not tell (such as MIG parents) are left out.
+
+    `since` has each GPU's `sampled_at` of the look before, by UUID: percent is of all the time since then. Of others,
+    and where the driver keeps no samples, it is of the fraction of a second that the driver measured last.
+    Raises NvmlError.
+    """
     found = []
     with _nvml() as available:
         for handle in _handles() if available else []:
+            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
             try:
-                busy = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+                busy, at = _busy(handle, (since or {}).get(uuid, 0))
             except pynvml.NVMLError_NotSupported:
                 continue
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
             used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-            found.append(Utilization(uuid, busy, used, _processes(handle)))
+            found.append(Utilization(uuid, busy, used, _processes(handle), at))
     return found
+
+
+def _busy(handle: object, since: int) -> tuple[float, int]:
+    """Percent of the time since then, and until when that was, both on the driver's clock.
+
+    NVML's rates are of one period of some hundred milliseconds: who looks every other second misses most of what is
+    done. Of its samples it keeps the last ones (of an H100, five a second for 14 seconds).
+    """
+    rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    try:
+        _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
+    except (*_NOT_TOLD, pynvml.NVMLError_NotFound):  # it has none, or no newer ones
+        return rate, 0
+    if not samples:
+        return rate, 0
+    percents = [int(one.sampleValue.uiVal) for one in samples]
+    return (sum(percents) / len(percents) if since else rate), int(samples[-1].timeStamp)
 
 
 def _processes(handle: object) -> int | None:
     """None: the driver does not tell, as earlier ones have no such function."""
     try:
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
-    except (
-        pynvml.NVMLError_NotSupported,
-        pynvml.NVMLError_NoPermission,
-        pynvml.NVMLError_FunctionNotFound,
-    ):
+    except _NOT_TOLD:
         return None
 
 

@@ -49,6 +49,7 @@ class Gauge:
         self._by_gpus: Meter[str] = Meter()
         self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
         self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the gang's token
+        self._sampled: dict[str, int] = {}  # until when each GPU's use is known, on the driver's clock
         self._known: dict[str, _Known] = {}
         # Since when no look saw a process, and the last of these.
         self._empty: dict[str, tuple[float, float]] = {}
@@ -61,7 +62,7 @@ class Gauge:
         self._looked_at = now
         running = dict(self._running())
         self._forget_others(running)
-        busy = _used() if any(self._uuids.values()) else {}
+        busy = self._used() if any(self._uuids.values()) else {}
         found = [self._sample(token, status, busy) for token, status in running.items()]
         return [use for use in found if use is not None]
 
@@ -86,6 +87,16 @@ class Gauge:
         self._empty = {token: empty for token, empty in self._empty.items() if token in running}
         self._by_gpus.keep(set(running))
         self._by_processors.keep(set(running))
+
+    def _used(self) -> dict[str, gpus.Utilization] | None:
+        """By UUID, of GPUs that tell; None while the driver does not answer."""
+        try:
+            found = gpus.utilization(self._sampled)
+        except gpus.NvmlError as error:
+            logger.warning("%s", error)
+            return None
+        self._sampled = {one.uuid: one.sampled_at for one in found}
+        return {one.uuid: one for one in found}
 
     def _sample(
         self, token: str, status: dict[str, Any], used: Mapping[str, gpus.Utilization] | None
@@ -132,15 +143,6 @@ def _told(token: str, unused: float | None, percent: float, *, by_gpus: bool, ag
     if unused is None:
         return None
     return Use(token=UUID(token), unused_for=unused, percent=percent, by_gpus=by_gpus, age=age)
-
-
-def _used() -> dict[str, gpus.Utilization] | None:
-    """By UUID, of GPUs that tell; None while the driver does not answer."""
-    try:
-        return {one.uuid: one for one in gpus.utilization()}
-    except gpus.NvmlError as error:
-        logger.warning("%s", error)
-        return None
 
 
 def _uuids(files: JobFiles, token: str) -> tuple[str, ...]:
