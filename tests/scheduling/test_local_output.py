@@ -11,7 +11,7 @@ import pytest
 
 from scheduling.backends.base import End, Phase, Worker
 from scheduling.backends.output import NOTE_ROOM, Log, Progress
-from tests.scheduling.local_rig import EXAMPLES, Rig, until
+from tests.scheduling.local_rig import EXAMPLES, USER, Rig, until
 from tests.scheduling.test_local_crashes import memory_of
 
 FLOOD = "head -c 150000000 /dev/zero | tr '\\0' 'y'; echo; echo step 99; mkfifo go; read line < go"
@@ -150,14 +150,22 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
         "HOME": str(folder / "home"),
         "LANG": "C.UTF-8",
         "LOCAL_RANK": "0",
+        "LOGNAME": f"uid{USER if rig.has_users else os.geteuid()}",
         "MASTER_ADDR": "127.0.0.1",
         "MINE": "1",
         "PATH": f"{folder}/home/.local/job-packages/bin:{rig.backend.environments['python']}",
         "PYTHONUNBUFFERED": "1",
         "RANK": "1",
         "TMPDIR": str(folder / "tmp" / "rank-1"),
+        "USER": f"uid{USER if rig.has_users else os.geteuid()}",
         "WORLD_SIZE": "2",
     }
+
+
+def test_a_program_finds_a_name_for_the_user_that_it_runs_as(rig: Rig) -> None:
+    """As PyTorch's does; the machine has no account of that user."""
+    seen = rig.wait(rig.start(rig.python("import getpass; print(getpass.getuser())")))
+    assert (seen.end, rig.log()) == (End.SUCCEEDED, f"uid{USER if rig.has_users else os.geteuid()}\n")
 
 
 def test_a_program_may_open_its_output_again(rig: Rig) -> None:

@@ -426,7 +426,11 @@ class LocalBackend:
             ours["FAIRLOT_SECRETS_DIR"] = str(hidden.files_of(files, gang.epoch))
         if worker.virtual_speed is not None:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
+        uid = gang.uid if self.isolation.users else os.geteuid()
         usual = {
+            # The machine has no account of a team's user; programs ask for its name, such as PyTorch before 2.13.
+            "USER": f"uid{uid}",
+            "LOGNAME": f"uid{uid}",
             # First what `pip install` puts into the job's home (bin/job-environment).
             "PATH": f"{files.folder / 'home' / '.local' / 'job-packages' / 'bin'}:{path}",
             "HOME": str(files.folder / "home"),
