@@ -24,6 +24,7 @@ from scheduling.backends import opening
 from scheduling.backends.local import hidden, processes, removal, sandbox
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.probe import Answer, Probe
+from scheduling.backends.local.settling import Settling
 from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, exit_code
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Supervisor:
         self.verdict: tuple[str, int | None, str] | None = None
         self.kill_at = inf  # on the monotonic clock
         self.killed = False
-        self.freezing = False
+        self.freezing: Settling | None = None
         self.seen_stopped = 0  # consecutive looks at which every process was stopped
         self.terminated = False  # we were told to go ourselves, as when the machine shuts down
         self.orders_due = True
@@ -337,13 +338,14 @@ class Supervisor:
             victims = processes.descendants(os.getpid())
             processes.kill(victims)
             self.killed = self.killed or any(victim.state not in "ZX" for victim in victims)
-        elif self.freezing:
+        elif self.freezing is not None:
             awake = [each for each in self._processes() if not each.is_stopped]
             for process in awake:
                 processes.send(process, signal.SIGSTOP)
             self.seen_stopped = 0 if awake else self.seen_stopped + 1
-            if self.seen_stopped == 2:  # a stopped process cannot fork, so two looks see them all
-                self.freezing = False
+            # A stopped process cannot fork, so two looks see them all.
+            if self.seen_stopped >= 2 and self.freezing.is_over():
+                self.freezing = None
                 self._ask_no_more()
                 self._report(phase="frozen", frozen_at=processes.stamp())
 
@@ -404,7 +406,7 @@ class Supervisor:
             ended_at=self.status.get("frozen_at", now),
         )
         self.gang = gang
-        self.freezing = False
+        self.freezing = None
         kept = {
             key: self.status[key]
             for key in ("job_id", "marker", "supervisor", "address")
@@ -422,7 +424,7 @@ class Supervisor:
             self._end(("stopped", None, "stopped as told"), grace)
         elif verb == "freeze" and self.status["phase"] == "running" and self.verdict is None:
             self.seen_stopped = 0
-            self.freezing = True
+            self.freezing = self.freezing or Settling(self.gang)
 
     def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
         """Ends everything: SIGTERM now (once), SIGKILL after `grace` seconds or an earlier deadline."""
@@ -434,7 +436,7 @@ class Supervisor:
         if grace > 0:
             self._signal_all(signal.SIGTERM)
         if self.freezing or self.status["phase"] == "frozen":
-            self.freezing = False
+            self.freezing = None
             self._signal_all(signal.SIGCONT)  # only one that runs can use its grace
             self._report(phase="running")
 

@@ -17,6 +17,7 @@ from uuid import UUID
 from scheduling.backends.base import Use
 from scheduling.backends.local import gpus, processes
 from scheduling.backends.local.files import JobFiles, read_json, reports_in
+from scheduling.backends.local.settling import held_gpus
 from scheduling.backends.metering import ANY, LONGEST_GAP, WINDOW, Meter
 
 logger = logging.getLogger(__name__)
@@ -150,8 +151,7 @@ def _uuids(files: JobFiles, token: str) -> tuple[str, ...]:
     gang = read_json(files.gang)
     if gang is None or gang["token"] != token:
         return ()
-    named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]  # a node's name comes first
-    return tuple(name for name in named if isinstance(name, str))
+    return held_gpus(gang)
 
 
 def _clock() -> float:

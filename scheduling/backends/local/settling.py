@@ -1,0 +1,51 @@
+"""What GPUs still do for stopped processes: a stop reaches no GPU, which ends first what it was given.
+
+Training gives it about a second of work ahead. The GPU computes for whoever comes next only in the times between.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+LONGEST = 5.0  # seconds; a kernel that waits for those of other processes, as collectives do, never ends
+EVERY = 0.1  # seconds; asking the driver takes some hundredths of one
+
+
+def held_gpus(gang: Mapping[str, Any]) -> tuple[str, ...]:
+    """The UUIDs of a gang's GPUs, as gang.json has it; none where they are declared."""
+    named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]  # a node's name comes first
+    return tuple(name for name in named if isinstance(name, str))
+
+
+class Settling:
+    """The time from the order to stop a gang's processes until its GPUs do nothing for them any more."""
+
+    def __init__(self, gang: Mapping[str, Any]) -> None:
+        self._uuids = held_gpus(gang)
+        self._latest = _clock() + LONGEST
+        self._looked_at = 0.0
+
+    def is_over(self) -> bool:
+        """Whether they are idle, or tell nothing, or take too long; asked when all processes are stopped."""
+        now = _clock()
+        if not self._uuids or now >= self._latest:
+            return True
+        if now - self._looked_at < EVERY:
+            return False
+        self._looked_at = now
+        from scheduling.backends.local import gpus  # noqa: PLC0415 - most gangs of most machines need no NVML
+
+        try:
+            return not any(one.busy_percent for one in gpus.utilization() if one.uuid in self._uuids)
+        except gpus.NvmlError as error:
+            logger.warning("%s", error)
+            return True
+
+
+def _clock() -> float:
+    return time.monotonic()
