@@ -1,0 +1,174 @@
+"""What tests run on a real GPU: needs the driver alone, no toolkit and no package.
+
+gpu_program.py count            computes until there is a file `enough`, then says whether the result is right
+gpu_program.py ahead SECONDS    gives the GPU work for so long at once, waits for it, then says the same
+gpu_program.py hold MEBIBYTES   takes so much of the GPU's memory and does nothing
+gpu_program.py bursts SECONDS   computes for a moment every so many seconds
+gpu_program.py look             says how many GPUs it may use, or the driver's error code
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+
+CELLS = 256 * 1024
+FACTOR, ADDEND = 6364136223846793005, 1442695040888963407  # Knuth's MMIX generator, modulo 2**64
+KERNEL = b"""
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry advance(.param .u64 cells, .param .u32 times)
+{
+    .reg .u64 %at, %offset, %cell;
+    .reg .u32 %left, %thread, %block, %size;
+    .reg .pred %done;
+    ld.param.u64 %at, [cells];
+    ld.param.u32 %left, [times];
+    mov.u32 %thread, %tid.x;
+    mov.u32 %block, %ctaid.x;
+    mov.u32 %size, %ntid.x;
+    mad.lo.u32 %thread, %block, %size, %thread;
+    cvta.to.global.u64 %at, %at;
+    mul.wide.u32 %offset, %thread, 8;
+    add.u64 %at, %at, %offset;
+    ld.global.u64 %cell, [%at];
+again:
+    setp.eq.u32 %done, %left, 0;
+    @%done bra end;
+    mad.lo.u64 %cell, %cell, 6364136223846793005, 1442695040888963407;
+    sub.u32 %left, %left, 1;
+    bra again;
+end:
+    st.global.u64 [%at], %cell;
+    ret;
+}
+"""
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+class Cuda:
+    """The first GPU that CUDA_VISIBLE_DEVICES shows."""
+
+    def __init__(self) -> None:
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.call("cuCtxSetCurrent", context)
+
+    def call(self, name: str, *arguments: object) -> None:
+        if code := getattr(self.driver, name)(*arguments):
+            sys.exit(f"{name} gave {code}")
+
+    def take(self, size: int) -> ctypes.c_uint64:
+        at = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
+        self.call("cuMemsetD8_v2", at, ctypes.c_ubyte(0), ctypes.c_size_t(size))
+        return at
+
+
+class Cells:
+    """Each starts at 0 and is advanced; all that is done to them counts, and the end tells whether it was done once."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda = cuda
+        module, self.kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        cuda.call("cuModuleLoadData", ctypes.byref(module), KERNEL)
+        cuda.call("cuModuleGetFunction", ctypes.byref(self.kernel), module, b"advance")
+        self.at = cuda.take(CELLS * 8)
+        self.times = 0
+
+    def advance(self, times: int) -> None:
+        """Gives the GPU one kernel, and does not wait."""
+        self.times += times
+        arguments = (self.at, ctypes.c_uint32(times))
+        given = (ctypes.c_void_p * 2)(*map(ctypes.addressof, arguments))  # read before the call returns
+        blocks, threads = (CELLS // 256, 1, 1), (256, 1, 1)
+        self.cuda.call("cuLaunchKernel", self.kernel, *blocks, *threads, 0, None, given, None)
+
+    def wait(self) -> None:
+        self.cuda.call("cuCtxSynchronize")
+
+    def times_in(self, seconds: float) -> int:
+        """How often one kernel advances them in about that time."""
+        self.advance(1)
+        self.wait()
+        began = time.monotonic()
+        self.advance(20_000)
+        self.wait()
+        return max(1, int(20_000 * seconds / (time.monotonic() - began)))
+
+    def are_right(self) -> bool:
+        found = (ctypes.c_uint64 * CELLS)()
+        self.cuda.call("cuMemcpyDtoH_v2", found, self.at, ctypes.c_size_t(ctypes.sizeof(found)))
+        return set(found) == {advanced(self.times)}
+
+
+def advanced(times: int) -> int:
+    """What 0 becomes, by squaring the step."""
+    value, factor, addend = 0, FACTOR, ADDEND
+    while times:
+        if times & 1:
+            value = (value * factor + addend) % 2**64
+        factor, addend = factor * factor % 2**64, addend * (factor + 1) % 2**64
+        times >>= 1
+    return value
+
+
+def count() -> None:
+    cells = Cells(Cuda())
+    times, steps = cells.times_in(0.01), 0
+    while not os.path.exists("enough"):
+        cells.advance(times)
+        cells.wait()
+        steps += 1
+        if steps % 10 == 0:
+            say("step", steps)
+    say("right" if cells.are_right() else "wrong", "after", steps)
+
+
+def ahead(seconds: float) -> None:
+    cells = Cells(Cuda())
+    times = cells.times_in(0.05)
+    for _ in range(int(seconds / 0.05)):
+        cells.advance(times)
+    say("given")
+    cells.wait()
+    say("right" if cells.are_right() else "wrong")
+
+
+def hold(mebibytes: int) -> None:
+    Cuda().take(mebibytes << 20)
+    say("holds")
+    while True:
+        time.sleep(60)
+
+
+def bursts(seconds: float) -> None:
+    cells = Cells(Cuda())
+    times = cells.times_in(0.02)
+    say("begins")
+    while True:
+        cells.advance(times)
+        cells.wait()
+        time.sleep(seconds)
+
+
+def look() -> None:
+    found = ctypes.c_int()
+    driver = ctypes.CDLL("libcuda.so.1")
+    code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found))
+    say("error" if code else "sees", code or found.value)
+
+
+if __name__ == "__main__":
+    {"count": count, "ahead": ahead, "hold": hold, "bursts": bursts, "look": look}[sys.argv[1]](
+        *map(float if sys.argv[1] in {"ahead", "bursts"} else int, sys.argv[2:])
+    )
