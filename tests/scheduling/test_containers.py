@@ -168,6 +168,13 @@ def test_a_pod_promises_what_it_gives_at_most() -> None:
     assert shared["emptyDir"] == {"medium": "Memory", "sizeLimit": str(GIB)}
 
 
+@pytest.mark.parametrize(("given", "name"), [({}, "uid7"), ({"LOGNAME": "bob"}, "bob")])
+def test_a_program_finds_a_name_for_the_user_that_it_runs_as(given: dict[str, str], name: str) -> None:
+    pod = objects.Pod("image", ["true"], given, 1, container=Container(user_id=7))
+    [main] = objects.new_job(1, pod, workers=1, owner="x")["spec"]["template"]["spec"]["containers"]
+    assert [one["value"] for one in main["env"] if one["name"] == "LOGNAME"] == [name]
+
+
 def test_an_image_is_pulled_with_a_secret_that_is_a_docker_configuration(lab: World) -> None:
     bob = lab.people.bob
     create_secret(actor=bob, name="registry", values={"value": '{"auths": {"registry.example": {}}}'})

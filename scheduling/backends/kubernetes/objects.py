@@ -271,12 +271,15 @@ def _in_memory(container: Container) -> Object:
 
 def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     """What the user asked for, and what no user may change: rank, size and where the first worker is."""
+    usual = {
+        "PYTHONUNBUFFERED": "1",  # logs are seen when they are printed
+        # Few images have an account of the user; programs ask for its name, such as PyTorch before 2.13.
+        "LOGNAME": f"uid{pod.container.user_id or USER}",
+    }
     ours = {
         "FAIRLOT_JOB_ID": str(job_id),
         "FAIRLOT_CHECKPOINT_DIR": CHECKPOINTS,
-        "PYTHONUNBUFFERED": pod.environment.get(
-            "PYTHONUNBUFFERED", "1"
-        ),  # logs are seen when they are printed
+        **{name: pod.environment.get(name, value) for name, value in usual.items()},
         **meeting.variables(job_name(job_id), workers=workers, gpus=pod.gpus),
         **answering.variables(pod.endpoint),
         **handover.plain_variables(pod.secrets),
