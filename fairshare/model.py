@@ -6,6 +6,7 @@ Times are seconds; amounts of GPU time are GPU-seconds. NaN stands for "not meas
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
@@ -93,6 +94,11 @@ class Jobs:
     # What each job runs, by a number that jobs of one model share: NOWHERE where its owner names none; None: no job.
     model: Ints | None = None  # (J,)
     submitted: Floats | None = None  # (J,) when each was, on the clock of the view; None: not known
+    # (J,) seconds for which owners expect their jobs to hold GPUs in all, NaN where nobody knows; None: of no job.
+    expected: Floats | None = None
+    deadline: Floats | None = (
+        None  # (J,) on the clock of the view, infinite without one; None: no job has one
+    )
 
     def sharing(self, able: Bools) -> Bools:
         """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""
@@ -108,6 +114,13 @@ class Jobs:
 
     def __len__(self) -> int:
         return len(self.account)
+
+
+def known(values: Sequence[float | None], without: float) -> Floats | None:
+    """(J,) what is known of jobs, and `without` where nothing is; None where nothing is known of any."""
+    if all(value is None for value in values):
+        return None
+    return np.array([without if value is None else value for value in values], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

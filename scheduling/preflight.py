@@ -21,6 +21,7 @@ from scheduling.actions.volumes import find_volumes
 from scheduling.explain import Explainer, paused_in_words
 from scheduling.isolation import why_refused
 from scheduling.models import Cluster, Job, Node
+from scheduling.run_times import run_time_of_spec
 from scheduling.situations import situation_now
 from scheduling.snapshot import read_snapshot, with_candidate
 from scheduling.spec import JobSpec
@@ -63,12 +64,12 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         generation_ids=generation_ids,
         priority=spec.priority,
         only_idle=spec.only_idle,
+        **run_time_of_spec(spec, now := now_from_database()),
     )
     cost = _cost_per_hour(cluster, generation_ids, spec)
     explainer = Explainer(cluster, actor)
     if never := explainer.never_in_words(candidate):
         return Preflight("never", tuple(never), None, cost, explainer.explain(candidate).detail)
-    now = now_from_database()
     snapshot, legend = read_snapshot(cluster, now=now)
     snapshot = with_candidate(snapshot, legend, candidate)
     if snapshot.jobs.blocked[-1] == Reason.HOURS_SPENT:

@@ -16,6 +16,7 @@ from django.db.models import (
     DurationField,
     ExpressionWrapper,
     F,
+    FloatField,
     Func,
     Q,
     Sum,
@@ -98,6 +99,8 @@ class _JobColumns:
     only_idle: fs.Bools
     keeps: fs.Bools
     submitted: fs.Ints  # moments
+    expected: fs.Floats  # seconds; NaN: not known
+    deadline: fs.Ints  # moments
 
     @classmethod
     def read(cls, cluster: Cluster) -> Self:
@@ -119,6 +122,8 @@ class _JobColumns:
             ("only_idle", "?"),
             (ExpressionWrapper(Q(kind__in=Job.UNSLICED), BooleanField()), "?"),
             ("created_at", "i8"),
+            (Coalesce("expected_seconds", Value(np.nan, FloatField())), "f8"),
+            (Coalesce("deadline", Value(LONG_AGO, DateTimeField())), "i8"),
         ]
         asked, kinds = zip(*columns, strict=True)
         return cls(*read_columns(jobs.order_by("id").values_list(*asked), *kinds))
@@ -358,6 +363,8 @@ def _read_jobs(
             resident[i] = (now - lease.held_from).total_seconds() if lease.held_from else 0.0
         if lease.notice_since and lease.notice_since + notice <= now:
             unwarned[i] = False
+    ends = seconds(jobs.deadline)
+    deadline = np.where(ends > 0, ends, np.inf)
     sizes = np.zeros(count, dtype=np.int64)
     for i, nodes in places.items():
         sizes[i] = len(nodes)
@@ -379,6 +386,8 @@ def _read_jobs(
         attained=_attained(cluster, jobs, legend.generations, accounts.arrays, now=now),
         model=_models(cluster, jobs),
         submitted=seconds(jobs.submitted),
+        expected=jobs.expected if np.isfinite(jobs.expected).any() else None,
+        deadline=deadline if np.isfinite(deadline).any() else None,
     )
 
 
@@ -493,6 +502,8 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         attained=_longer(jobs.attained, 1, 0.0),
         model=None if jobs.model is None else np.append(jobs.model, fs.NOWHERE),
         submitted=None if jobs.submitted is None else np.append(jobs.submitted, snapshot.now),
+        expected=_with_one(jobs.expected, jobs, job.expected_seconds, np.nan),
+        deadline=_with_one(jobs.deadline, jobs, job.deadline.timestamp() if job.deadline else None, np.inf),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
 
@@ -502,6 +513,14 @@ def _with_wish(marked: fs.Bools | None, jobs: fs.Jobs, is_marked: bool) -> fs.Bo
     if marked is None and not is_marked:
         return None
     return np.append(np.zeros(len(jobs), dtype=bool) if marked is None else marked, is_marked)
+
+
+def _with_one(values: fs.Floats | None, jobs: fs.Jobs, one: float | None, without: float) -> fs.Floats | None:
+    """The values of jobs with those of one more; None stays None where it has none."""
+    if values is None and one is None:
+        return None
+    known = np.full(len(jobs), without) if values is None else values
+    return np.append(known, without if one is None else one)
 
 
 def _with_leaf(

@@ -92,6 +92,9 @@ class JobSpec(BaseModel):
     readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
     labels: Labels = {}
     only_idle: bool = False  # it takes no part in the sharing, and runs on GPUs that nobody else wants
+    # How long it will hold GPUs, and how long after it was submitted it should have ended.
+    expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
+    deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
 
     @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
@@ -176,6 +179,11 @@ class JobSpec(BaseModel):
     @property
     def gpus(self) -> int:
         return self.workers * self.gpus_per_worker
+
+    def problems_of_endless(self) -> dict[str, str]:
+        """What is wrong with it for something that does not end by itself."""
+        given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
+        return dict.fromkeys(sorted(given), "is for jobs that end by themselves")
 
     @property
     def argv(self) -> list[str]:
@@ -275,6 +283,8 @@ ACCEPTED = {
     "readiness_period_seconds": "a whole number from 1 to 300",
     "readiness_failures": "a whole number from 1 to 100",
     "only_idle": "true or false",
+    "expected_hours": "more than 0 and up to 8760 hours; empty where nobody knows",
+    "deadline_hours": "more than 0 and up to 8760 hours; empty for none",
     "labels": "a mapping of up to 10 keys to values, which may be empty, as Kubernetes has them",
 }
 

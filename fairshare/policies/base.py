@@ -27,6 +27,7 @@ class Need(StrEnum):
 
     RATES = "rates"  # measured speeds of jobs on generations
     ESTIMATES = "estimates"  # how long jobs will run
+    DEADLINES = "deadlines"  # by when they should have ended
     ELASTIC = "elastic"  # smallest and largest number of workers
     COLOCATION = "colocation"  # how jobs slow each other down on one GPU
     TOPOLOGY = "topology"  # which nodes are near each other

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.driver import Situation, between_quanta, happened
-from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot
+from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot, known
 from fairshare.policies import policy_of
 from fairshare.policies.base import Need, Policy
 from fairshare.policies.base import State as PolicyState
@@ -162,6 +162,8 @@ class LiveScheduler:
             place_start=np.zeros(len(jobs) + 1, dtype=np.int64),
             place_node=np.empty(0, dtype=np.int64),
             submitted=np.array([job.arrival for job in jobs]),
+            expected=known([job.expected for job in jobs], np.nan),
+            deadline=known([job.deadline for job in jobs], np.inf),
         )
 
     def _placed(self, jobs: Jobs, state: State, active: Sequence[int], running: Mapping[int, Place]) -> Jobs:

@@ -15,7 +15,8 @@ class SimJob:
     """A gang that arrives once and runs to its end.
 
     `work` is for how many seconds it runs at speed 1; `speeds` how fast it is on each generation, 0 where it may
-    not run. `account` is whom it belongs to.
+    not run. `account` is whom it belongs to. `expected` is for how long its owner thinks that it will run, and
+    `deadline` the moment by which it should have ended, where they are known.
     """
 
     arrival: float
@@ -25,6 +26,8 @@ class SimJob:
     speeds: tuple[float, ...] = (1.0,)
     account: int = 0
     priority: int = 0
+    expected: float | None = None
+    deadline: float | None = None
 
     def __post_init__(self) -> None:
         if self.arrival < 0 or self.work <= 0 or self.workers < 1 or self.gpus_per_worker < 1:

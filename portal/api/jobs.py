@@ -12,6 +12,7 @@ from ninja import Header, Query, Router
 from ninja.errors import HttpError
 from ninja.responses import Status
 
+from accounting.clock import now_from_database
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
 from accounting.prepared import Prepared, RowLimit
@@ -22,7 +23,7 @@ from portal.api.problems import problems_of
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
-from portal.jobs.story import forecast_of
+from portal.jobs.story import forecast_of, present_lease
 from scheduling.actions.jobs import cancel_job
 from scheduling.actions.only_idle import set_only_idle
 from scheduling.actions.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
@@ -32,6 +33,7 @@ from scheduling.explain import OF_LIMITS, SHORT, explain
 from scheduling.models import Cluster, Job
 from scheduling.models.jobs import job_in_sight
 from scheduling.preflight import Preflight, preflight
+from scheduling.run_times import run_time_of
 from scheduling.spec import LONGEST_YAML, JobSpec, SpecError
 from scheduling.stored import value_of
 
@@ -250,14 +252,19 @@ def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
     job = visible_job(request, job_id)
     why = explain(job, reader=request.auth)
     forecast = None if why.never else forecast_of(job)
+    starts_by = forecast and forecast.starts_by
+    planned = run_time_of(job, present_lease(job), starts_by=starts_by, now=now_from_database())
     return {
         "state": job.state,
         "sentence": why.sentence,
         "never": why.never,
         "detail": why.detail,
         "unblock": why.unblock,
-        "starts_by": forecast and forecast.starts_by,
-        "not_before": forecast.looked_until if forecast and not forecast.starts_by else None,
+        "starts_by": starts_by,
+        "not_before": forecast.looked_until if forecast and not starts_by else None,
+        "deadline": job.deadline,
+        "ends_by": planned and planned.ends_by,
+        "is_late": planned is not None and planned.is_late,
     }
 
 

@@ -552,6 +552,11 @@ class Scheduling(Schema):
     not_before: datetime | None = Field(
         description="In place of `starts_by`: so far was looked ahead, and it did not start."
     )
+    deadline: datetime | None = Field(description="By when it should have ended.")
+    ends_by: datetime | None = Field(
+        description="By the run time that its owner expects, from `starts_by` or from now on, if it is not stopped."
+    )
+    is_late: bool = Field(description="As far as is known it ends after its deadline.")
 
 
 class Node(Schema):

@@ -32,6 +32,7 @@ from scheduling.drained_jobs import nodes_drained_under
 from scheduling.explain import explain
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
+from scheduling.run_times import run_time_of
 
 EVENTS_PER_PAGE = 100
 LEASES_PER_PAGE = 25
@@ -185,14 +186,15 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING
-    lease = story.present_lease(shown)
+    lease, forecast, now = story.present_lease(shown), story.forecast_of(shown), timezone.now()
     may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
     return {
         "job": shown,
         "tab": tab,
         "explanation": explain(shown, reader=user),
-        "forecast": story.forecast_of(shown),
-        "now": timezone.now(),
+        "forecast": forecast,
+        "run_time": run_time_of(shown, lease, starts_by=forecast and forecast.starts_by, now=now),
+        "now": now,
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": lease,
         "drained": nodes_drained_under([lease]),

@@ -27,10 +27,12 @@ NUMBERS = {
     "port": int,
     "readiness_period_seconds": int,
     "readiness_failures": int,
+    "expected_hours": float,
+    "deadline_hours": float,
 }
 OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "image_pull_secret")
 # Numbers that may be left out.
-OPTIONAL = ("port", "cpu", "user_id", "group_id")
+OPTIONAL = ("port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
 DEFAULTS = JobSpec(name="x", command="x")
 
 
@@ -65,6 +67,8 @@ class Fields:
     readiness_failures: str = str(DEFAULTS.readiness_failures)
     labels: str = ""
     only_idle: str = ""  # or "true"
+    expected_hours: str = ""
+    deadline_hours: str = ""
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:

@@ -182,7 +182,7 @@ def _revise(service: Service, spec: JobSpec, author: User) -> ServiceRevision:
 
 
 def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even_if_never: bool) -> None:
-    problems = {}
+    problems = spec.problems_of_endless()
     if not NAME.fullmatch(spec.name) or spec.name.startswith("fairlot-"):
         problems["name"] = (
             "is also a name in networks: up to 40 small letters, digits and hyphens, a letter first, "

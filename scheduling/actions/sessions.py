@@ -186,7 +186,7 @@ def _changeable(actor: User, session: Session) -> Job:
 
 
 def _check(spec: JobSpec, **limits: Any) -> None:
-    problems = {}
+    problems = spec.problems_of_endless()
     if spec.workers != 1:
         problems["workers"] = "must be 1: a session is one program"
     if spec.port is None:

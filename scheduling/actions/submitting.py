@@ -29,6 +29,7 @@ from scheduling.history import History
 from scheduling.isolation import why_refused
 from scheduling.locks import stay_attached
 from scheduling.models import Cluster, ClusterAccess, Job, Node, Secret, Volume
+from scheduling.run_times import run_time_of_spec
 from scheduling.spec import JobSpec, SpecError
 from scheduling.wake import wake_rounds
 
@@ -271,6 +272,7 @@ class _Place:
             generation_ids=generation_ids,
             priority=spec.priority,
             only_idle=spec.only_idle,
+            **run_time_of_spec(spec, self.now),
             request_key=request_key,
             created_at=self.now,
             state_since=self.now,

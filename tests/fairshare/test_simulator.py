@@ -269,8 +269,8 @@ class Watching(GandivaFair):
 def test_a_policy_sees_when_it_is_when_jobs_came_and_what_each_has_had_where() -> None:
     policy = Watching(GandivaFair.options_type())
     jobs = [
-        SimJob(10.0, 500.0, gpus_per_worker=2, speeds=(0.0, 1.0)),
-        SimJob(200.0, 100.0, speeds=(1.0, 0.0)),
+        SimJob(10.0, 500.0, gpus_per_worker=2, speeds=(0.0, 1.0), expected=400.0),
+        SimJob(200.0, 100.0, speeds=(1.0, 0.0), deadline=350.0),
     ]
     Engine(TWO_KINDS, jobs, LiveScheduler(TWO_KINDS, TWO_TEAMS, Settings(quantum=60.0), policy=policy)).run()
     views = [view for view in policy.seen if len(view.jobs)]
@@ -279,6 +279,10 @@ def test_a_policy_sees_when_it_is_when_jobs_came_and_what_each_has_had_where() -
         assert view.jobs.submitted is not None
         assert view.jobs.submitted.tolist() == came
         assert view.jobs.attained is not None
+        assert (view.jobs.expected is None, view.jobs.deadline is None) == (
+            10.0 not in came,
+            200.0 not in came,
+        )
         first, *second = view.jobs.attained.tolist()
         assert first == pytest.approx([0, 2 * (view.now - 10)])
         assert second == [pytest.approx([view.now - 200, 0])] * len(second)

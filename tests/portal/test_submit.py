@@ -34,6 +34,8 @@ mappings = st.fixed_dictionaries(
         "variables": st.dictionaries(names, texts, max_size=4),
         "checkpoint_grace_seconds": st.floats(0, 3600),
         "priority": st.integers(-100, 100),
+        "expected_hours": st.floats(1e-6, 8760),
+        "deadline_hours": st.floats(1e-6, 8760),
         "secrets": st.dictionaries(
             names.map(lambda name: f"S_{name}"), st.sampled_from(["hf", "s3/key-1.id"])
         ),
@@ -147,6 +149,8 @@ def test_submitting_twice_makes_one_job(bob: Client) -> None:
         ("variables", "RANK=1", "set by Fairlot itself"),
         ("checkpoint_grace_seconds", "-1", "a number from 0 to 3600"),
         ("priority", "101", "a whole number from -100 to 100"),
+        ("expected_hours", "long", "more than 0 and up to 8760 hours"),
+        ("deadline_hours", "0", "more than 0 and up to 8760 hours"),
         ("progress_pattern", "(", "an RE2 regular expression"),
         ("progress_pattern", "step (", "Is no regular expression (RE2): missing ): step ( (accepted"),
         ("generations", ["K80"], "K80 is not in lab; accepted are A100, V100"),

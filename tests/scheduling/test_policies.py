@@ -397,6 +397,34 @@ def test_a_policy_sees_when_it_is_and_when_jobs_were_submitted(lab: World) -> No
     assert (again.now, again.jobs.submitted.tolist()) == (view.now, view.jobs.submitted.tolist())
 
 
+def test_a_policy_sees_how_long_jobs_will_run_and_by_when_they_should_have_ended(lab: World) -> None:
+    people = lab.people
+    lab.submit(people.bob, people.astro)
+    cluster = Cluster.objects.get()
+    view, legend = read_snapshot(cluster, now=now_from_database())
+    assert (view.jobs.expected, view.jobs.deadline) == (None, None)
+    planned = Job(
+        cluster=cluster,
+        tenant=people.astro,
+        owner=people.bob,
+        workers=1,
+        gpus_per_worker=1,
+        expected_seconds=60.0,
+    )
+    assert with_candidate(view, legend, planned).jobs.expected.tolist() == [
+        pytest.approx(np.nan, nan_ok=True),
+        60,
+    ]
+    lab.submit(people.bob, people.astro, expected_hours=2)
+    lab.submit(people.charlie, people.bio, deadline_hours=0.5)
+    view, legend = read_snapshot(cluster, now=now_from_database())
+    none = pytest.approx(np.nan, nan_ok=True)
+    assert view.jobs.expected.tolist() == [none, 7200, none]
+    assert (view.jobs.deadline - view.jobs.submitted).tolist() == [np.inf, np.inf, pytest.approx(1800)]
+    assert with_candidate(view, legend, planned).jobs.deadline.tolist() == [*view.jobs.deadline, np.inf]
+    assert decode_snapshot(encode(view)).jobs.deadline.tolist() == view.jobs.deadline.tolist()
+
+
 def test_a_policy_sees_which_nodes_are_parts_of_one_machine(lab: World) -> None:
     cluster = Cluster.objects.get()
     lab.submit(lab.people.bob, lab.people.astro)
