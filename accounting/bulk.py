@@ -132,6 +132,8 @@ def _range(value: Range) -> str:
 
 
 def _is_left_out(row: models.Model, field: _Field) -> bool:
+    if field.generated:
+        return True
     value = getattr(row, field.attname)
     return isinstance(value, DatabaseDefault) or (field.primary_key and value is None)
 

@@ -1,5 +1,6 @@
 """Rounds against the real PostgreSQL: who gets GPUs, who gives them back, and that it happens once."""
 
+import re
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -436,3 +437,16 @@ def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle()
     lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=30.0, exit_code=0)
     assert lab.states([job]) == [Job.State.SUCCEEDED]
     assert set(ShareInterval.objects.values_list("received", flat=True)) == {60.0}
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [("scheduling_job", ["reason"]), ("scheduling_sharebalance", ["owed", "share", "corrected"])],
+)
+def test_what_a_round_changes_of_most_rows_is_in_no_index(table: str, columns: list[str]) -> None:
+    """So that PostgreSQL writes each of them where it is, and not also into every index of its table."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [table])
+        indexes = [definition for (definition,) in cursor.fetchall()]
+    assert len(indexes) > 1
+    assert not [one for one in indexes if re.search(rf"\b({'|'.join(columns)})\b", one)]
