@@ -19,13 +19,21 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
 
     Fewest nodes, and of these the ones that leave the least behind.
     """
-    slots = free // gpus
-    if workers == 1 or int(slots.max(initial=0)) >= workers:
-        left = np.where(slots >= workers, free, _NO_NODE)
-        best = int(left.argmin()) if len(left) else 0
-        if not len(left) or slots[best] < workers:
-            return None
-        return np.full(workers, best, dtype=np.int64)
+    nodes = nodes_for(free, workers, gpus)
+    return None if nodes is None else np.array(nodes, dtype=np.int64)
+
+
+def nodes_for(free: Ints, workers: int, gpus: int) -> list[int] | None:
+    """The same as a list; where `free` is negative there is nothing."""
+    if not len(free):
+        return None
+    left = np.where(free >= workers * gpus, free, _NO_NODE)
+    best = int(left.argmin())
+    if left[best] != _NO_NODE:
+        return [best] * workers
+    if workers == 1:
+        return None
+    slots = np.maximum(free // gpus, 0)
     if int(slots.sum()) < workers:
         return None
     ordered = np.lexsort((free, -slots))
@@ -34,7 +42,8 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
     rest = workers - (int(reach[full - 1]) if full else 0)
     others = ordered[full:]
     last = others[np.where(slots[others] >= rest, free[others], _NO_NODE).argmin()]
-    return np.concatenate([np.repeat(ordered[:full], slots[ordered[:full]]), np.full(rest, last)])
+    nodes: list[int] = np.repeat(ordered[:full], slots[ordered[:full]]).tolist()
+    return nodes + [int(last)] * rest
 
 
 def _take(free: Ints, spot: Ints, gpus: int) -> None:

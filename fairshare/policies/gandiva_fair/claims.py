@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
-
 import numpy as np
 
+from fairshare.model import Ints
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
-from fairshare.policies.gandiva_fair.picked import Moved, Picked
+from fairshare.policies.gandiva_fair.clearing import Moved, Yields, make_room
+from fairshare.policies.gandiva_fair.picked import Picked
 
 # Gangs that seek faster GPUs of a generation in vain before no other one tries.
 _TRIES = 32
@@ -22,14 +21,18 @@ def claim_fast(picked: Picked) -> None:
     Of the gangs of one account those that gain more for each GPU go first, and others save up for them.
     """
     facts, speed = picked.facts, picked.facts.speed
-    wants, saving = _faster(picked), set[tuple[int, int]]()
+    jobs, generations = _faster(picked)
+    swaps = _Swaps(picked, jobs, generations)
+    saving = set[tuple[int, int]]()
     # Generations between which no larger gang changed places since one moved.
     stuck = set[tuple[int, int]]()
-    in_vain = np.zeros(speed.shape[1], dtype=np.int64)
-    for job, k in wants:
-        account, here = facts.account[job], int(picked.generation[job])
-        slower = speed[job, k] <= speed[job, here]
-        if slower or (account, k) in saving or in_vain[k] == _TRIES:
+    in_vain = [0] * speed.shape[1]
+    for job, k in zip(jobs.tolist(), generations.tolist(), strict=True):
+        account = facts.account[job]
+        if (account, k) in saving or in_vain[k] == _TRIES:
+            continue
+        here = int(picked.generation[job])
+        if speed[job, k] <= speed[job, here]:
             continue
         if not picked.is_due(job, k):
             saving.add((account, k))
@@ -37,24 +40,23 @@ def claim_fast(picked: Picked) -> None:
         else:
             found = _claim(picked, job, here, k)
             if not found and (here, k) not in stuck:
-                group = [other for other, to in wants if to == k and picked.generation[other] == here]
-                found = _swap(picked, [job, *group[:_TRIES]], here, k)
+                found = swaps.try_for(job, here, k)
                 stuck.add((here, k))
         in_vain[k] += not found
         if found:
             stuck.clear()
 
 
-def _faster(picked: Picked) -> list[tuple[int, int]]:
+def _faster(picked: Picked) -> tuple[Ints, Ints]:
     """Picked jobs with the generations on which they are faster, those of the account furthest behind first."""
     facts, share = picked.facts, np.maximum(picked.facts.shares.share, 1e-9)
     some = np.flatnonzero(picked.chosen & ~facts.stays)
     now = facts.speed[some, picked.generation[some]]
     row, k = np.nonzero(facts.able[some] & (facts.speed[some] > now[:, None] * SAME_SPEED))
     job = some[row]
-    behind = (np.array(picked.due) / share)[facts.jobs.account[job], k]
+    behind = (picked.due / share)[facts.jobs.account[job], k]
     order = np.lexsort((job, now[row] - facts.speed[job, k], -behind))
-    return list(zip(job[order].tolist(), k[order].tolist(), strict=True))
+    return job[order], k[order]
 
 
 def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False) -> bool:
@@ -63,7 +65,8 @@ def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = Fals
         return False
     places, due = picked.places, picked.due[picked.facts.account[job]]
     before, spot = due[k], places.take_back(job)
-    others = places.make_room(job, (k,), picked.may_change, _yields_to(picked, job, here, only_own=only_own))
+    yields = _yields_to(picked, job, here, only_own=only_own)
+    others = make_room(places, job, (k,), picked.may_change, yields)
     if others is None:
         places.give(job, spot)
         return False
@@ -75,7 +78,7 @@ def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = Fals
     return True
 
 
-def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Callable[[int, int], bool]:
+def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
     """Whether a picked gang leaves its generation to the job, which runs `here`."""
     facts = picked.facts
     speed, account = facts.speed, facts.account
@@ -89,33 +92,66 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Callab
     return yields
 
 
-def _swap(picked: Picked, group: list[int], here: int, k: int) -> bool:
-    """Let a larger gang that is ahead on `k` change places with gangs `here` that are due their turns there."""
-    facts, due = picked.facts, np.array([of[k] for of in picked.due])
-    some = np.flatnonzero(picked.generation == k)
-    some = some[facts.able[some, here]]
-    some = some[np.argsort(due[facts.jobs.account[some]], kind="stable")]
-    ahead = (job for job in some.tolist() if picked.is_ahead(job, k))
-    return any(_swap_for(picked, larger, group, here, k) for larger in islice(ahead, _SWAPS))
+class _Swaps:
+    """Larger gangs that are ahead on a generation change places with smaller ones that are due their turns there."""
 
+    def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
+        """`jobs` and `generations` as from _faster."""
+        self._picked = picked
+        self._movable = np.flatnonzero(picked.chosen & ~picked.facts.stays)
+        self._wanting = [jobs[generations == k] for k in range(picked.facts.speed.shape[1])]
 
-def _swap_for(picked: Picked, larger: int, group: list[int], here: int, k: int) -> bool:
-    """Let as many of the group as it takes change places with the larger gang; False, and no change, in vain."""
-    places = picked.places
-    moved: Moved = [(larger, places.take_back(larger))]
-    for job in group:
-        due = picked.generation[job] == here and picked.is_due(job, k)
-        if not due or not picked.may_change(job, here, k):
-            continue
-        spot = places.take_back(job)
-        if not places.place(job, (k,), held=True):
-            places.give(job, spot)
-            continue
-        moved.append((job, spot))
-        picked.change(job, k)
-        if picked.may_change(larger, k, here) and places.place(larger, (here,), held=True):
-            picked.change(larger, here)
-            return True
-    places.give(larger, moved[0][1])
-    picked.bring_back(moved)
-    return False
+    def try_for(self, job: int, here: int, k: int) -> bool:
+        """Let one larger gang on `k` change places with the job, and with others that are `here` and want to go."""
+        generation = self._picked.generation
+        wanting = self._wanting[k]
+        group = [job, *wanting[generation[wanting] == here][:_TRIES].tolist()]
+        room, facts = self._room_without(group, here, k), self._picked.facts
+        return any(
+            self._swap(larger, group, here, k)
+            for larger in self._ahead(here, k)[:_SWAPS]
+            if int((room // facts.gpus[larger]).sum()) >= facts.workers[larger]
+        )
+
+    def _room_without(self, group: list[int], here: int, k: int) -> Ints:
+        """(nodes of `here`,) GPUs that are free there once all of the group left that are due a turn on `k`."""
+        places = self._picked.places
+        free = places.free[here].copy()
+        for job in set(group):
+            if self._picked.is_due(job, k):
+                for node in places.places[job].nodes:
+                    free[node] += self._picked.facts.gpus[job]
+        return free
+
+    def _ahead(self, here: int, k: int) -> list[int]:
+        """Gangs on `k` that are ahead there and may run `here`, those of the account furthest ahead first."""
+        facts, picked = self._picked.facts, self._picked
+        some = self._movable[picked.generation[self._movable] == k]
+        due = picked.due[facts.jobs.account[some], k]
+        ahead = facts.able[some, here] & (due <= -facts.sizes[some] * facts.settings.quantum / 2)
+        some, due = some[ahead], due[ahead]
+        largest: list[int] = some[np.argsort(due, kind="stable")].tolist()
+        return largest
+
+    def _swap(self, larger: int, group: list[int], here: int, k: int) -> bool:
+        """Let as many of the group as it takes change places with the larger gang; False, and no change, in vain."""
+        picked, places = self._picked, self._picked.places
+        moved: Moved = [(larger, places.take_back(larger))]
+        for job in group:
+            if not places.free_gpus[k]:
+                break
+            due = picked.generation[job] == here and picked.is_due(job, k)
+            if not due or not picked.may_change(job, here, k):
+                continue
+            spot = places.take_back(job)
+            if not places.place(job, (k,), held=True):
+                places.give(job, spot)
+                continue
+            moved.append((job, spot))
+            picked.change(job, k)
+            if picked.may_change(larger, k, here) and places.place(larger, (here,), held=True):
+                picked.change(larger, here)
+                return True
+        places.give(larger, moved[0][1])
+        picked.bring_back(moved)
+        return False

@@ -9,8 +9,8 @@ import numpy as np
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Settings, Snapshot
 from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.classes import speeds_of
+from fairshare.policies.gandiva_fair.line import wanted_order
 from fairshare.policies.gandiva_fair.shares import Shares
-from fairshare.policies.gandiva_fair.turns import wanted_order
 from fairshare.quotas import Limits
 from fairshare.tree import Tree
 
@@ -30,8 +30,10 @@ class Facts:
     limits: Limits
     speed: Floats  # (J, K) as from speeds_of
     order: Ints  # (J,) as from wanted_order
-    gpus: Ints  # (J,) of the whole gang
+    sizes: Ints  # (J,) GPUs of the whole gang
     size: list[int]  # the same
+    workers: list[int]
+    gpus: list[int]  # of one worker
     account: list[int]
     running_on: list[int]
     # (J,) services and sessions that have GPUs: as long as they go on, they go on there.
@@ -45,7 +47,7 @@ class Facts:
     ) -> Facts:
         """`able` (J, K) as from may_run, `limits` as from limits_of."""
         jobs, settings = snapshot.jobs, snapshot.settings
-        gpus, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
+        sizes, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
         rooted = runs & (False if jobs.keeps is None else jobs.keeps)
         return cls(
             snapshot=snapshot,
@@ -59,8 +61,10 @@ class Facts:
             limits=limits,
             speed=speeds_of(jobs, able),
             order=wanted_order(jobs, snapshot.accounts, settings),
-            gpus=gpus,
-            size=gpus.tolist(),
+            sizes=sizes,
+            size=sizes.tolist(),
+            workers=jobs.workers.tolist(),
+            gpus=jobs.gpus.tolist(),
             account=jobs.account.tolist(),
             running_on=jobs.running_on.tolist(),
             rooted=rooted,
@@ -104,7 +108,7 @@ class Facts:
             # Of each account the first gangs, as far as what is due to it goes.
             there = np.flatnonzero(within & (account != NOWHERE))
             there = there[np.argsort(account[there], kind="stable")]
-            size = self.gpus[some[there]]
+            size = self.sizes[some[there]]
             sums = np.cumsum(size)
             first = np.flatnonzero(np.diff(account[there], prepend=-2))
             before = np.repeat(sums[first] - size[first], np.diff(np.append(first, len(there))))

@@ -8,8 +8,8 @@ import numpy as np
 
 from fairshare.model import Ints
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
+from fairshare.policies.gandiva_fair.line import alike
 from fairshare.policies.gandiva_fair.picked import Picked
-from fairshare.policies.gandiva_fair.turns import alike
 
 
 def speed_up(picked: Picked) -> None:

@@ -9,10 +9,12 @@ from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
 from fairshare.policies.gandiva_fair.holes import fill_holes
+from fairshare.policies.gandiva_fair.line import Line
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.placing import place
+from fairshare.policies.gandiva_fair.settling import settle_down
 from fairshare.policies.gandiva_fair.shares import Shares
-from fairshare.policies.gandiva_fair.turns import Line, Turns
+from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
@@ -30,7 +32,7 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     if facts.may_move:
         claim_fast(picked)
     if facts.settings.may_preempt:
-        places.settle_down()
+        settle_down(places)
     while any(places.free_gpus):
         turns.hopeless = bytearray(len(turns.hopeless))
         turns.open(only_claims=False)
@@ -67,7 +69,7 @@ def _turns(
     facts, chosen = picked.facts, picked.chosen
     line = Line.of(facts.jobs, facts.order, able.any(axis=1) & ~chosen, facts.settings)
     strict = picked.counts.is_strict
-    turns = Turns(facts.tree, facts.jobs, able, line, shares, balances, facts.settings, chance, strict)
+    turns = Turns(facts, able, line, shares, balances, chance, strict)
     for job in np.flatnonzero(chosen).tolist():
         if facts.takes_part(job):
             turns.used(facts.account[job], facts.size[job])
@@ -112,5 +114,5 @@ def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) 
     facts, home = picked.facts, picked.places.home_of[job]
     if facts.running_on[job] != NOWHERE or home not in allowed or len(allowed) == 1 or turns.is_late(job):
         return NOWHERE
-    is_due = picked.due[facts.account[job]][home] >= facts.size[job] * facts.settings.quantum / 2
+    is_due = picked.due[facts.account[job], home] >= facts.size[job] * facts.settings.quantum / 2
     return home if is_due else NOWHERE

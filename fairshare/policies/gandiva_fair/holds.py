@@ -7,8 +7,8 @@ import numpy as np
 from fairshare.model import NOWHERE, Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.balances import tier_one
 from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.line import alike
 from fairshare.policies.gandiva_fair.picked import Picked
-from fairshare.policies.gandiva_fair.turns import alike
 
 # Gangs with the oldest claims for which others give up GPUs that they got lately.
 _CLAIMS = 32
@@ -40,7 +40,7 @@ def _held_for_residence(facts: Facts, running: Bools) -> Bools:
     A larger gang that waits within its guarantee comes first since its account began to save up for it, a
     smaller one since it had saved up enough; one of the same size had its chance when these GPUs were given.
     """
-    jobs, size = facts.jobs, facts.gpus
+    jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.residence)
     if jobs.only_idle is not None:
         young &= ~jobs.only_idle
@@ -71,10 +71,10 @@ def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, F
     jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
     due, saved = tier_one(facts.shares).sum(axis=1), facts.balances.guaranteed
     runs, within = np.zeros(len(due)), facts.within_guarantee(running)
-    np.add.at(runs, jobs.account[within], facts.gpus[within])
+    np.add.at(runs, jobs.account[within], facts.sizes[within])
     left = saved + (due - tree.sums(runs)) * quantum
     began, enough = np.full(len(waits), np.inf), np.full(len(waits), np.inf)
-    account, need = jobs.account[waits], facts.gpus[waits] * quantum
+    account, need = jobs.account[waits], facts.sizes[waits] * quantum
     for _ in tree.levels:
         known, earns = account != NOWHERE, np.maximum(due[account], 1e-12)
         began = np.where(known, np.minimum(began, saved[account] / earns), began)

@@ -15,12 +15,12 @@ def fill_holes(picked: Picked, turns: Turns) -> bool:
 
     Only where both are within the guarantee, or neither is. Returns whether any was swapped.
     """
-    places, found = picked.places, False
+    facts, places, found = picked.facts, picked.places, False
     for k, free in enumerate(places.free):
         for node in np.flatnonzero(free > 0).tolist():
-            for job in sorted(places.on(k, node), key=lambda job: -picked.facts.order[job]):
+            for job in sorted(places.on[k][node], key=lambda job: -facts.order[job]):
                 hole = int(free[node])
-                if hole and places.workers[job] == 1 and picked.facts.running_on[job] == NOWHERE:
+                if hole and facts.workers[job] == 1 and facts.running_on[job] == NOWHERE:
                     found |= _swap(picked, turns, job, Spot(k, [node]), hole)
     return found
 
@@ -35,7 +35,7 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool
         return False
     for other in turns.alike(job):
         runs, fills = facts.running_on[other] != NOWHERE, facts.size[other] == size
-        if picked.places.workers[other] > 1 or facts.size[other] > size or not (runs or fills):
+        if facts.workers[other] > 1 or facts.size[other] > size or not (runs or fills):
             continue
         stays_out = not fills or (runs and turns.is_first(job))
         if facts.sharing[other, k] and not stays_out and picked.exchange(job, other, spot):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from fairshare.model import NOWHERE, Bools
+from fairshare.model import NOWHERE, Bools, Floats
+from fairshare.policies.gandiva_fair.clearing import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.counts import Counts
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.places import Places, Spot
-
-Moved = list[tuple[int, Spot]]  # gangs that changed places, and where each was before
 
 
 class Picked:
@@ -22,13 +19,11 @@ class Picked:
         self.counts = Counts(facts)
         self.generation = np.full(len(facts.jobs), NOWHERE, dtype=np.int64)
         # GPU-seconds of each generation that are left of what each leaf is due until the next round.
-        self.due: list[list[float]] = (
-            facts.balances.owed + facts.shares.share * facts.settings.quantum
-        ).tolist()
+        self.due: Floats = facts.balances.owed + facts.shares.share * facts.settings.quantum  # (T, K)
         self.idle_jobs: list[int] = []  # those that run only because nobody else wants their GPUs
         holds = facts.holders()
         settled = facts.within_guarantee(holds) | (holds & facts.rooted)
-        self.places = Places(facts.snapshot.cluster, facts.jobs, facts.able, facts.speed, holds, settled)
+        self.places = Places(facts, holds, settled)
 
     @property
     def chosen(self) -> Bools:
@@ -57,7 +52,7 @@ class Picked:
     def _count(self, job: int, generation: int, gpus: int) -> None:
         self.counts.use(job, generation, gpus)
         if self.facts.takes_part(job):
-            self.due[self.facts.account[job]][generation] -= gpus * self.facts.settings.quantum
+            self.due[self.facts.account[job], generation] -= gpus * self.facts.settings.quantum
 
     def exchange(self, job: int, other: int, spot: Spot) -> bool:
         """Pick a gang in the place of one that was picked; False, and no change, where limits forbid that."""
@@ -77,17 +72,19 @@ class Picked:
     def is_ahead(self, job: int, k: int) -> bool:
         """Whether a picked gang has more of its generation than its account is due there."""
         facts = self.facts
-        ahead = self.due[facts.account[job]][k] <= -facts.size[job] * facts.settings.quantum / 2
+        ahead = self.due[facts.account[job], k] <= -facts.size[job] * facts.settings.quantum / 2
         return bool(ahead and not facts.stays[job])
 
     def is_due(self, job: int, k: int) -> bool:
         """Whether the job's account is due a turn on a generation that is worth a switch."""
         settings = self.facts.settings
         turn = settings.quantum / 2 + settings.switch_cost
-        return bool(self.due[self.facts.account[job]][k] >= self.facts.size[job] * turn)
+        return bool(self.due[self.facts.account[job], k] >= self.facts.size[job] * turn)
 
     def may_change(self, job: int, before: int, now: int) -> bool:
         """Whether limits let a picked gang go to another generation."""
+        if not self.counts.is_limited[self.facts.account[job]]:
+            return True
         size = self.facts.size[job]
         self._count(job, before, -size)
         allowed = self.counts.allow(job, now)
@@ -120,9 +117,9 @@ class Picked:
         now = [(job, int(self.generation[job])) for job, _ in moved]
         return all(self.may_change(job, k, k) for job, k in now)
 
-    def make_room(self, job: int, generations: list[int], yields: Callable[[int, int], bool]) -> bool:
+    def make_room(self, job: int, generations: list[int], yields: Yields) -> bool:
         """Place the gang by moving picked ones, within their limits."""
-        moved = self.places.make_room(job, generations, self.may_change, yields)
+        moved = make_room(self.places, job, generations, self.may_change, yields)
         if moved is None:
             return False
         self.follow(moved)

@@ -31,7 +31,8 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
 
 def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
     """Generations that are as fast as each other for the job, and GPU-seconds due there; the fastest first."""
-    due, home = picked.due[picked.facts.account[job]], picked.places.home_of[job]
+    due: list[float] = picked.due[picked.facts.account[job]].tolist()
+    home = picked.places.home_of[job]
     if len(generations) == 1:
         return [(generations, due[generations[0]])]
     speed: list[float] = picked.facts.speed[job].tolist()

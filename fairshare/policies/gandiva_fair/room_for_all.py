@@ -9,6 +9,8 @@ from fairshare.policies.gandiva_fair.balances import tier_one
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.picked import Picked
+from fairshare.policies.gandiva_fair.search import place_all
+from fairshare.policies.gandiva_fair.settling import settle_down
 
 # Running gangs up to which moving some of them is tried so that all find room.
 _SMALL = 300
@@ -19,11 +21,11 @@ def pick_all(facts: Facts) -> Picked | None:
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None
     takes_part = facts.sharing.any(axis=1)
-    if int(facts.gpus[takes_part].sum()) > int(facts.snapshot.cluster.capacity.sum()):
+    if int(facts.sizes[takes_part].sum()) > int(facts.snapshot.cluster.capacity.sum()):
         return None
     running = np.flatnonzero(takes_part & (facts.jobs.running_on != NOWHERE))
     waiting = np.flatnonzero(takes_part & (facts.jobs.running_on == NOWHERE)).tolist()
-    size = facts.gpus[running]
+    size = facts.sizes[running]
     may_go = np.where(facts.stays[running], np.inf, size)
     movable = sorted(set(size.tolist())) if len(running) <= _SMALL else []
     for largest in (0, *movable):
@@ -31,7 +33,7 @@ def pick_all(facts: Facts) -> Picked | None:
         stay, moving = running[may_go > largest].tolist(), running[may_go <= largest].tolist()
         stays = all(picked.pick_at_home(job) for job in stay)
         if stays and _place_rest(picked, [*waiting, *moving]) and not _is_worse_off(picked):
-            picked.places.settle_down()
+            settle_down(picked.places)
             return picked
     return None
 
@@ -41,7 +43,7 @@ def _place_rest(picked: Picked, jobs: list[int]) -> bool:
     facts, places = picked.facts, picked.places
     if sum(facts.size[job] for job in jobs) > sum(places.free_gpus):
         return False
-    if not places.place_all(jobs, [_by_speed(facts, job) for job in jobs]):
+    if not place_all(places, jobs, [_by_speed(facts, job) for job in jobs]):
         return False
     for job in jobs:
         k = places.places[job].generation
@@ -63,7 +65,7 @@ def _is_worse_off(picked: Picked) -> bool:
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False
     some, account = np.flatnonzero(picked.chosen), facts.jobs.account
-    size = facts.gpus.astype(np.float64)
+    size = facts.sizes.astype(np.float64)
     progress = size[some] * facts.speed[some, picked.generation[some]]
     makes = np.bincount(account[some], progress, len(facts.tree.parent))
     weight, fast = np.zeros((2, *facts.shares.share.shape))

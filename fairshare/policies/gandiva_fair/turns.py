@@ -16,14 +16,14 @@ import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
+from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances, tier_one
+from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.line import Line, alike
 from fairshare.policies.gandiva_fair.shares import Shares
-from fairshare.tree import Tree
 
 # Stages of a turn: within the guarantee, surplus, no share at all.
 CLAIM, SURPLUS, LEFTOVER = 1, 2, 3
@@ -34,91 +34,16 @@ SCAN = 4
 Turn = tuple[int, bool, float, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The jobs of every account in the order in which it wants them."""
-
-    order: Ints  # (J,) the rank of each job among all
-    listed: list[int]  # jobs by account and rank
-    level_end: list[int]  # of each position in `listed`, where the jobs of this account and priority end
-    begin: dict[int, int]  # of each account, its first position in `listed`
-    end: dict[int, int]
-
-    @classmethod
-    def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> Line:
-        """The `chosen` (J,) jobs, by `order` (J,) as from wanted_order."""
-        some = np.flatnonzero(chosen)
-        running = (jobs.running_on != NOWHERE)[some]
-        first = ~running if settings.reclaim else np.zeros(len(some), dtype=bool)
-        some = some[np.lexsort((order[some], first, jobs.account[some]))]
-        running = jobs.running_on[some] != NOWHERE
-        kept = running & _keeps(jobs)[some]
-        alike = [jobs.account[some], jobs.priority[some], kept]
-        if settings.reclaim:
-            alike.append(running)
-        new = np.ones(len(some) + 1, dtype=bool)
-        new[1:-1] = np.any([key[1:] != key[:-1] for key in alike], axis=0)
-        edges = np.flatnonzero(new)
-        level_end = np.repeat(edges[1:], np.diff(edges)) if len(some) else edges[:0]
-        accounts, begin = np.unique(jobs.account[some], return_index=True)
-        end = np.append(begin[1:], len(some))[: len(begin)]
-        owners = accounts.tolist()
-        return cls(
-            order,
-            some.tolist(),
-            level_end.tolist(),
-            dict(zip(owners, begin.tolist(), strict=True)),
-            dict(zip(owners, end.tolist(), strict=True)),
-        )
-
-
-def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
-    """(J,) the rank of each job, as its owner wants it.
-
-    First what runs and keeps its GPUs, then by priority, then as listed; the jobs of accounts that share
-    evenly by the time that each has had for each of its GPUs, where what runs goes on for a quantum.
-    """
-    had = np.zeros(len(jobs))
-    running = jobs.running_on != NOWHERE
-    if accounts.evenly is not None and jobs.attained is not None:
-        each = (
-            jobs.attained.sum(axis=1) / np.maximum(jobs.workers * jobs.gpus, 1) - settings.quantum * running
-        )
-        had = np.where(accounts.evenly[jobs.account], each, 0.0)
-    rank = np.empty(len(jobs), dtype=np.int64)
-    ordered = np.lexsort((np.arange(len(jobs)), had, -jobs.priority, ~(running & _keeps(jobs))))
-    rank[ordered] = np.arange(len(jobs))
-    return rank
-
-
-def alike(*columns: Ints) -> Ints:
-    """(J,) a number for each combination of values, none of them negative, that occurs in columns (J,)."""
-    found, span = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for column in columns:
-        values = int(column.max(initial=0)) + 1
-        if span * values >= 2**62:
-            found = np.unique(found, return_inverse=True)[1]
-            span = len(found) + 1
-        found, span = found * values + column, span * values
-    return np.unique(found, return_inverse=True)[1]
-
-
-def _keeps(jobs: Jobs) -> Bools:
-    return np.zeros(len(jobs), dtype=bool) if jobs.keeps is None else jobs.keeps
-
-
 class Turns:
     """The offers of all accounts, and what each was given in this round."""
 
     def __init__(  # noqa: PLR0917 - what a decision has worked out before, in that order
         self,
-        tree: Tree,
-        jobs: Jobs,
+        facts: Facts,
         able: Bools,
         line: Line,
         shares: Shares,
         balances: Balances,
-        settings: Settings,
         chance: np.random.Generator | None,
         strict: Sequence[bool],
     ) -> None:
@@ -126,23 +51,26 @@ class Turns:
 
         `strict` (T,) marks accounts of which no job may go before one that is saved up for, as limits count both.
         """
+        tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
         self._line, self._chance = line, chance
         self._parent: list[int] = tree.parent.tolist()
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
         # In GPUs of this quantum.
-        self._due: list[float] = tier_one(shares).sum(axis=1).tolist()
+        due = tier_one(shares).sum(axis=1)
+        self._due: list[float] = due.tolist()
         self._share: list[float] = shares.share.sum(axis=1).tolist()
         # Who had more than its share in all can have saved nothing: what it had was more than lent.
         most = np.where(tree.is_leaf, np.maximum(balances.total, 0.0), np.inf)
-        self._saved: list[float] = (np.minimum(balances.guaranteed, most) / settings.quantum).tolist()
+        saved = np.minimum(balances.guaranteed, most) / settings.quantum
+        self._most: list[float] = (saved + due + 1e-6).tolist()
         self._owed: list[float] = (balances.total / settings.quantum).tolist()
-        self._account: list[int] = jobs.account.tolist()
-        self.size: list[int] = (jobs.workers * jobs.gpus).tolist()
-        self._runs: list[bool] = (jobs.running_on != NOWHERE).tolist()
+        self._account, self._size, self._running_on = facts.account, facts.size, facts.running_on
         # Where nobody runs and nothing is saved up there is nothing to keep, and all take part in the first draw.
-        self._first_draw = chance is not None and not balances.guaranteed.any() and not any(self._runs)
+        self._first_draw = (
+            chance is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
+        )
         self._use = [0.0] * len(self._due)
         self._saving: set[int] = set()  # gangs that are saved up for
         self._kept_for: dict[int, int] = {}  # by account, the choice of generations that these have
@@ -188,7 +116,7 @@ class Turns:
             # Meanwhile there may be no room for the gang that was offered, or others of its team used the guarantee.
             if (
                 job != NOWHERE
-                and self.size[job] == -size
+                and self._size[job] == -size
                 and (stage != CLAIM or self._may_claim(account, job))
             ):
                 return job
@@ -199,10 +127,10 @@ class Turns:
         """The job whose turn it was was picked."""
         account = self._account[job]
         self.taken[job] = 1
-        self.used(account, self.size[job])
+        self.used(account, self._size[job])
         if job in self._saving:
             self._saving.remove(job)
-            self._needs[account] -= self.size[job]
+            self._needs[account] -= self._size[job]
             if self._needs[account] == 0:
                 self._kept_for.pop(account)
         self._refresh(account)
@@ -242,7 +170,7 @@ class Turns:
     def exchanged(self, job: int, other: int) -> None:
         """A gang of the same account was picked instead of one that was."""
         self.taken[job], self.taken[other] = 0, 1
-        self.used(self._account[job], self.size[other] - self.size[job])
+        self.used(self._account[job], self._size[other] - self._size[job])
 
     def _own(self, account: int) -> int:
         """The job that the account would run next."""
@@ -290,9 +218,9 @@ class Turns:
         while (job := self._own(account)) != NOWHERE:
             overtakes, stage = self._overtakes(account, job), self._stage(account, job)
             if not self.only_claims or stage == CLAIM:
-                waits = self._running_first and not self._runs[job]
+                waits = self._running_first and self._running_on[job] == NOWHERE
                 number = round(self._number(account, job, stage, overtakes=overtakes), 9)
-                return stage, waits, number, -self.size[job], account
+                return stage, waits, number, -self._size[job], account
             tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
             if tired or self._first_draw:
                 return None
@@ -303,7 +231,9 @@ class Turns:
 
     def _overtakes(self, account: int, job: int) -> bool:
         """Whether a larger gang that its account saves up for may use the same generations."""
-        return bool(self._kept_for.get(account, 0) & self._choice[job]) and job not in self._saving
+        if account not in self._kept_for:
+            return False
+        return bool(self._kept_for[account] & self._choice[job]) and job not in self._saving
 
     def _stage(self, account: int, job: int) -> int:
         if self._may_claim(account, job):
@@ -315,12 +245,12 @@ class Turns:
         if self._due[account] <= 0 or self._first_draw:
             return False
         kept = self._needs[account] if self._overtakes(account, job) else 0
-        return self._within(account, self.size[job] + kept)
+        return self._within(account, self._size[job] + kept)
 
     def _within(self, account: int, gpus: int) -> bool:
         """Whether all guarantees up the tree allow for so many more GPUs."""
         while account != NOWHERE:
-            if self._use[account] + gpus > self._saved[account] + self._due[account] + 1e-6:
+            if self._use[account] + gpus > self._most[account]:
                 return False
             account = self._parent[account]
         return True
@@ -336,12 +266,12 @@ class Turns:
         if overtakes:  # as if the other gang ran already
             ahead += self._needs[account] / weight
         if self._chance is None:
-            return ahead - (self._patience if self._runs[job] else 0.0)
+            return ahead - (0.0 if self._running_on[job] == NOWHERE else self._patience)
         before = math.floor(ahead + 1e-9) if stage == CLAIM else int(overtakes)
         if stage == SURPLUS:
             weight = max(weight + self._owed[account], 1e-3 * weight)
         since = self._since.get((stage, before), 0.0)
-        return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self.size[job] / weight)
+        return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self._size[job] / weight)
 
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
         """The account has not saved up enough for the gang: it goes on saving, and offers another one."""
@@ -358,5 +288,5 @@ class Turns:
 
     def _save_for(self, account: int, job: int) -> None:
         self._saving.add(job)
-        self._needs[account] = self._needs.get(account, 0) + self.size[job]
+        self._needs[account] = self._needs.get(account, 0) + self._size[job]
         self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]

@@ -1,0 +1,88 @@
+"""The order in which each account wants its own jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The jobs of every account in the order in which it wants them."""
+
+    order: Ints  # (J,) the rank of each job among all
+    listed: list[int]  # jobs by account and rank
+    level_end: list[int]  # of each position in `listed`, where the jobs of this account and priority end
+    begin: dict[int, int]  # of each account, its first position in `listed`
+    end: dict[int, int]
+
+    @classmethod
+    def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> Line:
+        """The `chosen` (J,) jobs, by `order` (J,) as from wanted_order."""
+        some = np.flatnonzero(chosen)
+        running = (jobs.running_on != NOWHERE)[some]
+        first = ~running if settings.reclaim else np.zeros(len(some), dtype=bool)
+        some = some[np.lexsort((order[some], first, jobs.account[some]))]
+        running = jobs.running_on[some] != NOWHERE
+        kept = running & _keeps(jobs)[some]
+        alike = [jobs.account[some], jobs.priority[some], kept]
+        if settings.reclaim:
+            alike.append(running)
+        new = np.ones(len(some) + 1, dtype=bool)
+        new[1:-1] = np.any([key[1:] != key[:-1] for key in alike], axis=0)
+        edges = np.flatnonzero(new)
+        level_end = np.repeat(edges[1:], np.diff(edges)) if len(some) else edges[:0]
+        accounts, begin = np.unique(jobs.account[some], return_index=True)
+        end = np.append(begin[1:], len(some))[: len(begin)]
+        owners = accounts.tolist()
+        return cls(
+            order,
+            some.tolist(),
+            level_end.tolist(),
+            dict(zip(owners, begin.tolist(), strict=True)),
+            dict(zip(owners, end.tolist(), strict=True)),
+        )
+
+
+def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
+    """(J,) the rank of each job, as its owner wants it.
+
+    First what runs and keeps its GPUs, then by priority, then as listed; the jobs of accounts that share
+    evenly by the time that each has had for each of its GPUs, where what runs goes on for a quantum.
+    """
+    had = np.zeros(len(jobs))
+    running = jobs.running_on != NOWHERE
+    if accounts.evenly is not None and jobs.attained is not None:
+        each = (
+            jobs.attained.sum(axis=1) / np.maximum(jobs.workers * jobs.gpus, 1) - settings.quantum * running
+        )
+        had = np.where(accounts.evenly[jobs.account], each, 0.0)
+    rank = np.empty(len(jobs), dtype=np.int64)
+    ordered = np.lexsort((np.arange(len(jobs)), had, -jobs.priority, ~(running & _keeps(jobs))))
+    rank[ordered] = np.arange(len(jobs))
+    return rank
+
+
+def alike(*columns: Ints) -> Ints:
+    """(J,) a number for each combination of values, none of them negative, that occurs in columns (J,)."""
+    many = len(columns[0])
+    found, span = np.zeros(many, dtype=np.int64), 1
+    for column in columns:
+        values = int(column.max(initial=0)) + 1
+        if span * values >= 2**62:
+            found = np.unique(found, return_inverse=True)[1]
+            span = len(found) + 1
+        found, span = found * values + column, span * values
+    if span > 4 * many:
+        return np.unique(found, return_inverse=True)[1]
+    occurs = np.zeros(span, dtype=np.int64)
+    occurs[found] = 1
+    number: Ints = (np.cumsum(occurs) - 1)[found]
+    return number
+
+
+def _keeps(jobs: Jobs) -> Bools:
+    return np.zeros(len(jobs), dtype=bool) if jobs.keeps is None else jobs.keeps

@@ -1,0 +1,89 @@
+"""Places for all gangs together, by depth-first search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from fairshare.placement import nodes_for
+from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.places import Places, Spot
+
+# Steps of the search, which is exact only in clusters that are small enough for it.
+STEPS = 3000
+
+
+def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int]]) -> bool:
+    """Find places for all `jobs` beside the picked ones, each on a generation of `prefer`; else no change.
+
+    Large workers first: a gang goes where it fits most tightly, and elsewhere if that leaves no room for the others,
+    as is seen early by their choices of generations (Hall's condition). It gives up after STEPS steps more than
+    there are gangs.
+    """
+    facts = places.facts
+    order = sorted(range(len(jobs)), key=lambda i: _tightness(facts, jobs[i], len(prefer[i])))
+    jobs, prefer = [jobs[i] for i in order], [prefer[i] for i in order]
+    needs = _needs(facts, jobs, prefer)
+    options = [_options(places, jobs[0], prefer[0])] if jobs else []
+    steps, placed = 0, 0
+    while placed < len(jobs):
+        steps += 1
+        tired = steps > STEPS + len(jobs)
+        if tired or not options[-1]:
+            options.pop()
+            if tired or not options:
+                for job in jobs[:placed]:
+                    places.take_back(job)
+                return False
+            placed -= 1
+            places.take_back(jobs[placed])
+            continue
+        places.give(jobs[placed], options[-1].pop())
+        if any(sum(places.free_gpus[k] for k in choice) < need[placed + 1] for choice, need in needs):
+            places.take_back(jobs[placed])
+            continue
+        placed += 1
+        if placed < len(jobs):
+            options.append(_options(places, jobs[placed], prefer[placed]))
+    return True
+
+
+def _needs(
+    facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
+) -> list[tuple[frozenset[int], list[int]]]:
+    """For each choice of generations, GPUs that those of `jobs` need there who have no other, from each job on."""
+    found = []
+    for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
+        inside = [
+            facts.size[job] if choice.issuperset(own) else 0 for job, own in zip(jobs, prefer, strict=True)
+        ]
+        found.append((choice, [*accumulate(reversed(inside), initial=0)][::-1]))
+    return found
+
+
+def _tightness(facts: Facts, job: int, choice: int) -> tuple[int, int, int, int]:
+    return -facts.gpus[job], -facts.workers[job], choice, job
+
+
+def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]:
+    """Spots for the gang that differ in what they leave behind, the best last."""
+    found: list[Spot] = []
+    workers, gpus = places.facts.workers[job], places.facts.gpus[job]
+    for k in generations:
+        free = places.free[k]
+        if workers > 1:
+            nodes = nodes_for(free, workers, gpus)
+            found += [] if nodes is None else [Spot(k, nodes)]
+            continue
+        for left in np.unique(free[free >= gpus]).tolist():
+            found.append(Spot(k, [int((free == left).argmax())]))
+    if workers == 1:
+        found.sort(key=lambda spot: int(places.free[spot.generation][spot.nodes[0]]))
+    home = places.home(job)
+    if home is None or home.generation not in generations:
+        return found[::-1]
+    if places.fits(job, home, places.free[home.generation]):
+        found.insert(0, home)
+    return found[::-1]

@@ -1,0 +1,53 @@
+"""Once all are picked: running gangs go on where they are, if the others fit beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.placement import nodes_for
+from fairshare.policies.gandiva_fair.places import Places, Spot
+
+
+def settle_down(places: Places) -> None:
+    """Let running gangs that were picked go home, generation by generation."""
+    here: list[list[int]] = [[] for _ in places.nodes]
+    for job, spot in places.places.items():
+        here[spot.generation].append(job)
+    running: list[bool] = places.running.tolist()
+    for k, jobs in enumerate(here):
+        stay: dict[int, Spot] = {}
+        moved = False
+        for job in jobs:
+            if running[job] and places.home_of[job] == k and (home := places.home(job)) is not None:
+                stay[job] = home
+                moved |= places.places[job] != home
+        if moved:
+            stay |= {job: places.places[job] for job in jobs if job in places.pinned}
+            _pack(places, k, stay, jobs)
+
+
+def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> None:
+    """Place `jobs` anew on a generation, those of `stay` there; leave all as it is where they do not fit."""
+    facts = places.facts
+    nodes = [node for spot in stay.values() for node in spot.nodes]
+    gpus = [facts.gpus[job] for job, spot in stay.items() for _ in spot.nodes]
+    free = places.capacity[k] - np.bincount(nodes, gpus, len(places.nodes[k])).astype(np.int64)
+    if free.min(initial=0) < 0:
+        return
+    found = dict(stay)
+    rest = [job for job in jobs if job not in stay]
+    for job in sorted(rest, key=lambda job: (-facts.gpus[job], -facts.workers[job], job)):
+        spot = places.home(job)
+        if spot is None or spot.generation != k or not places.fits(job, spot, free):
+            found_nodes = nodes_for(free, facts.workers[job], facts.gpus[job])
+            if found_nodes is None:
+                return
+            spot = Spot(k, found_nodes)
+        for node in spot.nodes:
+            free[node] -= facts.gpus[job]
+        found[job] = spot
+    moved = [job for job in jobs if places.places[job] != found[job]]
+    for job in moved:
+        places.take_back(job)
+    for job in moved:
+        places.give(job, found[job])
