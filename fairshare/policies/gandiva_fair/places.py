@@ -96,6 +96,10 @@ class Places:
 
     def close(self, closed: Bools) -> None:
         """Leave of the nodes marked in `closed` (N,) only what the gangs have that stay there."""
+        for job in sorted(self._held):
+            spot = self.home(job)
+            if spot is not None and closed[self.nodes[spot.generation][spot.nodes]].any():
+                self._let_go(job)
         for k, nodes in enumerate(self.nodes):
             here = closed[nodes]
             self.capacity[k][here] -= self.free[k][here]

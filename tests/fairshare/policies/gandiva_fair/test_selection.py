@@ -98,6 +98,13 @@ def test_nothing_comes_to_a_closed_node(given, closed):
             assert job not in one.moves
 
 
+def test_what_a_gang_leaves_on_a_closed_node_is_nobody_s():
+    jobs = [Job(0, gpus=4, on=(0,)), Job(0, gpus=4, on=(0,)), Job(1, gpus=4, accepts=(0,))]
+    given = snapshot([(0, 8), (0, 8), (1, 8)], [Account(cap={0: 4}), Account()], jobs, trading=False)
+    picks = decide(with_closed(given, {0}), by_hand([[4, 4], [0, 0]], [[4, 4], [4, 0]])).picks
+    assert [picks.nodes[job].tolist() for job in range(3)] == [[0], [2], [1]]
+
+
 @EXAMPLES
 @given(snapshots())
 def test_the_same_seed_gives_the_same_picks(given):
