@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0053_when_a_policy_wants_to_be_asked")]
+    dependencies = [("scheduling", "0054_expected_run_times_and_deadlines")]
 
     operations = [
         # A round writes all balances of a cluster: their pages need room for as many again.
