@@ -31,7 +31,9 @@ def validate(plan: Decision, view: Snapshot) -> None:
     run, place, start = plan.run, plan.place_node, plan.place_start
     if len(np.unique(run)) != len(run) or np.any((run < 0) | (run >= len(jobs))):
         raise InvalidPlan("a job is picked twice, or is none")
-    if len(plan.generation) != len(run) or len(start) != len(run) + 1 or start[-1] != len(place):
+    shapes = {gpus.shape for gpus in (plan.share, plan.guaranteed) if gpus is not None}
+    fits = len(plan.generation) == len(run) and len(start) == len(run) + 1 and start[-1] == len(place)
+    if not fits or shapes != {view.accounts.owed.shape} or len(plan.reason) != len(jobs):
         raise InvalidPlan("its arrays do not fit together")
     if np.any((place < 0) | (place >= len(cluster.capacity))):
         raise InvalidPlan("a worker is on a node that does not exist")

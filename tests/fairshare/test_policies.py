@@ -118,6 +118,16 @@ def planned(given: Snapshot, *gangs: tuple[int, int, tuple[int, ...]]) -> Decisi
 STAYS = (0, 0, (0, 1))
 
 
+@pytest.mark.parametrize("name", ["share", "guaranteed", "reason", "generation", "place_start", "place_node"])
+def test_a_plan_whose_arrays_do_not_fit_the_view_is_refused(name: str) -> None:
+    given = crowd()
+    plan = planned(given, STAYS)
+    plan = replace(plan, guaranteed=plan.share)
+    validate(plan, given)
+    with pytest.raises(InvalidPlan, match="do not fit"):
+        validate(replace(plan, **{name: getattr(plan, name)[:-1]}), given)
+
+
 @pytest.mark.parametrize(("seconds", "is_fine"), [(None, True), (1.0, True), (0.0, False), (-5.0, False),
                                                   (float("nan"), False), (float("inf"), False)])  # fmt: skip
 def test_a_policy_may_ask_to_be_asked_again_but_not_at_once(seconds: float | None, is_fine: bool) -> None:
