@@ -23,10 +23,14 @@ def entitlements(view: Snapshot) -> Floats:
     """
     tree = Tree.of(view.accounts.parent)
     able, _ = may_run(view, tree)
-    accounts, jobs = with_claims(view.accounts), view.jobs
-    weight = active_tickets(accounts, tree, jobs.account, jobs.sharing(able))
-    entitled: Floats = np.round(by_tickets(tree, weight, capacity_of(view.cluster)), 9)
+    entitled: Floats = np.round(private_clusters(view, tree, view.jobs.sharing(able)), 9)
     return entitled
+
+
+def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
+    """Like `entitlements`, to the last digit; `able` (J, K) says where jobs may run that take part in the sharing."""
+    weight = active_tickets(with_claims(view.accounts), tree, view.jobs.account, able)
+    return by_tickets(tree, weight, capacity_of(view.cluster))
 
 
 def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> Floats:

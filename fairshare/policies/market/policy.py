@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fairshare.entitlement import capacity_of
+from fairshare.entitlement import private_clusters
 from fairshare.model import Bools, Floats, Snapshot
 from fairshare.policies.base import Need, option
 from fairshare.policies.gandiva_fair.policy import GandivaFair
@@ -45,6 +45,5 @@ class Market(GandivaFair):
         return replace(seen, settings=replace(seen.settings, trading=False))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
-        found, capacity = market_shares(seen, tree, sharing), capacity_of(seen.cluster)
-        part = found.income / max(float(capacity.sum()), 1.0)
-        return Shares(part[:, None] * capacity, np.copy(found.share), found.share)
+        share = market_shares(seen, tree, sharing).share
+        return Shares(private_clusters(seen, tree, sharing), np.copy(share), share)
