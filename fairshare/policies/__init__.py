@@ -13,6 +13,7 @@ from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.policies.market.policy import Market
 
 DEFAULT = "gandiva_fair"
+FIRST = "gandiva_fair"  # which decided all rounds until these told which policy did
 
 # All versions that ever decided a round of a released Fairlot: their records are drawn again with them.
 _ALL: tuple[type[Policy], ...] = (GandivaFair1, GandivaFair, Market)

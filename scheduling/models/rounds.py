@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import tenants_visible_to
+from fairshare.policies import FIRST
 from scheduling.models.clusters import Cluster
 
 
@@ -31,7 +32,7 @@ class Round(models.Model):
     at = models.DateTimeField(db_default=Now())
     draw = models.CharField(max_length=10)
     # Who decided. The defaults are those of the rounds before this was stored.
-    policy = models.CharField(max_length=40, db_default="gandiva_fair")
+    policy = models.CharField(max_length=40, db_default=FIRST)
     policy_version = models.PositiveSmallIntegerField(db_default=1)
     policy_options = models.JSONField(null=True)  # null: those among the settings of its snapshot
     seed = models.BigIntegerField()
