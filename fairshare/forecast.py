@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairshare.driver import Situation
+from fairshare.model import Decision
 
 
 def rounds_until_start(now: Situation, job: int, *, seed: int, most: int) -> int | None:
@@ -17,15 +18,28 @@ def rounds_until_start(now: Situation, job: int, *, seed: int, most: int) -> int
 
 
 def first_rounds(now: Situation, jobs: Iterable[int], *, seed: int, most: int) -> dict[int, int | None]:
-    """Like `rounds_until_start`, of several jobs in one play."""
+    """Like `rounds_until_start`, of several jobs in one play.
+
+    Where the policy asks for rounds between two quanta, these are played, too; what starts in one has started by the
+    next quantum.
+    """
     found: dict[int, int | None] = dict.fromkeys(jobs)
-    for number in range(most + 1):
-        plan = now.decide(seed + number) if number else now.fill(seed)
-        for job in plan.run.tolist():
-            if job in found and found[job] is None:
-                found[job] = number
+    _note(found, now.fill(seed), 0)
+    for number in range(1, most + 1):
         if None not in found.values():
             break
-        if number:
-            now = now.after(plan)
+        plan, left = now.decide(seed + number), now.view.settings.quantum
+        _note(found, plan, number)
+        while plan.ask_again is not None and plan.ask_again < left:
+            now, left = now.after(plan, plan.ask_again), left - plan.ask_again
+            plan = now.fill(seed + number)
+            if number < most:
+                _note(found, plan, number + 1)
+        now = now.after(plan, left)
     return found
+
+
+def _note(found: dict[int, int | None], plan: Decision, number: int) -> None:
+    for job in plan.run.tolist():
+        if job in found and found[job] is None:
+            found[job] = number

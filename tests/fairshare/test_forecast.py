@@ -8,8 +8,11 @@ import numpy as np
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
+from fairshare.driver import Situation
 from fairshare.forecast import rounds_until_start
-from fairshare.model import NOWHERE, Snapshot
+from fairshare.model import NOWHERE, Decision, Reason, Snapshot
+from fairshare.policies.base import State
+from fairshare.policies.gandiva_fair.policy import GandivaFair
 from tests.fairshare.build import Account, Job, place_of, situation, snapshot, snapshots
 
 
@@ -59,6 +62,29 @@ def test_a_round_decided_on_a_forecast_is_a_round(given: Snapshot, seed: int) ->
     for job in decision.run.tolist():
         np.add.at(used, place_of(decision, job), then.jobs.gpus[job])
     assert (used <= then.cluster.capacity).all()
+
+
+class Late(GandivaFair):
+    """Starts nothing when a quantum is over, and nothing in the first 70 seconds; wants to be asked every 20."""
+
+    def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
+        plan = super().decide(state, view, random)
+        if view.settings.is_quantum or view.now < 70:
+            nothing = np.zeros(0, dtype=np.int64)
+            plan = replace(
+                plan, run=nothing, generation=nothing, place_start=np.zeros(1, dtype=np.int64), place_node=nothing,
+                reason=np.full(len(view.jobs), int(Reason.SHARE_IN_USE)),
+            )  # fmt: skip
+        return replace(plan, ask_again=20.0)
+
+
+def test_rounds_that_the_policy_asks_for_are_played_too() -> None:
+    given = snapshot([(0, 4)], [Account()], [Job(0)])
+    now = Situation.first(Late(Late.options_type()), given)
+    assert (
+        rounds_until_start(now, 0, seed=0, most=3) == 3
+    )  # after 80 seconds, the second quantum ends after 120
+    assert rounds_until_start(now, 0, seed=0, most=2) is None
 
 
 def test_suspended_gangs_remember_their_nodes_until_they_come_back() -> None:
