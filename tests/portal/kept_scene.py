@@ -35,11 +35,15 @@ class KeptScene:
 
 
 def rows_as_script() -> str:
-    tables = [
-        model._meta.db_table
+    # PostgreSQL fills generated columns itself.
+    columns = {
+        model._meta.db_table: ", ".join(
+            f'"{one.column}"' for one in model._meta.concrete_fields if not one.generated
+        )
         for room in ROOMS
         for model in apps.get_app_config(room).get_models(include_auto_created=True)
-    ]
+    }
+    tables = list(columns)
     # The ledger wants entries after what they follow from, and what changes were the database tells itself.
     for told in CHANGES:
         tables.remove(told)
@@ -50,6 +54,7 @@ def rows_as_script() -> str:
             cursor.execute(f"SELECT json_agg(held)::text FROM {table} held")  # noqa: S608 - our own names
             (rows,) = cursor.fetchone()
             if rows is not None:
-                same = f"INSERT INTO {table} SELECT * FROM json_populate_recordset(null::{table}, %s)"  # noqa: S608
+                read = f"SELECT {columns[table]} FROM json_populate_recordset(null::{table}, %s)"  # noqa: S608
+                same = f"INSERT INTO {table} ({columns[table]}) {read}"
                 statements.append(cursor.mogrify(same, [rows]).decode())
     return ";\n".join(statements)
