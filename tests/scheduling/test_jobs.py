@@ -138,7 +138,9 @@ def test_an_ended_job_stays_as_it_is() -> None:
 def test_every_state_but_the_first_can_be_reached_and_every_live_one_left() -> None:
     reached = set(TRANSITIONS.values())
     assert reached == set(Job.State.values)
-    assert {state for state, _ in TRANSITIONS} == set(Job.State.values) - set(Job.ENDED)
+    assert (
+        {state for state, _ in TRANSITIONS} == set(Job.UNFINISHED) == set(Job.State.values) - set(Job.ENDED)
+    )
 
 
 # --- explaining -----------------------------------------------------------------------------------------
