@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,10 @@ def encode(value: Snapshot | Decision) -> bytes:
     else:
         header = {"kind": "decision", "ask_again": value.ask_again}
         arrays = _arrays(value)
-        rows = [tuple(getattr(one, field.name) for field in fields(Trade)) for one in value.trades]
+        names = [field.name for field in fields(Trade)]
+        rows = list(map(attrgetter(*names), value.trades))
         # Account and generation numbers are far below 2^53: a float holds them exactly.
-        arrays[_TRADES] = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Trade)))
+        arrays[_TRADES] = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
     return _archive(header, arrays)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,19 +26,19 @@ class Tree:
         size = len(parent)
         if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
             raise ValueError("an account comes before its parent")
-        below: list[list[int]] = [[] for _ in range(size)]
-        depth = np.zeros(size, dtype=np.int64)
-        for account, above in enumerate(parent.tolist()):
-            if above != NOWHERE:
-                below[above].append(account)
-                depth[account] = depth[above] + 1
-        deepest = int(depth.max()) if size else NOWHERE
+        depth, above = np.zeros(size, dtype=np.int64), parent
+        while np.any(below := above != NOWHERE):
+            depth += below
+            above = np.where(below, parent[above], NOWHERE)
+        # By parent, and those of one in their order: roots first, then the children of each account.
+        by_parent = np.argsort(parent, kind="stable")
+        ends = np.cumsum(np.bincount(parent + 1, minlength=size + 1)).tolist()
         return cls(
             parent=parent,
             roots=np.flatnonzero(parent == NOWHERE),
-            children=tuple(np.array(some, dtype=np.int64) for some in below),
-            is_leaf=np.array([not some for some in below], dtype=bool),
-            levels=tuple(np.flatnonzero(depth == level) for level in range(deepest + 1)),
+            children=tuple(by_parent[a:b] for a, b in pairwise(ends)),
+            is_leaf=np.diff(ends) == 0,
+            levels=tuple(np.flatnonzero(depth == level) for level in range(depth.max(initial=NOWHERE) + 1)),
         )
 
     def sums(self, amounts: Floats) -> Floats:

@@ -55,7 +55,8 @@ def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
     for trade in trades:
         booking = _booking(trade)
         same = wanted.setdefault(_place(booking.transaction), booking)
-        _require_same(same.transaction, same.entries, booking)
+        if same is not booking:
+            _require_same(same.transaction, same.entries, booking)
     booked = _booked(wanted)
     while len(booked) < len(wanted):
         missing = [booking for place, booking in wanted.items() if place not in booked]
