@@ -400,7 +400,8 @@ def _saved_for(played: Played, first: int) -> float:
     """GPU-quanta that its account, and each one above, can have saved up for the first of the account's jobs.
 
     What other jobs below it have while it waits is used where nobody outside wants their GPUs who is not ahead. What
-    they have beside it is used, too, and more than the guarantee of that round where others want it.
+    they have beside it is used, too, and more than the guarantee of that round where others want it. It is no more
+    than private clusters have of the generations where the job may run.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf
@@ -419,7 +420,8 @@ def _saved_for(played: Played, first: int) -> float:
                 had = 0
             least = -np.inf if contested else 0.0
             saved += max(oracle.guarantee[1][account] * played.served - had, least)
-        found = min(found, saved)
+        there = float(oracle.entitled[account] @ economy.able[first]) * played.served * len(played.rounds)
+        found = min(found, saved, there)
     return max(found, 0.0)
 
 
@@ -618,8 +620,8 @@ PROMISES = (
     Promise(
         "9",
         "The job that its account wants most gets its turn",
-        "At least three quarters of the rounds that the guarantee is worth, less three, in proportion to what whole"
-        " gangs let anybody have. What other jobs of its account (or team) have meanwhile of GPUs that nobody else"
+        "At least three quarters of the rounds that the guarantee is worth where the job may run, less three, in"
+        " proportion to what whole gangs let anybody have. What other jobs of its account (or team) have meanwhile of GPUs that nobody else"
         " wants but who is ahead is used and not saved up: to stop others for it would break 1.",
         "part of its turns",
         _first_gets_turns,
