@@ -621,8 +621,8 @@ PROMISES = (
         "9",
         "The job that its account wants most gets its turn",
         "At least three quarters of the rounds that the guarantee is worth where the job may run, less three, in"
-        " proportion to what whole gangs let anybody have. What other jobs of its account (or team) have meanwhile of GPUs that nobody else"
-        " wants but who is ahead is used and not saved up: to stop others for it would break 1.",
+        " proportion to what whole gangs let anybody have. What other jobs of its account (or team) have meanwhile of"
+        " GPUs that nobody else wants but who is ahead is used and not saved up: to stop others for it would break 1.",
         "part of its turns",
         _first_gets_turns,
     ),
