@@ -68,13 +68,14 @@ def test_a_preview_shows_shares_before_and_after_and_saves_nothing(
     scene: Scene, browser_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def halved(self: Counting, view: Any) -> Any:
-        return tuple(one / 2 for one in self._inner.shares(view))
+        return self._inner.divide(view) / 2
 
-    monkeypatch.setattr(Counting, "shares", halved)
+    monkeypatch.setattr(Counting, "divide", halved)
     ada, events = browser_of(scene.people.ada), AuditEvent.objects.count()
     page = ada.post(address(scene, "preview"), {"policy": "counting", "by": "2"}).content.decode()
     row = next(row for row in page.split("<tr>") if "Bio" in row and "A100" in row)
-    assert re.search(r'data-label="Entitled">2 → 1<', row), row
+    assert 'data-label="Entitled">2 → 2<' in row, "what tickets earn is no policy's to say"
+    assert 'data-label="Share">2 → 1<' in row
     assert "counting with by 2.0. Nothing is saved yet." in page
     assert AuditEvent.objects.count() == events
     form = dict(re.findall(r'type="hidden" name="(policy|by)" value="([^"]*)"', page))
