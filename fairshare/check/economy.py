@@ -99,6 +99,16 @@ class Economy:
         return found
 
     @cached_property
+    def filled(self) -> Floats:
+        """(J, K) GPUs that whole gangs of each job's shape could have of a generation, if there were enough of them."""
+        found = np.zeros((len(self.jobs), self.generations))
+        for j, job in enumerate(self.jobs):
+            for k, gpus in self.nodes:
+                found[j, k] += gpus // job.gpus
+            found[j] = found[j] // job.workers * job.size
+        return found
+
+    @cached_property
     def speed(self) -> Floats:
         """(J, K) rate over the best known one of where the job may run; 1 where unknown, 0 where it may not."""
         found = self.able.astype(np.float64)

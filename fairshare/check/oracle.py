@@ -19,6 +19,8 @@ from fairshare.model import NOWHERE, Floats
 ROUNDING = 1e-6  # GPUs; linear programs are solved to about a tenth of this
 TOLERANCE = 1e-4  # GPUs by which a share may miss the exact one
 
+_Kind = tuple[int, tuple[float, ...], tuple[int, int]]
+
 
 class Oracle:
     """What is due in an economy while the jobs `active` are there."""
@@ -26,23 +28,36 @@ class Oracle:
     def __init__(self, economy: Economy, active: Iterable[int]) -> None:
         self.economy = economy
         self.active = [j for j in active if economy.able[j].any()]
-        sizes: dict[tuple[int, tuple[float, ...]], float] = {}
+        sizes: dict[_Kind, float] = {}
         for j in self.active:
-            key = (economy.jobs[j].account, tuple(economy.speed[j].tolist()))
-            sizes[key] = sizes.get(key, 0.0) + economy.jobs[j].size
+            kind = self._kind(j)
+            sizes[kind] = sizes.get(kind, 0.0) + economy.jobs[j].size
+        self._class = {kind: c for c, kind in enumerate(sizes)}
         self._class_size = list(sizes.values())
-        self._class_path = [set(economy.paths[leaf]) for leaf, _ in sizes]
-        self._class_leaf = [leaf for leaf, _ in sizes]
-        self._speed = np.array([speed for _, speed in sizes]).reshape(len(sizes), economy.generations)
+        self._class_path = [set(economy.paths[leaf]) for leaf, *_ in sizes]
+        self._class_leaf = [leaf for leaf, *_ in sizes]
+        self._speed = np.array([speed for _, speed, _ in sizes]).reshape(len(sizes), economy.generations)
+        filled = {self._kind(j): economy.filled[j] for j in self.active}
+        together = np.array(list(filled.values())).reshape(len(sizes), economy.generations)
         # One variable for each class and generation where it may run.
         self._cell = np.argwhere(self._speed > 0)
         self._value = self._speed[self._speed > 0]
+        self._together = together[self._speed > 0]  # GPUs that the gangs of a class can have of a generation
         below = np.zeros((len(economy.accounts), len(self._cell)))
         for i, (c, _) in enumerate(self._cell.tolist()):
             below[list(self._class_path[c]), i] = 1.0
         self._below = below
         self._on = (self._cell[:, 1] == np.arange(economy.generations)[:, None]).astype(np.float64)
         self._of_class = (self._cell[:, 0] == np.arange(len(sizes))[:, None]).astype(np.float64)
+
+    def _kind(self, job: int) -> _Kind:
+        """Jobs of one kind are alike: their account, their speeds and their shape."""
+        economy = self.economy
+        return (
+            economy.jobs[job].account,
+            tuple(economy.speed[job].tolist()),
+            (economy.jobs[job].workers, economy.jobs[job].gpus),
+        )
 
     @property
     def plain(self) -> bool:
@@ -87,8 +102,10 @@ class Oracle:
         return found
 
     def _limits(self, limit: Floats) -> tuple[list[Floats], list[float]]:
-        """Rows of `row @ x <= bound`: hardware `limit` (K,), demand, and the limits of accounts."""
+        """Rows of `row @ x <= bound`: hardware `limit` (K,), demand, whole gangs, and the limits of accounts."""
         rows, bounds = [*self._on, *self._of_class], [*limit.tolist(), *self._class_size]
+        rows += list(np.eye(len(self._cell)))
+        bounds += self._together.tolist()
         for t, account in enumerate(self.economy.accounts):
             if account.cap_total < INF:
                 rows.append(self._below[t])
@@ -151,10 +168,8 @@ class Oracle:
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))
-        kinds = zip(self._class_leaf, map(tuple, self._speed.tolist()), strict=True)
-        number = {kind: c for c, kind in enumerate(kinds)}
         for j in jobs:
-            c = number[leaf, tuple(self.economy.speed[j].tolist())]
+            c = self._class[self._kind(j)]
             best = self._best(self._of_class[c], [*rows, *-self._of_class], [*bounds, *(ROUNDING - held)])
             most = held[c] if best is None else float(self._of_class[c] @ best)
             held[c] = min(held[c] + self.economy.jobs[j].size, max(most, held[c]))

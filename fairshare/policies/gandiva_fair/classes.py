@@ -1,4 +1,7 @@
-"""Jobs that are alike to the sharing: of one leaf, with the same choice of generations and the same speeds there."""
+"""Jobs that are alike to the sharing: of one leaf, with the same choice of generations and the same speeds there.
+
+Gangs that cannot fill the nodes of a generation are alike only to those of the same shape.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
+from fairshare.model import NOWHERE, Bools, Cluster, Floats, Ints, Jobs
 from fairshare.policies.gandiva_fair.columns import anywhere, highest
+from fairshare.reasons import worker_slots
 
 Steps = NDArray[np.int16]
 
@@ -25,6 +29,7 @@ class Classes:
     # How fast, as a power of SAME_SPEED relative to the best: 0 for the best and where unknown, 1 where it may not run.
     step: Steps  # (C, K)
     gpus: Floats  # (C,) of all its jobs together
+    most: Floats  # (C, K) GPUs of a generation that its gangs could have of the whole cluster
 
 
 def speeds_of(jobs: Jobs, able: Bools) -> Floats:
@@ -43,20 +48,21 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
     return relative
 
 
-def classes_of(jobs: Jobs, able: Bools) -> Classes:
+def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
     """The classes of all jobs that may run somewhere: `able` (J, K)."""
     some = np.flatnonzero(anywhere(able))
     may, speed = able.take(some, axis=0), speeds_of(jobs, able).take(some, axis=0)
     step: Steps = (~may).astype(np.int16)
     slower = may & (speed < 1)
     step[slower] = np.clip(np.round(np.log(speed[slower]) / np.log(SAME_SPEED)), -1000, 0)
-    leaf = jobs.account[some]
+    leaf, shape, most = jobs.account[some], *_shapes(jobs, cluster)
+    shape = shape[some]
     # Numbers of 16 bits are sorted in several passes, which is much faster.
     leaf_bits = [(leaf & 0xFFFF).astype(np.uint16), (leaf >> 16).astype(np.uint16)]
-    order = np.lexsort([*step.T, *leaf_bits])
-    leaf, step = leaf[order], step.take(order, axis=0)
+    order = np.lexsort([shape, *step.T, *leaf_bits])
+    leaf, shape, step = leaf[order], shape[order], step.take(order, axis=0)
     begins = np.diff(leaf, prepend=NOWHERE) != 0
-    begins[1:] |= anywhere(step[1:] != step[:-1])
+    begins[1:] |= anywhere(step[1:] != step[:-1]) | (shape[1:] != shape[:-1])
     starts = np.flatnonzero(begins)
     gpus = (jobs.workers * jobs.gpus)[some[order]].astype(np.float64)
     return Classes(
@@ -64,4 +70,21 @@ def classes_of(jobs: Jobs, able: Bools) -> Classes:
         able=may[order[starts]],
         step=step[starts],
         gpus=np.add.reduceat(gpus, starts) if len(starts) else gpus,
+        most=most[shape[starts]],
     )
+
+
+def _shapes(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.uint16], Floats]:
+    """(J,) the number of each gang's shape, and (S, K) the GPUs that gangs of a shape can have together.
+
+    Shapes of which gangs can fill every generation are number 0.
+    """
+    base = int(jobs.gpus.max(initial=0)) + 1
+    shapes, which = np.unique(jobs.workers * base + jobs.gpus, return_inverse=True)
+    workers, gpus = shapes // base, shapes % base
+    slots = worker_slots(cluster, cluster.capacity, gpus)
+    most = (workers * gpus)[:, None] * (slots // workers[:, None])
+    all_ = np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations))
+    odd = anywhere(most < all_)
+    number = np.where(odd, np.cumsum(odd), 0).astype(np.uint16)
+    return number[which], np.concatenate([all_[None], most[odd]]).astype(np.float64)

@@ -16,7 +16,8 @@ import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.columns import across
-from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
+from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
+from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Exchange, Groups, Network
 
 _HALVINGS = 64  # of an interval, until it is as short as numbers allow
@@ -47,34 +48,37 @@ class Families(Network):
     """The accounts of one depth, those with the same parent being a family; all share one pool."""
 
     def __init__(
-        self, flow: Flow, gpus: Floats, bounds: Sequence[Groups], accounts: Groups, families: Groups
+        self, flow: Flow, gates: Gates, bounds: Sequence[Groups], accounts: Groups, families: Groups
     ) -> None:
-        """`gpus` (K,) is what there is. `bounds` are of groups inside the `accounts` (A), which are in `families` (F).
+        """`bounds`, first those of leaves, are inside the `accounts` (A), which are in `families` (F).
 
         What each family has in all is what its rows hold now, and stays so.
         """
-        super().__init__(flow, gpus, bounds)
+        rounding = float(gates.nothing[0]) * (1 + flow.able.shape[1])
+        super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
         self._accounts, self._families = accounts, families
         self._family = families.of_row[accounts.first]
         self._total = families.sums(across(flow.held))
-        self._rounded = (1 + len(gpus)) * self._nothing
-        self._nothing *= 2 * (1 + len(gpus))
+        self._rounded, self._nothing = rounding, 2 * rounding
 
     def exchanges(self) -> list[Exchange]:
-        accounts, leaves = self._accounts, self.leaves
+        accounts = self._accounts
         return [
             *super().exchanges(),
-            Exchange(accounts, self.bounds, [leaves]),
-            Exchange(self._families, [*self.bounds, accounts], [leaves, accounts]),
+            Exchange(accounts, self.bounds),
+            Exchange(self._families, [*self.bounds, accounts]),
         ]
 
-    def divide(self, tickets: Floats, guaranteed: Floats) -> None:
-        """Share out what each family has by the `tickets` (A,) of its members, who have what is `guaranteed` (A,)."""
-        flow, accounts = self.flow, self._accounts
-        flow.held = flow.sure
-        has = accounts.sums(across(flow.held))
-        top = has + np.minimum(accounts.sums(self._wanted())[:, 0], accounts.room(flow.held))
-        floor = np.clip(guaranteed, has, top)
+    def divide(self, tickets: Floats, guaranteed: Floats, start: Floats) -> None:
+        """Share out what each family has by the `tickets` (A,) of its members, who have what is `guaranteed` (A,).
+
+        `start` (C, K) has what is guaranteed to all.
+        """
+        accounts = self._accounts
+        self.flow.held = start.copy()
+        has = accounts.sums(across(start))
+        top = has + np.minimum(accounts.sums(self.wanted()), accounts.room(start))
+        floor = np.minimum(guaranteed, top)
         low, high = np.zeros(len(self._total)), self._by_family(top / tickets, np.maximum)
         rise = _Rise(top > floor + EPSILON, floor, floor, top, tickets, self._family, low, high)
         while True:
@@ -112,54 +116,56 @@ class Families(Network):
         self._set(has)
         self._accounts = replace(self._accounts, least=has, most=np.where(rise.rising, rise.top, has))
         while (full := self._balance()).any():
-            before = part
-            part, stuck = self._bottleneck(full, part, rise)
+            before, (part, now) = part, self._bottleneck(full, part, rise)
+            stuck = now if now.any() else stuck
             self._accounts = replace(self._accounts, least=rise.at(part))
-            if not stuck.any() or part >= before:  # by rounding alone
+            if not now.any() or part >= before:  # by rounding alone
                 self._fit()
-                inside = self._accounts.sums(across(self.flow.held * full))
-                return part, stuck | (rise.rising & (inside > EPSILON))
+                inside = self._accounts.sums(across(self.flow.held * full[self.gates.at]))
+                return part, stuck if stuck.any() else rise.rising & (inside > EPSILON)
         return part, stuck
 
     def _set(self, has: Floats) -> None:
         """Let accounts have so much (A,) in all, whatever that overloads."""
         flow, accounts = self.flow, self._accounts
         now = accounts.sums(across(flow.held))
-        more = self._more
-        flow.held -= (
-            more * part_of(np.maximum(now - has, 0.0), accounts.sums(across(more)))[accounts.of_row][:, None]
-        )
-        self._grow(accounts.cut(self._wanted(), np.maximum(has - now, 0.0))[:, 0])
+        more = self._spare()
+        flow.held -= more * accounts.part(across(more), np.maximum(now - has, 0.0))[:, None]
+        wanted = self.wanted()
+        self._grow(wanted * accounts.part(wanted, np.maximum(has - now, 0.0)))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Newton's step: the part of the way, less than `part`, at which all that must be in `full` (K,) fits there.
+        """Newton's step: the part of the way, less than `part`, at which what must be behind `full` (M,) gates fits.
 
         Returns it and (A,) who is held down by that. Nobody can leave `full`: who has some there has all that it can
         elsewhere, and so have its whole family, or else it has no more than it must at `part`.
         """
-        flow, accounts, nothing = self.flow, self._accounts, self._nothing
-        has, inside = accounts.sums(across(flow.held)), accounts.sums(across(flow.held * full))
-        could = accounts.sums(across(self._wanted(flow.able & ~full))) > nothing
+        flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, full[self.gates.at]
+        has, inside = accounts.sums(across(flow.held)), accounts.sums(across(flow.held * there))
+        could = accounts.sums(self.wanted(flow.able & ~there)) > nothing
         outside = np.where(could, np.maximum(accounts.most, has), has) - inside
-        least, forced = self._guaranteed_in(full), self._total - self._by_family(outside)
+        least, forced = self._guaranteed_in(there), self._total - self._by_family(outside)
 
         def needs(part: float) -> Floats:
             return self._by_family(np.maximum(rise.at(part) - outside, least))
 
-        low, high, there = 0.0, part, float(self.gpus[full].sum()) + self._rounded
+        # What there was before fits but for rounding.
+        least_width = float(np.maximum(needs(0.0), forced).sum())
+        low, high, width = 0.0, part, max(self.gates.width(full), least_width) + self._rounded
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            fits = np.maximum(needs(middle), forced).sum() <= there
+            fits = np.maximum(needs(middle), forced).sum() <= width
             low, high = (middle, high) if fits else (low, middle)
         pressed = (rise.at(part) - outside > least + nothing) & (rise.at(low) - outside >= least - nothing)
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
-    def _guaranteed_in(self, full: Bools) -> Floats:
-        """(A,) what of the guarantees of leaves has to be in `full` (K,) generations."""
-        flow, leaves = self.flow, self.leaves
-        kept = across((flow.held - self._free) * full)
-        must = leaves.sums(kept) + np.maximum(
-            leaves.sums(across(flow.base) - across(self._free * ~full)), 0.0
-        )
-        found = np.bincount(self._accounts.of_row[leaves.first], must, len(self._accounts.first))
-        return found.astype(np.float64)
+    def _guaranteed_in(self, there: Bools) -> Floats:
+        """(A,) what of all guarantees has to be `there` (C, K)."""
+        outside, stays = across(self.flow.held * ~there), across((self.flow.held - self.free) * there)
+        must = stays
+        for groups in self.bounds:
+            least = np.maximum(groups.sums(must), groups.least - groups.sums(outside))
+            must = np.zeros_like(must)
+            must[groups.first] = least
+        found: Floats = self._accounts.sums(must)
+        return found

@@ -1,27 +1,26 @@
-"""A pool of GPUs and rows that may use it, within groups that nest: as much for all together as can be, exactly.
+"""Rows that share pools of GPUs, within limits that nest: as much for all together as can be, exactly.
 
-Who gets how much is a flow from groups over classes of jobs to generations. A pool has few generations and many
-classes; so the residual graph is kept on generations alone, its arcs being what all classes together could move.
+Who gets how much is a flow: from groups of rows that nest, each with a bound on all its GPUs, over the rows to gates
+of single generations that nest likewise. Too much is given out at first; what overloads a gate is then moved on along
+shortest ways of the residual graph, all that are as far at once (the blocking flows of Dinic 1970, on gates alone: an
+arc is what all rows, or pairs of rows within a group, could move). What cannot be moved is behind a minimum cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across, anywhere, down
-from fairshare.policies.gandiva_fair.flow import (
-    EPSILON,
-    FAR,
-    SPREADS,
-    Flow,
-    closed,
-    part_of,
-    steps_to,
-)
+from fairshare.model import NOWHERE, Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.columns import across, anywhere
+from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
+from fairshare.policies.gandiva_fair.gates import Gates
+
+FAR = np.iinfo(np.int64).max
+_SPREADS = 6  # passes that bring a first guess near to what there is
+_ENOUGH = 1 / 16  # of what is rounded away, for another pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,15 @@ class Groups:
         first = np.flatnonzero(new)
         return cls(np.cumsum(new) - 1, first, most[owner[first]], np.zeros(len(first)))
 
+    def of_rows(self, rows: Ints) -> Groups:
+        """The same groups of some rows, which are all rows of some groups."""
+        which = self.of_row[rows]
+        first = np.flatnonzero(np.diff(which, prepend=-1))
+        kept = which[first]
+        return Groups(
+            np.cumsum(np.diff(which, prepend=-1) != 0) - 1, first, self.most[kept], self.least[kept]
+        )
+
     def sums(self, values: Floats) -> Floats:
         """(N, …) over the rows of each group."""
         found: Floats = np.add.reduceat(values, self.first, axis=0)
@@ -55,9 +63,9 @@ class Groups:
         left = self.sums(across(held)) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
-    def cut(self, values: Floats, most: Floats) -> Floats:
-        """The values (C, n), of each column no more in all than `most` (N,) of each group."""
-        found: Floats = values * part_of(most[:, None], self.sums(values))[self.of_row]
+    def part(self, amounts: Floats, most: Floats) -> Floats:
+        """(C,) the part of the `amounts` (C,) that each row may have, if its group has at most so much (N,)."""
+        found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
 
 
@@ -66,61 +74,73 @@ class Exchange:
     """Rows of one group may change places: one gives up a generation, another takes as much of a different one."""
 
     groups: Groups
-    takers: Sequence[
-        Groups
-    ] = ()  # groups inside, the innermost first, that can take no more than they have room for
-    givers: Sequence[Groups] = ()  # groups inside that can give up no more than they can spare
+    # Groups in these that nest, the innermost first: they keep their least and have no more than their most. None: each
+    # row exchanges with itself alone.
+    inside: Sequence[Groups] | None
 
 
 class Network:
-    """GPUs of K generations, and the rows that share them."""
+    """Gates, and the rows that share what is behind them."""
 
-    def __init__(self, flow: Flow, gpus: Floats, bounds: Sequence[Groups]) -> None:
-        """`gpus` (K,) is what there is. `bounds` nest, the innermost first.
-
-        Rows of a leaf are side by side, and so are those of each group. What leaves have for sure they keep.
-        """
-        self.flow, self.gpus, self.bounds = flow, gpus, tuple(bounds)
-        leaves = Groups.of(flow.leaf, np.full(flow.leaf.max(initial=0) + 1, np.inf))
-        self.leaves = replace(leaves, least=leaves.sums(across(flow.sure)))
-        self._nothing = EPSILON * float(1.0 + gpus.sum())
+    def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
+        """`bounds` nest, the innermost first. Rows of a group are side by side, and have its least."""
+        self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
 
     @property
-    def load(self) -> Floats:
-        """(K,) GPUs that are given."""
-        return down(self.flow.held)
+    def left(self) -> Floats:
+        """(M,) GPUs that each gate could still let through; less than nothing where it is overloaded."""
+        found: Floats = self.gates.most - self.gates.through(self.flow.held)
+        return found
 
     def fill(self) -> None:
         """Give out as many GPUs as the rows can use within all bounds, beside what they have."""
-        if (self.gpus - self.load <= self._nothing).all():
-            return
-        self._grow(self._wanted()[:, 0])
-        self._fit()
+        before, again = -np.inf, bool(self.may_have_more().any())
+        while again and self.flow.held.sum() > before + EPSILON:
+            before = self.flow.held.sum()
+            self._grow(self.wanted())
+            again = self._fit()
+
+    def may_have_more(self) -> Bools:
+        """(C,) the rows of pools where a row that lacks may use what is left."""
+        gates = self.gates
+        left = gates.least_outside(self.left) > gates.nothing
+        open_ = anywhere(left[gates.at] & self.flow.able)
+        lacks = self.flow.unmet > EPSILON
+        pools = np.zeros(int(gates.pool_of.max(initial=0)) + 1, dtype=np.uint8)
+        pools[gates.pool[open_]] |= 1
+        pools[gates.pool[lacks]] |= 2
+        found: Bools = (pools == 3)[gates.pool]
+        return found
 
     def exchanges(self) -> list[Exchange]:
-        """Within which groups rows may change places."""
-        inside = [Exchange(groups, self.bounds[:at], [self.leaves]) for at, groups in enumerate(self.bounds)]
-        return [Exchange(self.leaves), *inside]
+        """Within which groups rows may change places, the innermost first."""
+        rows = np.arange(len(self.flow.leaf))
+        alone = Exchange(Groups.of(rows, np.zeros(len(rows))), None)
+        return [alone, *(Exchange(groups, self.bounds[:at]) for at, groups in enumerate(self.bounds))]
 
     @property
-    def _free(self) -> Floats:
-        """(C, K) what rows may give up, as far as their leaf keeps what is guaranteed."""
+    def free(self) -> Floats:
+        """(C, K) what rows may give up if others of their group take as much."""
         found: Floats = self.flow.held * ~self.flow.is_kept[:, None]
         return found
 
-    @property
-    def _more(self) -> Floats:
-        """(C, K) what rows have beyond what their leaf is guaranteed, in proportion to what they have."""
-        free, leaves = self._free, self.leaves
-        part = part_of(leaves.spare(self.flow.held), leaves.sums(across(free)))
-        found: Floats = free * part[leaves.of_row][:, None]
-        return found
+    def _spare(self, where: Bools | None = None) -> Floats:
+        """(C, K) what rows have, `where` (C, K) is said, beyond what their groups must keep."""
+        return self._within(self.bounds, self.free if where is None else self.free * where)
 
-    def _wanted(self, able: Bools | None = None) -> Floats:
-        """(C, 1) GPUs that rows lack within the bounds, or (C, K) of each generation where they are `able`."""
-        wanted = self.flow.unmet[:, None] * (1.0 if able is None else able)
+    def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
+        """What of the `gives` (C, K) all of these groups can spare."""
+        for some in groups:
+            gives = gives * some.part(across(gives), some.spare(self.flow.held))[:, None]
+        return gives
+
+    def wanted(self, able: Bools | None = None) -> Floats:
+        """(C,) GPUs that rows lack within the bounds; of rows that are `able` (C, K) somewhere."""
+        wanted = self.flow.unmet
+        if able is not None:
+            wanted = wanted * anywhere(able)
         for groups in self.bounds:
-            wanted = groups.cut(wanted, groups.room(self.flow.held))
+            wanted = wanted * groups.part(wanted, groups.room(self.flow.held))
         return wanted
 
     def _grow(self, gets: Floats) -> None:
@@ -128,118 +148,163 @@ class Network:
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
-        able, gets = self.flow.able.take(rows, axis=0), gets[rows, None]
-        left = np.maximum(self.gpus - self.load, 0.0) + self._nothing
-        pull = left.copy()
-        for _ in range(SPREADS):
-            weight = able * pull
+        able, gets, gates = self.flow.able.take(rows, axis=0), gets[rows, None], self.gates.rows(rows)
+        left = np.maximum(self.left, 0.0) + gates.nothing
+        pull = gates.least_outside(left)
+        for _ in range(_SPREADS):
+            weight = able * pull[gates.at]
             spread = weight * (gets / across(weight)[:, None])
-            pull = pull * np.clip(left / (down(spread) + self._nothing), 1e-3, 1e3)
-            pull = np.maximum(pull / pull.max(), 1e-30)
+            fits = left / (gates.through(spread) + gates.nothing)
+            pull = np.maximum(pull * np.clip(gates.least_outside(fits), 1e-3, 1e3), 1e-30)
         self.flow.held[rows] += spread
 
-    def _fit(self) -> None:
-        """Take back what is too much: where it is, or where what is guaranteed has to make room for others'."""
-        while (full := self._balance()).any():
-            before = self.load
-            over = np.where(full, np.maximum(before - self.gpus, 0.0), 0.0)
-            for k in np.flatnonzero(full).tolist():
-                self._give_back(k, float(over[k]))
-            for k in np.flatnonzero(full).tolist():
-                self._give_back(k, float((over - before + self.load).sum()))
-            if (before - self.load).sum() <= EPSILON:  # what is rounded away cannot be freed
-                break
+    def _fit(self) -> bool:
+        """Take back what is too much; returns whether more than that may have been taken back.
 
-    def _give_back(self, k: int, over: float) -> None:
-        """Take back so much of a generation, or what there is."""
-        gives = self.leaves.cut(self._free[:, [k]], self.leaves.spare(self.flow.held))[:, 0]
-        total = gives.sum()
-        if total > 0:
-            self.flow.held[:, k] -= gives * min(max(over, 0.0) / total, 1.0)
+        It is taken back where it is. What nobody there can spare is so elsewhere, to make room for it to move to.
+        """
+        gates, elsewhere = self.gates, False
+        while (full := self._balance()).any():
+            over = np.maximum(-self.left, 0.0)
+            inside = gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1
+            more = self._spare(inside[gates.at])
+            stays = 1.0 - part_of(over, gates.sums_outside(more))
+            for level in gates.levels[1:]:
+                stays[level] *= stays[gates.up[level]]
+            gives = more * (1.0 - stays)[gates.at]
+            if gives.sum() <= EPSILON:
+                more = self._spare(full[gates.at])
+                part = part_of(gates.by_pool(over), gates.by_pool(gates.sums(more)))
+                gives, elsewhere = more * part[gates.pool][:, None], True
+            self.flow.held -= gives
+            if gives.sum() <= EPSILON:  # what is rounded away cannot be freed
+                break
+        return elsewhere
 
     def _balance(self) -> Bools:
-        """Move what overloads a generation to others, as far as there is a way.
+        """Move what overloads gates on to others, as far as there is a way.
 
-        Returns (K,) the generations that are reached from an overloaded one, all of them full: where too much is
-        asked for.
+        Returns (M,) the gates that are reached from an overloaded one, all of them full: where too much is asked for.
         """
+        nothing, before = self.gates.nothing, np.inf
         while True:
-            spare = self.gpus - self.load
-            over = spare < -self._nothing
+            left = self.left
+            over, much = left < -nothing, float((np.maximum(-left, 0.0) / nothing).sum())
             if not over.any():
                 return over
-            arcs = self._arcs()
-            steps = steps_to(arcs[None], spare[None] > self._nothing)[0]
+            residual = _Residual.of(self, left)
+            steps = residual.steps_to(left > nothing, over)
             may_go = over & (steps < FAR)
-            if not may_go.any() or not self._push(steps, may_go):
-                return np.asarray(closed(arcs[None], over[None])[0])
+            if not may_go.any() or much > before - _ENOUGH:
+                return residual.reached_from(over)
+            before = much
+            self._push(steps, int(steps[may_go].max()))
 
-    def _push(self, steps: Ints, over: Bools) -> bool:
-        """One pass of moves down the `steps` (K,) to what is free; returns whether anything moved."""
-        moved = False
-        for far in range(int(steps[over].max()), 0, -1):
-            for k in np.flatnonzero(steps == far).tolist():
-                for to in np.flatnonzero(steps == far - 1).tolist():
-                    spare = self.gpus - self.load
-                    want = -spare[k] if far > 1 else min(-spare[k], spare[to])
-                    if want > self._nothing / 4:
-                        moved |= self._move(k, to, float(want)) > 0
-        return moved
+    def _push(self, steps: Ints, far: int) -> None:
+        """One pass of moves down the `steps` (M,) to what is free."""
+        gates, passed_on = self.gates, np.zeros(len(steps))
+        for here in range(far, 0, -1):
+            left = self.left
+            presses = np.where(steps == here, np.maximum(-left, 0.0) + passed_on, 0.0)
+            presses[presses <= gates.nothing / 4] = 0.0
+            # Where nearer gates inside it lead on, they are to move what comes through them.
+            inside = np.flatnonzero((gates.up != NOWHERE) & (steps == here - 1))
+            inside = inside[presses[gates.up[inside]] > 0]
+            through = (gates.most - np.maximum(left, 0.0))[inside]
+            asked = np.bincount(gates.up[inside], through, len(left)).astype(np.float64)
+            passed_on = np.zeros(len(left))
+            passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
+            presses -= np.minimum(presses, asked)
+            takes = np.where(steps == here - 1, np.inf if here > 1 else np.maximum(left, 0.0), 0.0)
+            alone, *others = self.exchanges()
+            for exchange in [alone, *others[::-1]]:
+                if not (presses > gates.nothing / 4).any():
+                    break
+                self._move(exchange, presses, takes)
 
-    def _move(self, k: int, to: int, want: float) -> float:
-        """Move `want` GPUs or what there is of them from one generation to another; returns how much.
+    def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
+        """Move what `presses` (M,) on gates to such as take it (M,) by one kind of exchange; both are lowered by it."""
+        gates, groups = self.gates, exchange.groups
+        weight = np.where(np.isfinite(takes), takes, 1.0)[gates.at]
+        gives, gets = self.offers(exchange, (presses > 0)[gates.at], weight)
+        gives *= groups.part(across(gives), groups.sums(across(gets)))[:, None]
+        gives *= part_of(presses, gates.sums(gives))[gates.at]
+        gets *= groups.part(across(gets), groups.sums(across(gives)))[:, None]
+        gets *= part_of(takes, gates.sums(gets))[gates.at]
+        gives *= groups.part(across(gives), groups.sums(across(gets)))[:, None]
+        self.flow.held += gets - gives
+        presses -= np.minimum(gates.sums(gives), presses)
+        takes -= np.where(np.isfinite(takes), np.minimum(gates.sums(gets), takes), 0.0)
 
-        A row moves what it holds, or rows exchange.
-        """
-        held = self.flow.held
-        movable = held[:, k] * self.flow.able[:, to]
-        total = float(movable.sum())
-        if total > 0:
-            moved = movable * min(want / total, 1.0)
-            held[:, k] -= moved
-            held[:, to] += moved
-        total = min(total, want)
-        for exchange in self.exchanges()[::-1]:
-            if want - total > self._nothing / 4:
-                total += self._exchange(exchange, k, to, want - total)
-        return total
+    def offers(self, exchange: Exchange, where: Bools, weight: Floats) -> tuple[Floats, Floats]:
+        """(C, K) each: what rows may give up of what they have `where` (C, K), and what they may take by `weight`."""
+        flow, held = self.flow, self.flow.held
+        weight = weight * flow.able
+        total = across(weight)
+        share = weight * np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)[:, None]
+        if exchange.inside is None:
+            gives = held * where
+            return gives, share * across(gives)[:, None]
+        gives, gets = self._within(exchange.inside, self.free * where), flow.unmet * (total > 0)
+        for groups in exchange.inside:
+            gets *= groups.part(gets, groups.room(held))
+        return gives, share * gets[:, None]
 
-    def _exchange(self, exchange: Exchange, k: int, to: int, want: float) -> float:
-        """Let rows give up some of one generation for others that lack on another; returns how much."""
-        gives, takes = self._offers(exchange, slice(k, k + 1), slice(to, to + 1))
-        groups = exchange.groups
-        drop, room = groups.sums(gives), groups.sums(takes)
-        swap = np.minimum(drop, room)
-        total = float(swap.sum())
-        if total <= 0:
-            return 0.0
-        swap *= min(want / total, 1.0)
-        self.flow.held[:, k] -= (gives * part_of(swap, drop)[groups.of_row])[:, 0]
-        self.flow.held[:, to] += (takes * part_of(swap, room)[groups.of_row])[:, 0]
-        return min(total, want)
 
-    def _offers(self, exchange: Exchange, k: slice, to: slice) -> tuple[Floats, Floats]:
-        """(C, …) what rows may give up of the generations `k`, and what they may take of the generations `to`."""
-        held = self.flow.held
-        gives = self._free[:, k]
-        for groups in exchange.givers:
-            gives = groups.cut(gives, groups.spare(held))
-        takes = self.flow.unmet[:, None] * self.flow.able[:, to]
-        for groups in exchange.takers:
-            takes = groups.cut(takes, groups.room(held))
-        return gives, takes
+@dataclass(frozen=True, slots=True)
+class _Residual:
+    """What could move between gates."""
 
-    def _arcs(self) -> Bools:
-        """(K, K) whether some of a generation could move to another."""
-        rows = np.flatnonzero(anywhere(self.flow.held > 0))
-        held, able = self.flow.held.take(rows, axis=0), self.flow.able.take(rows, axis=0)
-        found = np.array([down(held[:, [k]] * able) for k in range(held.shape[1])])
-        everything = slice(None)
-        for exchange in self.exchanges():
-            gives, takes = self._offers(exchange, everything, everything)
-            drop, room = exchange.groups.sums(gives), exchange.groups.sums(takes)
-            for k in range(len(found)):
-                found[k] += np.minimum(drop[:, [k]], room).sum(axis=0)
-        arcs: Bools = found > self._nothing
-        np.fill_diagonal(arcs, val=False)
-        return arcs
+    gates: Gates
+    left: Floats  # (M,)
+    offers: Sequence[tuple[Groups, Floats, Floats]]  # what rows of groups may give up and take, (C, K) each
+
+    @classmethod
+    def of(cls, network: Network, left: Floats) -> _Residual:
+        everywhere = np.ones_like(network.flow.able)
+        alike = everywhere.astype(np.float64)
+        offers = [
+            (exchange.groups, *network.offers(exchange, everywhere, alike))
+            for exchange in network.exchanges()
+        ]
+        return cls(network.gates, left, offers)
+
+    def steps_to(self, free: Bools, start: Bools) -> Ints:
+        """(M,) arcs from each gate to what is `free` (M,) of the GPUs there are, as far as the `start` (M,) needs."""
+        steps = np.full(len(free), FAR)
+        outermost = self.gates.levels[0]
+        steps[outermost] = np.where(free[outermost], 0, FAR)
+        for here in range(1, len(free)):
+            found = self._beside(steps == here - 1, back=True) & (steps == FAR)
+            steps[found] = here
+            if not found.any() or (steps[start] < FAR).all():
+                break
+        return steps
+
+    def reached_from(self, start: Bools) -> Bools:
+        """(M,) `start` and all gates that something of it could move to, in steps."""
+        reached = start.copy()
+        while True:
+            further = reached | self._beside(reached, back=False)
+            if (further == reached).all():
+                return reached
+            reached = further
+
+    def _beside(self, marks: Bools, *, back: bool) -> Bools:
+        """(M,) the gates that something of the marked ones could move to; `back`: that could move something there."""
+        gates = self.gates
+        found = np.zeros(len(marks))
+        for groups, gives, gets in self.offers:
+            out, into = (gets, gives) if back else (gives, gets)
+            total = groups.sums(across(out * marks[gates.at]))
+            found += gates.sums(np.minimum(into, total[groups.of_row][:, None]))
+        beside: Bools = found > gates.nothing
+        inner = np.flatnonzero(gates.up != NOWHERE)
+        passes_more, passes = (
+            self.left[inner] > gates.nothing[inner],
+            self.left[inner] < (gates.most - gates.nothing)[inner],
+        )
+        outwards, inwards = (passes, passes_more) if back else (passes_more, passes)
+        beside[gates.up[inner[outwards & marks[inner]]]] = True
+        beside[inner[inwards & marks[gates.up[inner]]]] = True
+        return beside

@@ -201,7 +201,9 @@ def _match(leaf: Ints, use: Floats, lean: Floats, pairs: Round) -> None:
     runs = use[:, pairs.slow] + use[:, pairs.fast]
     some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))
     account = leaf[some] * len(pairs.slow) + pair
-    by = np.argsort(account - lean[some, pair], kind="stable")  # so that it is the same whoever is asked with it
+    by = np.argsort(
+        account - lean[some, pair], kind="stable"
+    )  # so that it is the same whoever is asked with it
     some, pair, account = some[by], pair[by], account[by]
     low, high, both = pairs.slow[pair], pairs.fast[pair], runs[some, pair]
     held = np.bincount(account, use[some, high]).astype(np.float64)

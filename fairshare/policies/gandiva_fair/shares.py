@@ -9,7 +9,6 @@ part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,10 +16,12 @@ import numpy as np
 
 from fairshare.entitlement import active_tickets, by_tickets, capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
-from fairshare.policies.gandiva_fair.classes import Classes, Steps, classes_of
-from fairshare.policies.gandiva_fair.columns import across, anywhere, count, highest
+from fairshare.policies.gandiva_fair.classes import Classes, classes_of
+from fairshare.policies.gandiva_fair.columns import across, anywhere, highest
 from fairshare.policies.gandiva_fair.families import Families
-from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, part_of
+from fairshare.policies.gandiva_fair.fastest import fastest_first, open_steps, speed_up
+from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
+from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Groups, Network
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.tree import Tree
@@ -38,8 +39,7 @@ class Shares:
 def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     """Divide the cluster among all that take part: `able` (J, K) says where their jobs may run."""
     accounts, capacity = with_claims(snapshot.accounts), capacity_of(snapshot.cluster)
-    classes = classes_of(snapshot.jobs, able)
-    accounts = _without_idle_caps(accounts, tree, classes, capacity)
+    classes = classes_of(snapshot.jobs, able, snapshot.cluster)
     shape = len(tree.parent), len(capacity)
     weight = active_tickets(accounts, tree, classes.leaf, classes.able)
     entitled = by_tickets(tree, weight, capacity)
@@ -48,23 +48,10 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
         return Shares(entitled, guaranteed, np.zeros(shape))
     accounts = within_borrowing(accounts, entitled)
     means = by_tickets(tree, weight, capacity, partial(_passed_on, accounts))
-    flow, above = _flow(classes.leaf, classes.gpus, classes.able, classes.step), _above(tree)
-    flow, most = _within_caps(flow, tree, above, accounts, capacity)
-    flow = _with_leaves(_side_by_side(flow, above), most, means, guaranteed)
-    flow = _side_by_side(flow.of(np.flatnonzero(flow.gpus > EPSILON)), above)
-    _guarantee(_within_leaves(flow, most), tree, above, most=most, means=means, guaranteed=guaranteed)
-    share = _divide(
-        flow, tree, above, tickets=accounts.tickets, most=most, capacity=capacity, guaranteed=guaranteed
-    )
-    return Shares(entitled, guaranteed, share)
-
-
-def _without_idle_caps(accounts: Accounts, tree: Tree, classes: Classes, capacity: Floats) -> Accounts:
-    """Caps on generations that keep nobody from anything are none: of what is not there, or not wanted."""
-    wants = np.zeros(accounts.cap.shape)
-    np.add.at(wants, classes.leaf, classes.gpus[:, None] * classes.able)
-    binds = accounts.cap < np.minimum(tree.sums(wants), capacity)
-    return replace(accounts, cap=np.where(binds, accounts.cap, np.inf))
+    limits = _Limits.of(tree, accounts, classes)
+    flow = limits.side_by_side(_with_leaves(limits.rows(classes, tree), limits, means, guaranteed))
+    _guarantee(flow, tree, limits, means, guaranteed)
+    return Shares(entitled, guaranteed, _divide(flow, tree, limits, accounts.tickets, capacity, guaranteed))
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
@@ -75,300 +62,159 @@ def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
     return has * np.minimum(part, 1.0)[:, None]
 
 
-def _flow(leaf: Ints, gpus: Floats, able: Bools, step: Steps) -> Flow:
-    """Rows that hold nothing yet."""
-    return Flow(leaf, gpus, able, step, np.zeros(able.shape), np.zeros(able.shape), np.zeros(len(leaf), bool))
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What accounts and classes may have at most, beside what those above them may have."""
 
+    above: Ints  # (depths, T) the account above each account at each depth, or itself; NOWHERE below it
+    order: Ints  # (T,) places in an order in which all below any account are side by side
+    total: Floats  # (T,) GPUs that each can use in all
+    each: Floats  # (T, K)
+    kinds: Floats  # (kinds, K) of classes
 
-def _above(tree: Tree) -> Ints:
-    """(depths, T) the account above each account at each depth, or itself; NOWHERE below it."""
-    found = np.full((len(tree.levels), len(tree.parent)), NOWHERE, dtype=np.int64)
-    for depth, level in enumerate(tree.levels):
-        found[:, level] = found[:, tree.parent[level]] if depth else NOWHERE
-        found[depth, level] = level
-    return found
+    @classmethod
+    def of(cls, tree: Tree, accounts: Accounts, classes: Classes) -> _Limits:
+        above = np.full((len(tree.levels), len(tree.parent)), NOWHERE, dtype=np.int64)
+        for depth, level in enumerate(tree.levels):
+            above[:, level] = above[:, tree.parent[level]] if depth else NOWHERE
+            above[depth, level] = level
+        order = np.empty(len(tree.parent), dtype=np.int64)
+        order[np.lexsort(above[::-1])] = np.arange(len(order))
+        total = np.bincount(classes.leaf, classes.gpus, len(tree.parent)).astype(np.float64)
+        for level in tree.levels[::-1]:
+            total[level] = np.minimum(total[level], accounts.cap_total[level])
+            inner = level[tree.parent[level] != NOWHERE]
+            np.add.at(total, tree.parent[inner], total[inner])
+        return cls(above, order, np.maximum(total, 0.0), np.maximum(accounts.cap, 0.0), classes.most)
 
+    def rows(self, classes: Classes, tree: Tree) -> Flow:
+        """Of each class one that holds nothing yet; it wants no more than its limits would let it have alone."""
+        leaf, able, nothing = classes.leaf, classes.able, np.zeros(classes.able.shape)
+        alone = across(np.minimum(tree.least_on_path(self.each)[leaf], self.kinds) * able)
+        gpus, kept = np.minimum(classes.gpus, alone), np.zeros(len(leaf), dtype=bool)
+        kind = np.arange(len(leaf))
+        return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
 
-def _side_by_side(flow: Flow, above: Ints) -> Flow:
-    """The rows in an order in which those of all below any account are side by side."""
-    place = np.empty(above.shape[1], dtype=np.int64)
-    place[np.lexsort(above[::-1])] = np.arange(len(place))
-    where = place[flow.leaf]
-    return flow if (np.diff(where) >= 0).all() else flow.of(np.argsort(where, kind="stable"))
+    def side_by_side(self, flow: Flow) -> Flow:
+        """The rows that want something, those of all below any account, and of a class, beside one another."""
+        rows = np.flatnonzero(flow.gpus > EPSILON)
+        return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
+    def owners(self, flow: Flow, depth: int) -> Ints:
+        """(C,) the account of each row at a depth, or its leaf if that is higher."""
+        owner = self.above[depth, flow.leaf]
+        return np.where(owner == NOWHERE, flow.leaf, owner)
 
-def _within_caps(
-    flow: Flow, tree: Tree, above: Ints, accounts: Accounts, capacity: Floats
-) -> tuple[Flow, Floats]:
-    """Rows that keep within caps on single generations, and (T,) the most GPUs that each account can use in all.
+    def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
+        """Of pools (C,) that have `gpus` (G, K), with the limits of accounts from a depth on and of classes inside."""
+        accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
+        return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
 
-    A row is cut into a part for each capped generation and one for the others. What is below a capped account that
-    is no leaf is cut into such parts as it would use of all there is within that account's caps.
-    """
-    most = np.bincount(flow.leaf, flow.gpus, len(tree.parent)).astype(np.float64)
-    for level in tree.levels[::-1]:
-        most[level] = np.minimum(most[level], accounts.cap_total[level])
-        inner = level[tree.parent[level] != NOWHERE]
-        np.add.at(most, tree.parent[inner], most[inner])
-    capped = np.isfinite(accounts.cap)
-    rows = np.flatnonzero(anywhere(capped[flow.leaf] & flow.able))
-    if len(rows):
-        cap = accounts.cap[flow.leaf[rows]]
-        wants = np.zeros(accounts.cap.shape)
-        np.add.at(wants, flow.leaf[rows], flow.gpus[rows, None] * flow.able[rows])
-        wants = wants[flow.leaf[rows]]
-        part = np.minimum(np.divide(cap, wants, out=np.ones_like(cap), where=wants > 0), 1.0)
-        row, k = np.nonzero(flow.able[rows] & capped[flow.leaf[rows]])
-        free = flow.able[rows] & ~capped[flow.leaf[rows]]
-        others = rows[free.any(axis=1)]
-        flow = (
-            flow.of(np.setdiff1d(np.arange(len(flow.leaf)), rows))
-            + _flow(flow.leaf[others], flow.gpus[others], free[free.any(axis=1)], flow.step[others])
-            + _alone(flow.leaf[rows[row]], flow.gpus[rows[row]] * part[row, k], k, flow.able.shape[1])
-        )
-    inner = capped.any(axis=1) & ~tree.is_leaf
-    for depth in range(len(tree.levels) - 1, -1, -1):
-        level = tree.levels[depth][inner[tree.levels[depth]]]
-        if not len(level):
-            continue
-        flow = _side_by_side(flow, above)
-        side = _SideBySide.below(flow, level, above[depth])
-        if not len(side.rows):
-            continue
-        whole = flow.of(np.setdiff1d(np.arange(len(flow.leaf)), side.rows))
-        side.flow.gpus = _at_most(flow.gpus, above[depth + 1 :, flow.leaf], most)[side.rows]
-        used = side.best_use(np.minimum(accounts.cap[side.accounts], capacity), most[side.accounts])
-        used.held *= capped[side.accounts][side.account]
-        row, k = np.nonzero(used.held > EPSILON)
-        uncapped = used.able & ~capped[side.accounts][side.account]
-        flow = (
-            whole
-            + _flow(used.leaf, used.gpus - across(used.held), uncapped, used.step).of(
-                np.flatnonzero(uncapped.any(axis=1))
+    def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> list[Groups]:
+        """Groups of leaves, and of accounts from a depth on whose limits or guarantees (T,) bind; innermost first."""
+        leaves = Groups.of(flow.leaf, self.total)
+        found, sure = [replace(leaves, least=leaves.sums(across(flow.sure)))], flow.sure
+        for at in range(len(self.above) - 2, depth - 1, -1):
+            owner = self.owners(flow, at)
+            groups = Groups.of(owner, self.total)
+            groups = replace(
+                groups, least=np.maximum(guaranteed[owner[groups.first]], groups.sums(across(sure)))
             )
-            + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1])
-        )
-    return flow, most
+            if (groups.most < groups.sums(flow.gpus) - EPSILON).any() or (
+                groups.least > groups.sums(across(sure)) + EPSILON
+            ).any():
+                found.append(groups)
+        return found
 
 
-def _at_most(gpus: Floats, owners: Ints, most: Floats) -> Floats:
-    """(C,) what rows can use where each of their `owners` (depths, C) has at most `most` (T,), the deepest first."""
-    for owner in owners[::-1]:
-        some = owner != NOWHERE
-        all_ = np.bincount(owner[some], gpus[some], len(most))
-        part = np.divide(most, all_, out=np.ones_like(all_), where=all_ > most)
-        gpus = gpus * np.where(some, part[owner], 1.0)
-    return gpus
-
-
-def _alone(leaf: Ints, gpus: Floats, k: Ints, generations: int) -> Flow:
-    """Rows that use one generation each."""
-    able = np.arange(generations) == k[:, None]
-    return _flow(leaf, gpus, able, np.where(able, 0, 1).astype(np.int16))
-
-
-def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) -> Flow:
+def _with_leaves(flow: Flow, limits: _Limits, means: Floats, guaranteed: Floats) -> Flow:
     """Write what leaves make of their means, and mark it as theirs."""
-    side = _SideBySide.below(flow, np.unique(flow.leaf), np.arange(len(most)))
-    accounts = side.accounts
-    used = side.best_use(means[accounts], most[accounts])
-    used.held[used.held <= EPSILON] = 0.0
-    guaranteed[accounts] = side.pools(means[accounts]).by_account(used.held)
-    unmet = used.unmet
-    best = highest(_open_steps(used.step, used.able))
-    alike = ~anywhere((used.step != best[:, None]) & used.able)
-    flat, rest = used.of(np.flatnonzero(alike)), used.of(np.flatnonzero(~alike))
-    flat.gpus, flat.base = across(flat.held) + unmet[alike], flat.held.copy()
+    leaves = Groups.of(flow.leaf, limits.total)
+    accounts = flow.leaf[leaves.first]
+    gates = limits.gates(flow, leaves.of_row, np.minimum(means, limits.each)[accounts], len(limits.above))
+    _make_best_use(flow, gates, [leaves])
+    flow.held[flow.held <= EPSILON] = 0.0
+    guaranteed[accounts] = leaves.sums(flow.held)
+    unmet = flow.unmet
+    best = highest(open_steps(flow.step, flow.able))
+    alike = ~anywhere((flow.step != best[:, None]) & flow.able)
+    flat, rest = flow.of(np.flatnonzero(alike)), flow.of(np.flatnonzero(~alike))
+    flat.base = flat.held.copy()
     row, k = np.nonzero(rest.held)
-    has, step = rest.held[row, k], rest.step[row]
-    able = rest.able[row] & (step >= rest.step[row, k][:, None])
-    sure = _flow(rest.leaf[row], has, able, step)
-    sure.held[np.arange(len(row)), k], sure.is_kept[:] = has, True
-    return flat + _flow(rest.leaf, unmet[~alike], rest.able, rest.step) + sure
+    sure = rest.of(row)
+    sure.gpus, sure.is_kept = rest.held[row, k], np.ones(len(row), dtype=bool)
+    sure.able &= sure.step >= rest.step[row, k][:, None]
+    sure.held = np.where(np.arange(flow.able.shape[1]) == k[:, None], rest.held[row], 0.0)
+    rest.gpus, rest.held = unmet[~alike], np.zeros_like(rest.held)
+    return flat + rest + sure
 
 
-def _within_leaves(flow: Flow, most: Floats) -> Flow:
-    """A copy of rows that can use no more than their leaves may have: `most` (T,)."""
-    lack = _may_lack(flow, flow.leaf, most)
-    return replace(flow.of(np.arange(len(flow.leaf))), gpus=across(flow.held) + lack)
+def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
+    """Let rows have the best use of their pools beside what they have: fast GPUs first, then all that they can."""
+    fastest_first(Network(flow, gates, bounds))
+    # What rows have they keep, unless more of all together needs it.
+    for keeps_all in (True, False):
+        rows = np.flatnonzero(Network(flow, gates, bounds).may_have_more())
+        if not len(rows):
+            break
+        some = flow.of(rows)
+        inside = [groups.of_rows(rows) for groups in bounds]
+        if keeps_all:
+            inside = [_each_keeps(some), *inside]
+        network = Network(some, gates.rows(rows), inside)
+        network.fill()
+        speed_up(network)
+        flow.held[rows] = some.held
 
 
-def _may_lack(flow: Flow, owner: Ints, most: Floats) -> Floats:
-    """(C,) what rows lack, of each `owner` (C,) no more than it may have beside what it has: at most `most` (T,)."""
-    groups = Groups.of(owner, most)
-    return groups.cut(flow.unmet[:, None], groups.room(flow.held))[:, 0]
+def _each_keeps(flow: Flow) -> Groups:
+    """Rows that keep what they have."""
+    rows = np.arange(len(flow.leaf))
+    return Groups(rows, rows, np.full(len(rows), np.inf), across(flow.held))
 
 
-def _guarantee(
-    flow: Flow, tree: Tree, above: Ints, *, most: Floats, means: Floats, guaranteed: Floats
-) -> None:
-    """Write what accounts that are no leaves make, with all below them, of their means.
-
-    Cuts what rows could use to what the caps above them leave.
-    """
+def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
+    """Write what accounts that are no leaves make, with all below them, of their means."""
     sure = tree.sums(guaranteed)  # of leaves, as yet
-    lack = _lacks(flow, tree)
-    for depth in range(len(above) - 2, -1, -1):
-        level = tree.levels[depth][~tree.is_leaf[tree.levels[depth]]]
-        guaranteed[level] = sure[level]
-        may_lack = np.maximum(most - across(sure), 0.0)
-        is_cut = lack > may_lack + EPSILON * (1.0 + lack)
-        concerned = is_cut | (_is_left(means, sure) & (lack > EPSILON))
-        side = _SideBySide.below(flow, level[concerned[level]], above[depth])
-        if not len(side.rows):
+    lack = tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
+    left = anywhere(means - sure > EPSILON * (1.0 + across(means))[:, None])
+    concerned = ~tree.is_leaf & left & (lack > EPSILON)
+    guaranteed[~tree.is_leaf] = sure[~tree.is_leaf]
+    for depth in range(len(limits.above) - 2, -1, -1):
+        owner = limits.above[depth, flow.leaf]
+        rows = np.flatnonzero((owner != NOWHERE) & concerned[owner])
+        if not len(rows):
             continue
-        accounts = side.accounts
-        unmet = _may_lack(side.flow, side.account, most[accounts])
-        side.flow.gpus = np.where(side.flow.is_kept, side.flow.gpus, across(side.flow.held) + unmet)
-        flow.gpus[side.rows] = side.flow.gpus
-        lack = _lacks(flow, tree)
-        pools = side.pools(means[accounts])
-        guaranteed[accounts] = pools.by_account(side.best_use(means[accounts], most[accounts]).held)
+        some = flow.of(rows)
+        pools = Groups.of(owner[rows], limits.total)
+        accounts = owner[rows][pools.first]
+        gpus = np.minimum(means, limits.each)[accounts]
+        gates = limits.gates(some, pools.of_row, gpus, depth + 1)
+        _make_best_use(some, gates, limits.bounds(some, depth, across(guaranteed)))
+        guaranteed[accounts], flow.held[rows] = pools.sums(some.held), some.held
 
 
-def _divide(
-    flow: Flow,
-    tree: Tree,
-    above: Ints,
-    *,
-    tickets: Floats,
-    most: Floats,
-    capacity: Floats,
-    guaranteed: Floats,
+def _divide(  # noqa: PLR0917 - in the order of the formula
+    flow: Flow, tree: Tree, limits: _Limits, tickets: Floats, capacity: Floats, guaranteed: Floats
 ) -> Floats:
     """(T, K) the shares of all accounts: totals are decided from the roots down, generations by the last depth."""
     share = np.zeros_like(guaranteed)
     if not len(flow.leaf):
         return share
-    owners = above[:, flow.leaf]
-    owners = np.where(owners == NOWHERE, flow.leaf, owners)
-    groups = [Groups.of(owner, most) for owner in owners]
-    family = Groups.of(np.zeros_like(flow.leaf), np.full(1, np.inf))
-    Network(flow, capacity, _that_bind(flow, groups)).fill()
-    # Where there is nothing beyond what leaves are guaranteed, that is what all get.
-    for depth, owner in enumerate(owners if across(flow.more).sum() > EPSILON else ()):
-        here = owner[groups[depth].first]
-        inside = _that_bind(flow, groups[depth + 1 :])
-        families = Families(flow, capacity, inside, groups[depth], family)
-        families.divide(tickets[here], across(guaranteed[here]))
-        family = groups[depth]
     everybody = np.zeros_like(flow.leaf)
-    Pools(flow, everybody, np.zeros(1, dtype=np.int64), capacity[None]).speed_up()
+    gates = limits.gates(flow, everybody, capacity[None], 0)
+    start, least = flow.held.copy(), across(guaranteed)
+    network = Network(flow, gates, limits.bounds(flow, 0, least))
+    network.fill()
+    family = Groups.of(everybody, np.full(1, np.inf))
+    # Where there is nothing beyond what leaves are guaranteed, that is what all get.
+    for depth in range(len(limits.above) if (flow.held - flow.sure).sum() > EPSILON else 0):
+        owner = limits.owners(flow, depth)
+        group = Groups.of(owner, limits.total)
+        here = owner[group.first]
+        families = Families(flow, gates, limits.bounds(flow, depth + 1, least), group, family)
+        families.divide(tickets[here], least[here], start)
+        family = group
+    speed_up(network)
     np.add.at(share, flow.leaf, flow.held)
     return tree.sums(share)
-
-
-def _that_bind(flow: Flow, groups: Sequence[Groups]) -> list[Groups]:
-    """Those of the groups of each depth where some cannot have all that they want; the deepest first."""
-    return [some for some in groups[::-1] if (some.most < some.sums(flow.gpus) - EPSILON).any()]
-
-
-def _lacks(flow: Flow, tree: Tree) -> Floats:
-    """(T,) GPUs that all rows below each account could still use."""
-    return tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
-
-
-def _is_left(gpus: Floats, given: Floats) -> Bools:
-    """(A,) whether anything of the `gpus` (A, K) that each has is not `given`."""
-    found: Bools = gpus - given > EPSILON * (1.0 + across(gpus))[:, None]
-    return anywhere(found)
-
-
-@dataclass(frozen=True, slots=True)
-class _SideBySide:
-    """Some classes, and the accounts that they belong to."""
-
-    rows: Ints  # (R,) of the classes, account by account
-    flow: Flow  # a copy of theirs
-    accounts: Ints  # (A,)
-    account: Ints  # (R,) index into `accounts`
-
-    @classmethod
-    def below(cls, flow: Flow, accounts: Ints, above: Ints) -> _SideBySide:
-        """The rows of some accounts of one depth; `above` (T,) is the account there of each.
-
-        Those of all below any account are side by side in `flow`.
-        """
-        is_one = np.zeros(len(above) + 1, dtype=bool)  # and NOWHERE
-        is_one[accounts] = True
-        owner = above[flow.leaf]
-        rows = np.flatnonzero(is_one[owner])
-        owner = owner[rows]
-        begins = np.diff(owner, prepend=NOWHERE) != 0
-        return cls(rows, flow.of(rows), owner[begins], np.cumsum(begins) - 1)
-
-    def pools(self, gpus: Floats) -> Pools:
-        """Each account with a pool of its own: `gpus` (A, K)."""
-        return Pools(self.flow, self.account, np.arange(len(self.accounts)), gpus)
-
-    def best_use(self, gpus: Floats, most: Floats) -> Flow:
-        """What each account makes of its own `gpus` (A, K), in all at most `most` (A,): the flow, which is changed.
-
-        As much GPU time as it can, on the generations where it is fastest; a class that gains most goes first.
-        """
-        flow, pools = self.flow, self.pools(gpus)
-        _fastest_first(flow, self.account, gpus, np.maximum(gpus - pools.load, 0.0))
-        more = pools.by_account(across(flow.more))
-        sure = pools.by_account(across(flow.held)) - more
-        part = np.divide(np.clip(most - sure, 0.0, more), more, out=np.ones_like(more), where=more > 0)
-        if (part < 1).any():
-            flow.held -= flow.more * (1.0 - part)[self.account][:, None]
-        pools.complete(most)
-        return flow
-
-
-def _fastest_first(flow: Flow, account: Ints, gpus: Floats, left: Floats) -> None:
-    """Each class that lacks takes where it is fastest of what is `left` (A, K) there of `gpus`, again and again.
-
-    Classes that are equally fast on several generations wait until no other wants any, and take in proportion.
-    """
-    generations, lacks = left.shape[1], flow.unmet
-    enough = EPSILON * (1 + flow.gpus)
-    rows = np.flatnonzero(lacks > enough)
-    while True:
-        left[left <= EPSILON * (1 + gpus)] = 0.0
-        open_ = flow.able.take(rows, axis=0) & (left > 0).take(account[rows], axis=0)
-        goes_on = np.flatnonzero(anywhere(open_) & (lacks[rows] > enough[rows]))
-        rows, open_ = rows[goes_on], open_.take(goes_on, axis=0)
-        if not len(rows):
-            return
-        owner, steps = account[rows], _open_steps(flow.step.take(rows, axis=0), open_)
-        best = highest(steps)
-        fastest = open_ & (steps == best[:, None])
-        strict = np.flatnonzero(count(fastest) == 1)
-        if len(strict):
-            at_best = fastest.take(strict, axis=0)
-            k = at_best.argmax(axis=1)
-            gain = best[strict] - highest(_open_steps(steps.take(strict, axis=0), ~at_best))
-            where = owner[strict] * generations + k
-            order = np.lexsort([-gain, where])
-            who, k, where = rows[strict[order]], k[order], where[order]
-            reach = np.cumsum(lacks[who])
-            new = np.flatnonzero(np.diff(where, prepend=-1))
-            before = (
-                reach - lacks[who] - np.repeat((reach - lacks[who])[new], np.diff(np.append(new, len(where))))
-            )
-            takes = np.clip(left[account[who], k] - before, 0.0, lacks[who])
-            flow.held[who, k] += takes
-            lacks[who] -= takes
-            left -= np.bincount(where, takes, left.size).reshape(left.shape)
-            continue
-        weight = fastest * left[owner]
-        wants = weight * (lacks[rows] / across(weight))[:, None]
-        first = np.flatnonzero(np.diff(owner, prepend=-1))
-        asked = np.zeros_like(left)
-        asked[owner[first]] = np.add.reduceat(wants, first, axis=0)
-        part = part_of(left, asked)
-        wants *= part[owner]
-        flow.held[rows] += wants
-        lacks[rows] -= across(wants)
-        left -= asked * part
-
-
-def _open_steps(step: Steps, open_: Bools) -> Steps:
-    """(R, K) the `step` where a row is `open_`, and elsewhere less than any."""
-    found: Steps = step * open_ + _SLOWEST * ~open_
-    return found
-
-
-_SLOWEST = np.int16(-10_000)

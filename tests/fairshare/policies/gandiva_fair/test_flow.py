@@ -1,6 +1,8 @@
-"""Pools are divided as a linear program would: the lowest total per ticket as high as can be, then the next."""
+"""Pools are divided as linear programs would: as much as can be, the lowest total per ticket as high as can be."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ from scipy.optimize import linprog
 
 from fairshare.model import Floats, Ints
 from fairshare.policies.gandiva_fair.families import Families
-from fairshare.policies.gandiva_fair.flow import Flow, Pools
+from fairshare.policies.gandiva_fair.flow import Flow
+from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Groups, Network
 
 
@@ -28,6 +31,10 @@ class Economy:
         self.step = np.where(self.able, chance.choice([0, 0, -5, -20], self.able.shape), 1).astype(np.int16)
         self.gpus = chance.integers(1, 12, count).astype(float)
         self.most = np.where(chance.random(accounts) < 0.8, np.inf, chance.integers(1, 6, accounts))
+        shape = accounts, self.generations
+        self.each = np.where(chance.random(shape) < 0.7, np.inf, chance.integers(0, 5, shape))
+        shape = count, self.generations
+        self.kinds = np.where(chance.random(shape) < 0.8, np.inf, chance.integers(1, 5, shape))
         self.kept = self._some_kept(chance)
 
     def _some_kept(self, chance: np.random.Generator) -> Floats:
@@ -37,22 +44,28 @@ class Economy:
         kept *= min(1.0, float((self.pool / np.maximum(kept.sum(axis=0), 1e-9)).min()))
         totals = np.bincount(self.account, kept.sum(axis=1), len(self.tickets))
         kept *= np.minimum(1.0, self.most / np.maximum(totals, 1e-9))[self.account][:, None]
+        kept = np.minimum(kept, self.kinds)
+        each = np.zeros(self.each.shape)
+        np.add.at(each, self.account, kept)
+        kept *= np.minimum(1.0, self.each / np.maximum(each, 1e-9))[self.account]
         return kept * chance.choice([0.0, 0.5, 0.9])
 
-    def filled(self) -> tuple[Flow, Ints]:
+    def divided(self) -> tuple[Flow, Ints]:
         flow, account = self.rows()
-        pools = Pools(flow, account, np.zeros(len(self.tickets), dtype=np.int64), self.pool[None, :])
-        pools.fill(self.tickets, self.most)
+        nobody = np.zeros_like(account)
+        accounts = Groups.of(account, np.minimum(self.most, np.bincount(account, flow.gpus)))
+        gates = Gates.of(flow, nobody, self.pool[None], [(account, self.each), (flow.kind, self.kinds)])
+        leaves = self.leaves(flow, account)
+        start = flow.held.copy()
+        Network(flow, gates, [leaves, accounts]).fill()
+        members = Groups.of(nobody, np.full(1, np.inf))
+        families = Families(flow, gates, [leaves], accounts, members)
+        families.divide(self.tickets, np.bincount(account, start.sum(axis=1)), start)
         return flow, account
 
-    def in_families(self) -> tuple[Flow, Ints]:
-        """The same division as of the members of one family."""
-        flow, account = self.rows()
-        accounts = Groups.of(account, np.minimum(self.most, np.bincount(account, flow.gpus)))
-        Network(flow, self.pool, [accounts]).fill()
-        everybody = Groups.of(np.zeros_like(account), np.full(1, np.inf))
-        Families(flow, self.pool, [], accounts, everybody).divide(self.tickets, np.zeros(len(self.tickets)))
-        return flow, account
+    def leaves(self, flow: Flow, account: Ints) -> Groups:
+        leaves = Groups.of(account, np.full(len(self.tickets), np.inf))
+        return replace(leaves, least=leaves.sums(flow.sure.sum(axis=1)))
 
     def rows(self) -> tuple[Flow, Ints]:
         """Those of classes: what each has for sure on each generation, and what it could use besides."""
@@ -60,11 +73,13 @@ class Economy:
         able = self.able[row] & (self.step[row] >= self.step[row, k][:, None])
         at = np.arange(self.generations) == k[:, None]
         account = np.concatenate([self.account[row], self.account])
-        order = np.argsort(account, kind="stable")
+        order = np.lexsort((np.concatenate([row, np.arange(len(self.gpus))]), account))
         account = account[order]
         held = np.concatenate([at * self.kept[row], np.zeros(self.able.shape)])[order]
+        kinds = np.arange(len(self.gpus))
         flow = Flow(
             leaf=account,
+            kind=np.concatenate([row, kinds])[order],
             gpus=np.concatenate([self.kept[row, k], self.gpus - self.kept.sum(axis=1)])[order],
             able=np.concatenate([able, self.able])[order],
             step=np.concatenate([self.step[row], self.step])[order],
@@ -97,6 +112,10 @@ class Economy:
             at_most((slice(None), k), self.pool[k])
         for a in np.flatnonzero(np.isfinite(self.most)).tolist():
             at_most(self.account == a, self.most[a])
+        for a, k in np.argwhere(np.isfinite(self.each)).tolist():
+            at_most((self.account == a, k), self.each[a, k])
+        for c, k in np.argwhere(np.isfinite(self.kinds)).tolist():
+            at_most((c, k), self.kinds[c, k])
         return rows, bounds
 
     def best_totals(self) -> Floats:
@@ -163,28 +182,27 @@ class Economy:
 @pytest.mark.parametrize("seed", range(60))
 def test_totals_are_those_of_a_chain_of_linear_programs(seed: int) -> None:
     economy = Economy(seed)
-    best = economy.best_totals()
-    assert economy.totals(*economy.filled()) == pytest.approx(best, abs=1e-5)
-    assert economy.totals(*economy.in_families()) == pytest.approx(best, abs=1e-5)
+    assert economy.totals(*economy.divided()) == pytest.approx(economy.best_totals(), abs=1e-5)
 
 
 @pytest.mark.parametrize("generations", range(1, 5))
-def test_pools_side_by_side_are_divided_as_each_alone(generations: int) -> None:
+def test_pools_side_by_side_are_filled_as_much_as_each_alone(generations: int) -> None:
     economies = [economy for economy in map(Economy, range(160)) if economy.generations == generations]
-    counts = [len(economy.tickets) for economy in economies]
-    begins = np.cumsum([0, *counts])
-    flow, account = economies[0].rows()
-    for economy, begin in zip(economies[1:], begins[1:-1], strict=True):
-        more, its = economy.rows()
-        more.leaf = more.leaf + begin
-        flow, account = flow + more, np.append(account, its + begin)
-    pools = Pools(
-        flow,
-        account,
-        np.repeat(np.arange(len(economies)), counts),
-        np.array([economy.pool for economy in economies]),
-    )
-    pools.fill(*(np.concatenate([getattr(one, name) for one in economies]) for name in ("tickets", "most")))
-    alone = np.concatenate([economy.totals(*economy.filled()) for economy in economies])
-    assert np.bincount(account, flow.held.sum(axis=1)) == pytest.approx(alone, abs=1e-6)
-    assert pools.load == pytest.approx(np.minimum(pools.load, pools.gpus), abs=1e-6)
+    flow, pool, kinds, begin = economies[0].rows()[0].of(np.arange(0)), [], [], 0
+    for number, economy in enumerate(economies):
+        more, account = economy.rows()
+        more.leaf, more.kind = account + begin, more.kind + sum(map(len, kinds))
+        flow, begin = flow + more, begin + len(economy.tickets)
+        pool += [number] * len(account)
+        kinds.append(economy.kinds)
+    most, each = (np.concatenate([getattr(one, name) for one in economies]) for name in ("most", "each"))
+    inside = [(flow.leaf, each), (flow.kind, np.concatenate(kinds))]
+    gpus = np.array([one.pool for one in economies])
+    gates = Gates.of(flow, np.array(pool), gpus, inside)
+    leaves = Groups.of(flow.leaf, most)
+    Network(flow, gates, [replace(leaves, least=leaves.sums(flow.sure.sum(axis=1)))]).fill()
+    alone = [economy.totals(*economy.divided()).sum() for economy in economies]
+    assert np.bincount(pool, flow.held.sum(axis=1)) == pytest.approx(alone, abs=1e-5)
+    held = np.zeros_like(gpus)
+    np.add.at(held, pool, flow.held)
+    assert (held <= gpus + 1e-6).all()

@@ -1,0 +1,102 @@
+"""What limits the GPUs of single generations: gates, each of which lets so many through to the rows behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """A forest of M gates of one generation each, the outermost being the GPUs that there are."""
+
+    most: Floats  # (M,) GPUs that it lets through
+    up: Ints  # (M,) the next gate outside, or NOWHERE
+    at: Ints  # (C, K) the innermost gate of each row
+    pool: Ints  # (C,) whose GPUs each row shares
+    pool_of: Ints  # (M,) the same of gates
+    nothing: Floats  # (M,) GPUs that are rounded away
+    levels: Sequence[slice]  # of gates, the outermost first
+
+    @classmethod
+    def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
+        """`pool` (C,) does not fall; `gpus` (G, K) is what each has. `inside` narrows that, the outermost first.
+
+        Each is an owner (C,), or NOWHERE, of rows side by side, and what each owner may have (…, K) of generations.
+        """
+        generations = gpus.shape[1]
+        most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
+        at = pool[:, None] * generations + np.arange(generations)
+        wants = flow.gpus[:, None] * flow.able
+        for owner, may_have in inside:
+            first = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
+            here = np.where(owner[first, None] == NOWHERE, np.inf, may_have[owner[first]])
+            outside = at[first]
+            known = np.concatenate(most)
+            binds = here < np.minimum(np.add.reduceat(wants, first, axis=0), known[outside])
+            if not binds.any():
+                continue
+            number = np.where(binds, len(known) + np.cumsum(binds).reshape(binds.shape) - 1, outside)
+            most.append(here[binds])
+            up.append(outside[binds])
+            levels.append(slice(len(known), len(known) + int(binds.sum())))
+            at = np.repeat(number, np.diff(np.append(first, len(owner))), axis=0)
+        whole, pool_of = np.concatenate(up), np.repeat(np.arange(len(gpus)), generations)
+        for level in levels[1:]:
+            pool_of = np.append(pool_of, pool_of[whole[level]])
+        nothing = EPSILON * (1.0 + gpus.sum(axis=1))
+        return cls(np.concatenate(most), whole, at, pool, pool_of, nothing[pool_of], levels)
+
+    def rows(self, rows: Ints) -> Gates:
+        """The same gates before some of the rows."""
+        return replace(self, at=self.at.take(rows, axis=0), pool=self.pool[rows])
+
+    def sums(self, values: Floats) -> Floats:
+        """(M,) of the values (C, K), of the innermost gates alone."""
+        found: Floats = np.bincount(self.at.ravel(), values.ravel(), len(self.most)).astype(np.float64)
+        return found
+
+    def through(self, held: Floats) -> Floats:
+        """(M,) what comes to each gate where rows have `held` (C, K): no gate passes on more than it may."""
+        found = self.sums(held)
+        for level in self.levels[:0:-1]:
+            found += np.bincount(self.up[level], np.minimum(found, self.most)[level], len(found))
+        return found
+
+    def sums_outside(self, values: Floats) -> Floats:
+        """(M,) of the values (C, K), of all rows behind each gate."""
+        found = self.sums(values)
+        for level in self.levels[:0:-1]:
+            found += np.bincount(self.up[level], found[level], len(found))
+        return found
+
+    def least_outside(self, values: Floats) -> Floats:
+        """(M,) the least of the values (M,) of each gate and those outside."""
+        found = values.copy()
+        for level in self.levels[1:]:
+            found[level] = np.minimum(found[level], found[self.up[level]])
+        return found
+
+    def cut(self, wanted: Floats, left: Floats) -> Floats:
+        """The `wanted` (C, K), no more in all than what is `left` (M,) of any gate."""
+        for level in self.levels[::-1]:
+            total = self.sums_outside(wanted)
+            part = np.ones_like(left)
+            part[level] = np.where(total[level] > 0, part_of(left[level], total[level]), 1.0)
+            wanted = wanted * self.least_outside(part)[self.at]
+        return wanted
+
+    def by_pool(self, values: Floats) -> Floats:
+        """(G,) of the values (M,)."""
+        found: Floats = np.bincount(self.pool_of, values).astype(np.float64)
+        return found
+
+    def width(self, marks: Bools) -> float:
+        """GPUs that can leave the marked (M,) gates."""
+        ends = marks & ~np.where(self.up == NOWHERE, False, marks[self.up])
+        return float(self.most[ends].sum())
