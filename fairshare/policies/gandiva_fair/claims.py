@@ -106,22 +106,26 @@ class _Swaps:
         generation = self._picked.generation
         wanting = self._wanting[k]
         group = [job, *wanting[generation[wanting] == here][:_TRIES].tolist()]
-        room, facts = self._room_without(group, here, k), self._picked.facts
-        return any(
-            self._swap(larger, group, here, k)
-            for larger in self._ahead(here, k)[:_SWAPS]
-            if int((room // facts.gpus[larger]).sum()) >= facts.workers[larger]
-        )
+        due = [other for other in dict.fromkeys(group) if self._picked.is_due(other, k)]
+        return any(self._swap(larger, due, here, k) for larger in self._ahead(here, k)[:_SWAPS])
 
-    def _room_without(self, group: list[int], here: int, k: int) -> Ints:
-        """(nodes of `here`,) GPUs that are free there once all of the group left that are due a turn on `k`."""
-        places = self._picked.places
+    def _leaving(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
+        """Those of the group that can make room for the larger gang, node by node; none where they are too few."""
+        facts, places = self._picked.facts, self._picked.places
+        most = places.free_gpus[k] + facts.size[larger]
+        spots = {job: places.places[job].nodes for job in group if facts.size[job] <= most}
         free = places.free[here].copy()
-        for job in set(group):
-            if self._picked.is_due(job, k):
-                for node in places.places[job].nodes:
-                    free[node] += self._picked.facts.gpus[job]
-        return free
+        for job, nodes in spots.items():
+            for node in nodes:
+                free[node] += facts.gpus[job]
+        slots: list[int] = (free // facts.gpus[larger]).tolist()
+        if sum(slots) < facts.workers[larger]:
+            return []
+        leaving = [job for job, nodes in spots.items() if all(slots[node] for node in nodes)]
+        first: dict[int, int] = {}
+        for job in leaving:
+            first.setdefault(spots[job][0], len(first))
+        return sorted(leaving, key=lambda job: first[spots[job][0]])
 
     def _ahead(self, here: int, k: int) -> list[int]:
         """Gangs on `k` that are ahead there and may run `here`, those of the account furthest ahead first."""
@@ -136,12 +140,12 @@ class _Swaps:
     def _swap(self, larger: int, group: list[int], here: int, k: int) -> bool:
         """Let as many of the group as it takes change places with the larger gang; False, and no change, in vain."""
         picked, places = self._picked, self._picked.places
+        leaving = self._leaving(larger, group, here, k)
+        if not leaving:
+            return False
         moved: Moved = [(larger, places.take_back(larger))]
-        for job in group:
-            if not places.free_gpus[k]:
-                break
-            due = picked.generation[job] == here and picked.is_due(job, k)
-            if not due or not picked.may_change(job, here, k):
+        for job in leaving:
+            if not picked.is_due(job, k) or not picked.may_change(job, here, k):
                 continue
             spot = places.take_back(job)
             if not places.place(job, (k,), held=True):
