@@ -115,6 +115,8 @@ def explain(
 
 def _within(left: Left, jobs: Jobs, total: Ints) -> Bools:
     """(J, K) whether gangs of `total` (J, 1) GPUs keep within what is left."""
+    if np.isinf(left.each).all() and np.isinf(left.total).all():
+        return np.ones(jobs.accepts.shape, dtype=bool)
     found: Bools = (total <= left.each[jobs.account]) & (total <= left.total[jobs.account, None])
     return found
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairshare.model import NOWHERE, Bools, Cluster, Floats, Ints, Jobs
-from fairshare.policies.gandiva_fair.columns import anywhere, highest
+from fairshare.policies.gandiva_fair.columns import anywhere, highest, sort_keys
 from fairshare.reasons import worker_slots
 
 Steps = NDArray[np.int16]
@@ -57,9 +57,7 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
     step[slower] = np.clip(np.round(np.log(speed[slower]) / np.log(SAME_SPEED)), -1000, 0)
     leaf, shape, most = jobs.account[some], *_shapes(jobs, cluster)
     shape = shape[some]
-    # Numbers of 16 bits are sorted in several passes, which is much faster.
-    leaf_bits = [(leaf & 0xFFFF).astype(np.uint16), (leaf >> 16).astype(np.uint16)]
-    order = np.lexsort([shape, *step.T, *leaf_bits])
+    order = np.lexsort([shape, *step.T, *sort_keys(leaf)])
     leaf, shape, step = leaf[order], shape[order], step.take(order, axis=0)
     begins = np.diff(leaf, prepend=NOWHERE) != 0
     begins[1:] |= anywhere(step[1:] != step[:-1]) | (shape[1:] != shape[:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fairshare.model import Bools, Floats
+from fairshare.model import Bools, Floats, Ints
 
 
 def across(values: Floats) -> Floats:
@@ -24,6 +24,11 @@ def anywhere(marks: Bools) -> Bools:
     """(C,) whether any generation of (C, K) is marked."""
     found: Bools = np.einsum("ck->c", marks)
     return found
+
+
+def sort_keys(numbers: Ints) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """Keys for lexsort of numbers below 2^32: those of 16 bits are sorted in several passes, which is much faster."""
+    return (numbers & 0xFFFF).astype(np.uint16), (numbers >> 16).astype(np.uint16)
 
 
 def count(marks: Bools) -> NDArray[np.uint8]:

@@ -29,8 +29,6 @@ class Counts:
     def use(self, job: int, generation: int, gpus: int) -> None:
         """Count so many more GPUs for the job's account."""
         account = self._facts.account[job]
-        if not self.is_limited[account]:
-            return
         if self._caps is not None:
             self._caps.use(account, generation, gpus)
         if self._room is not None:

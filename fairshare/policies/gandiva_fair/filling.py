@@ -8,6 +8,7 @@ from fairshare.entitlement import ticket_share
 from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
+from fairshare.policies.gandiva_fair.columns import anywhere
 from fairshare.policies.gandiva_fair.holes import fill_holes
 from fairshare.policies.gandiva_fair.line import Line
 from fairshare.policies.gandiva_fair.picked import Picked
@@ -67,7 +68,7 @@ def _turns(
 ) -> Turns:
     """Turns of the gangs that were not picked yet, where they are `able` (J, K) to run."""
     facts, chosen = picked.facts, picked.chosen
-    line = Line.of(facts.jobs, facts.order, able.any(axis=1) & ~chosen, facts.settings)
+    line = Line.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
     strict = picked.counts.is_strict
     turns = Turns(facts, able, line, shares, balances, chance, strict)
     for job in np.flatnonzero(chosen).tolist():
@@ -92,7 +93,8 @@ def _fill(picked: Picked, turns: Turns, *, may_move: bool) -> None:
         able = turns.generations(job)
         limited = counts.is_limited[facts.account[job]]
         allowed = [k for k in able if counts.allow(job, k)] if limited else able
-        later = _waits_for_home(picked, turns, job, allowed)
+        runs = facts.running_on[job] != NOWHERE
+        later = NOWHERE if runs else _waits_for_home(picked, turns, job, allowed)
         if not allowed:
             turns.passed(job)
         elif place(picked, job, [later] if later != NOWHERE else allowed, may_move=may_move):
@@ -107,12 +109,12 @@ def _fill(picked: Picked, turns: Turns, *, may_move: bool) -> None:
 
 
 def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
-    """The generation where the gang ran, if it lets others go first to go on there; else NOWHERE.
+    """The generation where a waiting gang ran, if it lets others go first to go on there; else NOWHERE.
 
     It does so only if its account is due time there: it may have sold it since.
     """
     facts, home = picked.facts, picked.places.home_of[job]
-    if facts.running_on[job] != NOWHERE or home not in allowed or len(allowed) == 1 or turns.is_late(job):
+    if home not in allowed or len(allowed) == 1 or turns.is_late(job):
         return NOWHERE
     is_due = picked.due[facts.account[job], home] >= facts.size[job] * facts.settings.quantum / 2
     return home if is_due else NOWHERE

@@ -7,41 +7,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
+from fairshare.policies.gandiva_fair.columns import sort_keys
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """The jobs of every account in the order in which it wants them."""
 
-    order: Ints  # (J,) the rank of each job among all
     listed: list[int]  # jobs by account and rank
-    level_end: list[int]  # of each position in `listed`, where the jobs of this account and priority end
+    level_end: Ints  # of each position in `listed`, where the jobs of this account and priority end
     begin: dict[int, int]  # of each account, its first position in `listed`
     end: dict[int, int]
 
     @classmethod
     def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> Line:
         """The `chosen` (J,) jobs, by `order` (J,) as from wanted_order."""
-        some = np.flatnonzero(chosen)
-        running = (jobs.running_on != NOWHERE)[some]
-        first = ~running if settings.reclaim else np.zeros(len(some), dtype=bool)
-        some = some[np.lexsort((order[some], first, jobs.account[some]))]
+        wanted = np.empty(len(jobs), dtype=np.int64)
+        wanted[order] = np.arange(len(jobs))
+        some = wanted[chosen[wanted]]
         running = jobs.running_on[some] != NOWHERE
-        kept = running & _keeps(jobs)[some]
-        alike = [jobs.account[some], jobs.priority[some], kept]
+        by = np.lexsort((~running & settings.reclaim, *sort_keys(jobs.account[some])))
+        some, running = some[by], running[by]
+        account = jobs.account[some]
+        alike = [account, jobs.priority[some], running & _keeps(jobs)[some]]
         if settings.reclaim:
             alike.append(running)
         new = np.ones(len(some) + 1, dtype=bool)
         new[1:-1] = np.any([key[1:] != key[:-1] for key in alike], axis=0)
         edges = np.flatnonzero(new)
         level_end = np.repeat(edges[1:], np.diff(edges)) if len(some) else edges[:0]
-        accounts, begin = np.unique(jobs.account[some], return_index=True)
+        begin = np.flatnonzero(np.diff(account, prepend=NOWHERE))
         end = np.append(begin[1:], len(some))[: len(begin)]
-        owners = accounts.tolist()
+        owners = account[begin].tolist()
         return cls(
-            order,
             some.tolist(),
-            level_end.tolist(),
+            level_end,
             dict(zip(owners, begin.tolist(), strict=True)),
             dict(zip(owners, end.tolist(), strict=True)),
         )

@@ -21,6 +21,8 @@ class Picked:
         # GPU-seconds of each generation that are left of what each leaf is due until the next round.
         self.due: Floats = facts.balances.owed + facts.shares.share * facts.settings.quantum  # (T, K)
         self.idle_jobs: list[int] = []  # those that run only because nobody else wants their GPUs
+        # By the speeds of a gang and generations, those that are as fast as each other.
+        self.as_fast: dict[tuple[bytes, tuple[int, ...]], list[list[int]]] = {}
         holds = facts.holders()
         settled = facts.within_guarantee(holds) | (holds & facts.rooted)
         self.places = Places(facts, holds, settled)
@@ -50,9 +52,12 @@ class Picked:
         return self.places.stay(job) if self.facts.rooted[job] else self.places.go_home(job)
 
     def _count(self, job: int, generation: int, gpus: int) -> None:
-        self.counts.use(job, generation, gpus)
-        if self.facts.takes_part(job):
-            self.due[self.facts.account[job], generation] -= gpus * self.facts.settings.quantum
+        facts = self.facts
+        account = facts.account[job]
+        if self.counts.is_limited[account]:
+            self.counts.use(job, generation, gpus)
+        if facts.jobs.only_idle is None or facts.takes_part(job):
+            self.due[account, generation] -= gpus * facts.settings.quantum
 
     def exchange(self, job: int, other: int, spot: Spot) -> bool:
         """Pick a gang in the place of one that was picked; False, and no change, where limits forbid that."""

@@ -81,10 +81,18 @@ class Places:
         spot = self.home(job)
         if spot is None:
             return False
-        level = self.free if job in self._held else self.unheld
-        if not self.fits(job, spot, level[spot.generation]):
+        k = spot.generation
+        if job not in self._held:
+            if not self.fits(job, spot, self.unheld[k]):
+                return False
+            self.give(job, spot)
+            return True
+        if not self.fits(job, spot, self.free[k]):
             return False
-        self.give(job, spot)
+        # What it held it has now: to others that is the same, if they make way for it in any case.
+        self._held.remove(job)
+        levels = (self.free[k],) if job in self._settled else (self.free[k], self._unsettled[k])
+        self._take(job, spot, levels)
         return True
 
     def stay(self, job: int) -> bool:
@@ -106,16 +114,16 @@ class Places:
             for level in (self.free[k], self.unheld[k], self._unsettled[k]):
                 level[here] = np.minimum(level[here], 0)
             self.free_gpus[k] = int(self.free[k].sum())
-            self._forget(k)
+            self._slots[k].clear()
 
     def slots(self, k: int, gpus: int, below: int = 0) -> int:
         """For how many workers of `gpus` there is room, on nodes with less than `below` free GPUs if that is given."""
         known = self._slots[k]
-        found = known.get((gpus, below))
-        if found is None:
+        key = gpus, below
+        if key not in known:
             free = self.free[k][self.free[k] < below] if below else self.free[k]
-            found = known[gpus, below] = int((free // gpus).sum())
-        return found
+            known[key] = int(np.add.reduce(free // gpus))
+        return known[key]
 
     def has_room(self, job: int, k: int) -> bool:
         """Whether the gang fits into what is free on a generation."""
@@ -139,7 +147,11 @@ class Places:
     def give(self, job: int, spot: Spot) -> None:
         if job in self._held:
             self._let_go(job)
-        self._shift(spot, -self._gpus[job])
+        k = spot.generation
+        self._take(job, spot, (self.free[k], self.unheld[k], self._unsettled[k]))
+
+    def _take(self, job: int, spot: Spot, levels: Iterable[Ints]) -> None:
+        self._shift(spot, -self._gpus[job], levels)
         self.places[job] = spot
         on = self.on[spot.generation]
         for node in spot.nodes:
@@ -148,26 +160,21 @@ class Places:
     def take_back(self, job: int) -> Spot:
         """A picked gang gives up what it was given."""
         spot = self.places.pop(job)
-        self._shift(spot, self._gpus[job])
+        k = spot.generation
+        self._shift(spot, self._gpus[job], (self.free[k], self.unheld[k], self._unsettled[k]))
         on = self.on[spot.generation]
         for node in spot.nodes:
             on[node].discard(job)
         return spot
 
-    def _shift(self, spot: Spot, gpus: int) -> None:
+    def _shift(self, spot: Spot, gpus: int, levels: Iterable[Ints]) -> None:
         """Free so many more GPUs for each worker."""
         k, nodes = spot
-        free, unheld, unsettled = self.free[k], self.unheld[k], self._unsettled[k]
-        for node in nodes:
-            free[node] += gpus
-            unheld[node] += gpus
-            unsettled[node] += gpus
+        for level in levels:
+            for node in nodes:
+                level[node] += gpus
         self.free_gpus[k] += gpus * len(nodes)
-        self._forget(k)
-
-    def _forget(self, k: int) -> None:
-        if self._slots[k]:
-            self._slots[k] = {}
+        self._slots[k].clear()
 
     def _let_go(self, job: int) -> None:
         """What the gang has is held by nobody: it was picked, or nobody may go on with it."""

@@ -13,13 +13,13 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
         return True
     groups, turn = _groups(picked, job, generations), facts.size[job] * facts.settings.quantum
     chosen = [ks for ks, due in groups if due >= turn / 2 or len(groups) == 1]
-    if any(places.place(job, ks, held=True) for ks in chosen):
-        return True
-    if any(places.place(job, ks, held=False) for ks, _ in groups):
-        return True
-    by_due = sorted(groups, key=lambda group: -group[1])
-    if any(places.place(job, ks, held=True) for ks, _ in by_due):
-        return True
+    if any(places.has_room(job, k) for k in generations):
+        if any(places.place(job, ks, held=True) for ks in chosen):
+            return True
+        if any(places.place(job, ks, held=False) for ks, _ in groups):
+            return True
+        by_due = sorted(groups, key=lambda group: -group[1])
+        return any(places.place(job, ks, held=True) for ks, _ in by_due)
     if not may_move or not facts.settings.may_preempt:
         return False
     if picked.make_room(job, [k for ks in chosen for k in ks], picked.is_ahead):
@@ -35,13 +35,24 @@ def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list
     home = picked.places.home_of[job]
     if len(generations) == 1:
         return [(generations, due[generations[0]])]
-    speed: list[float] = picked.facts.speed[job].tolist()
-    groups: list[list[int]] = []
-    for k in sorted(generations, key=lambda k: -speed[k]):
-        if groups and speed[k] * SAME_SPEED >= speed[groups[-1][0]]:
-            groups[-1].append(k)
-        else:
-            groups.append([k])
-    for ks in groups:
-        ks.sort(key=lambda k: (k != home, -due[k]))
-    return [(ks, sum(due[k] for k in ks)) for ks in groups]
+    groups = []
+    for ks in _as_fast(picked, job, generations):
+        first = sorted(ks, key=lambda k: (k != home, -due[k])) if len(ks) > 1 else ks
+        groups.append((first, sum(due[k] for k in first)))
+    return groups
+
+
+def _as_fast(picked: Picked, job: int, generations: list[int]) -> list[list[int]]:
+    """Generations that are as fast as each other for the job, the fastest first."""
+    speeds = picked.facts.speed[job]
+    key = speeds.tobytes(), tuple(generations)
+    found = picked.as_fast.get(key)
+    if found is None:
+        speed: list[float] = speeds.tolist()
+        found = picked.as_fast[key] = []
+        for k in sorted(generations, key=lambda k: -speed[k]):
+            if found and speed[k] * SAME_SPEED >= speed[found[-1][0]]:
+                found[-1].append(k)
+            else:
+                found.append([k])
+    return found

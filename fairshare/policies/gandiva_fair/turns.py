@@ -30,8 +30,8 @@ CLAIM, SURPLUS, LEFTOVER = 1, 2, 3
 # Own gangs that an account passes over in search of one within its guarantee.
 SCAN = 4
 
-# stage, whether it waits (where what runs goes first), number, -GPUs, account
-Turn = tuple[int, bool, float, int, int]
+# stage, whether it waits (where what runs goes first), number, -GPUs, account, job
+Turn = tuple[int, bool, float, int, int, int]
 
 
 class Turns:
@@ -54,6 +54,7 @@ class Turns:
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
         self._line, self._chance = line, chance
+        self._listed, self._end = line.listed, line.end
         self._parent: list[int] = tree.parent.tolist()
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
@@ -111,9 +112,10 @@ class Turns:
     def next(self) -> int:
         """The job whose turn it is; NOWHERE when all had their turns."""
         while self._heap:
-            stage, _, _, size, account = self._heap[0]
-            job = self._own(account)
+            stage, _, _, size, account, job = self._heap[0]
             # Meanwhile there may be no room for the gang that was offered, or others of its team used the guarantee.
+            if self.taken[job] or self.hopeless[self.kind[job]]:
+                job = self._own(account)
             if (
                 job != NOWHERE
                 and self._size[job] == -size
@@ -144,12 +146,12 @@ class Turns:
         self._skip(account, job)
         if later:
             late = self._late.setdefault(account, [])
-            heapq.heappush(late, (self._line.level_end[position], position, job))
+            heapq.heappush(late, (int(self._line.level_end[position]), position, job))
         self._refresh(account)
 
     def is_late(self, job: int) -> bool:
-        late = self._late.get(self._account[job], [])
-        return bool(late) and late[0][2] == job
+        late = self._late.get(self._account[job])
+        return late is not None and len(late) > 0 and late[0][2] == job
 
     def alike(self, job: int) -> list[int]:
         """The jobs of the same account and priority that were not picked, as they are wanted."""
@@ -174,12 +176,16 @@ class Turns:
 
     def _own(self, account: int) -> int:
         """The job that the account would run next."""
-        head, end, listed = self._heads[account], self._line.end[account], self._line.listed
+        begin, end, listed = self._heads[account], self._end[account], self._listed
         taken, hopeless, kind = self.taken, self.hopeless, self.kind
+        head = begin
         while head < end and (taken[listed[head]] or hopeless[kind[listed[head]]]):
             self._save_claim(account, listed[head])
             head += 1
-        self._heads[account] = head
+        if head != begin:
+            self._heads[account] = head
+        if not self._late:
+            return listed[head] if head < end else NOWHERE
         late = self._late.get(account)
         while late and (taken[late[0][2]] or hopeless[kind[late[0][2]]]):
             self._save_claim(account, late[0][2])
@@ -220,7 +226,7 @@ class Turns:
             if not self.only_claims or stage == CLAIM:
                 waits = self._running_first and self._running_on[job] == NOWHERE
                 number = round(self._number(account, job, stage, overtakes=overtakes), 9)
-                return stage, waits, number, -self._size[job], account
+                return stage, waits, number, -self._size[job], account, job
             tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
             if tired or self._first_draw:
                 return None
@@ -231,9 +237,8 @@ class Turns:
 
     def _overtakes(self, account: int, job: int) -> bool:
         """Whether a larger gang that its account saves up for may use the same generations."""
-        if account not in self._kept_for:
-            return False
-        return bool(self._kept_for[account] & self._choice[job]) and job not in self._saving
+        kept = self._kept_for.get(account)
+        return kept is not None and bool(kept & self._choice[job]) and job not in self._saving
 
     def _stage(self, account: int, job: int) -> int:
         if self._may_claim(account, job):
