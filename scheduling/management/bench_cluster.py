@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from django.db import connection
+from django.db.models import Max
 
-from accounting.bulk import insert_rows, number_rows, update_rows
+from accounting.bulk import array, insert_values, update_rows
 from accounting.models import Generation, Membership, Tenant, User
-from scheduling.models import Cluster, Job, JobSpeed, Node
+from scheduling.models import Cluster, Job, Node
 from scheduling.spec import JobSpec
 
 GPUS_PER_NODE = 8
@@ -19,7 +20,7 @@ SIZES = ((1, 1, 0.70), (1, 2, 0.10), (1, 4, 0.15), (1, 8, 0.04), (2, 8, 0.01))  
 GPUS_PER_TEAM = 10
 TEAMS_PER_DEPARTMENT = 10
 USERS_PER_TEAM = 3
-MEASURED = 0.4  # part of the jobs of which speeds are known
+MEASURED = 40  # of a hundred jobs, of how many speeds are known
 
 Member = tuple[Tenant, User]
 
@@ -42,33 +43,36 @@ class BenchCluster:
     def submit(self, count: int) -> None:
         """Queues as many jobs of users drawn at random."""
         random, generations = self.random, self.generations
-        spec = JobSpec(name="bench", command="true").to_dict()
-        shapes = random.choice(len(SIZES), size=count, p=[part for *_, part in SIZES])
-        owners = random.integers(len(self.members), size=count)
-        kinds = random.integers(4, size=count)  # three accept one generation each, the fourth any
-        jobs = [
-            Job(
-                cluster_id=self.cluster.pk,
-                tenant_id=self.members[owner][0].pk,
-                owner_id=self.members[owner][1].pk,
-                name="bench",
-                spec=spec,
-                workers=SIZES[shape][0],
-                gpus_per_worker=SIZES[shape][1],
-                generation_ids=[] if kind == 3 else [generations[kind].pk],
-            )
-            for shape, owner, kind in zip(shapes, owners, kinds, strict=True)
-        ]
-        number_rows(jobs)
-        insert_rows(jobs)
-        measured = random.random(count) < MEASURED
-        insert_rows(
-            JobSpeed(job=job, generation_id=generation.pk, steps=self.speeds[owner, k] * 100, seconds=100)
-            for job, owner, known in zip(jobs, owners, measured, strict=True)
-            if known
-            for k, generation in enumerate(generations)
-            if not job.generation_ids or generation.pk in job.generation_ids
+        usual = Job(name="bench", spec=JobSpec(name="bench", command="true").to_dict())
+        constant = ["name", "spec", "priority", "state", "epoch", "reason", "frozen", "failed_starts"]
+        constant += ["end_reason", "end_message"]
+        rest = [getattr(usual, name) for name in constant]
+        shapes = random.choice(len(SIZES), size=count, p=[part for *_, part in SIZES]).tolist()
+        owners = random.integers(len(self.members), size=count).tolist()
+        # Three kinds accept one generation each, the fourth any.
+        choices = [[generation.pk] for generation in generations] + [[]]
+        kinds = random.integers(len(choices), size=count).tolist()
+        people = [(self.cluster.pk, team.pk, user.pk) for team, user in self.members]
+        newest = Job.objects.aggregate(pk=Max("pk"))["pk"] or 0
+        insert_values(
+            Job,
+            ["cluster", "tenant", "owner", "workers", "gpus_per_worker", "generation_ids", *constant],
+            (
+                (*people[owner], *SIZES[shape][:2], choices[kind], *rest)
+                for shape, owner, kind in zip(shapes, owners, kinds, strict=True)
+            ),
         )
+        places = [(user.pk, one.pk) for _, user in self.members for one in generations]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                MEASURE,
+                [
+                    *map(array, zip(*places, strict=True)),
+                    array(self.speeds.ravel().tolist()),
+                    newest,
+                    MEASURED,
+                ],
+            )
 
     def pass_quantum(self, *, ends: int) -> None:
         """Everything that was ordered has happened, a quantum has passed, and `ends` gangs have succeeded."""
@@ -126,6 +130,14 @@ def _make_tenants(
     return made
 
 
+MEASURE = """
+    INSERT INTO scheduling_jobspeed (job_id, generation_id, steps, seconds)
+    SELECT job.id, known.generation, known.speed * 100, 100
+      FROM unnest(%s::bigint[], %s::bigint[], %s::float8[]) AS known (person, generation, speed)
+      JOIN scheduling_job AS job ON job.owner_id = known.person
+       AND (job.generation_ids = '{}' OR known.generation = ANY(job.generation_ids))
+     WHERE job.id > %s AND job.id %% 100 < %s
+"""
 QUANTUM_PASSES = """
     UPDATE scheduling_lease SET state = 'closed', held_until = greatest(held_from, now()),
            billed_until = now() WHERE cluster_id = %(c)s AND state = 'stopping';

@@ -45,6 +45,11 @@ class Lap:
     started: int = 0
     stopped: int = 0
 
+    @property
+    def computing(self) -> float:
+        """What a core of its own would take, apart from the disk."""
+        return self.cpu + self.database_cpu
+
 
 @dataclass
 class Statements:
@@ -113,7 +118,7 @@ class Command(BaseCommand):
             last = kinds[-1][kind]
             powers = [
                 f"{name} {math.log(getattr(last, name) / getattr(first, name)) / times:.2f}"
-                for name in ("read", "decide", "commit", "total")
+                for name in ("read", "decide", "commit", "total", "computing")
             ]
             more = last.statements - first.statements
             self.stdout.write(
