@@ -21,6 +21,7 @@ GPUS_PER_TEAM = 10
 TEAMS_PER_DEPARTMENT = 10
 USERS_PER_TEAM = 3
 MEASURED = 40  # of a hundred jobs, of how many speeds are known
+AT_ONCE = 10_000  # jobs that are made together, so that the peak of memory is that of rounds
 
 Member = tuple[Tenant, User]
 
@@ -36,7 +37,12 @@ class BenchCluster:
         self.members = _make_members(str(gpus), -(-gpus // GPUS_PER_TEAM), self.random)
         low, high = np.array(FASTER).T
         self.speeds = self.random.uniform(low, high, size=(len(self.members), len(GENERATIONS)))
-        self.submit(jobs)
+        for first in range(0, jobs, AT_ONCE):
+            self.submit(min(AT_ONCE, jobs - first))
+        self.analyse()
+
+    def analyse(self) -> None:
+        """What PostgreSQL does by itself within a minute."""
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
 

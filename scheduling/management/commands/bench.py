@@ -94,6 +94,7 @@ class Command(BaseCommand):
         bench = BenchCluster(gpus, jobs)
         ends = -(-gpus // GPUS_PER_END)
         laps: dict[str, list[Lap]] = {"first": [timed_round(bench)], "busy": [], "fill": []}
+        bench.analyse()
         for _ in range(rounds):
             bench.pass_quantum(ends=ends)
             bench.submit(ends)
