@@ -11,7 +11,7 @@ from fairshare.entitlement import private_clusters
 from fairshare.model import Bools, Floats, Snapshot
 from fairshare.policies.base import Need, option
 from fairshare.policies.gandiva_fair.policy import GandivaFair
-from fairshare.policies.gandiva_fair.shares import Shares
+from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.policies.market.shares import market_shares
 from fairshare.policies.tickets import DRAW, MEMORY
 from fairshare.tree import Tree
@@ -31,8 +31,9 @@ class Market(GandivaFair):
     Each generation has a price at which all that is wanted of it is there. Tickets are income, level by level of the
     tree, and each user buys what its jobs, by their measured speeds, make most progress on. So nobody would rather
     have what another of as many tickets has; everybody makes at least the progress of its private cluster, unless a
-    limit keeps it from that; and no GPU is left that anybody could use. What income buys is guaranteed. Gangs take
-    turns and places as with gandiva_fair. A job that is not measured on a generation counts as equally fast there.
+    limit keeps it from that; and no GPU is left that anybody could use. Of what income buys as many GPUs are guaranteed
+    as of the private cluster; the others are surplus. Gangs take turns and places as with gandiva_fair. A job that is
+    not measured on a generation counts as equally fast there.
     """
 
     name: ClassVar[str] = "market"
@@ -45,5 +46,7 @@ class Market(GandivaFair):
         return replace(seen, settings=replace(seen.settings, trading=False))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
-        share = market_shares(seen, tree, sharing).share
-        return Shares(private_clusters(seen, tree, sharing), np.copy(share), share)
+        share, private = market_shares(seen, tree, sharing).share, share_out(seen, tree, sharing).guaranteed
+        bought, most = share.sum(axis=1), private.sum(axis=1)
+        kept = np.minimum(np.divide(most, bought, out=np.ones_like(bought), where=bought > 0), 1.0)
+        return Shares(private_clusters(seen, tree, sharing), kept[:, None] * share, share)

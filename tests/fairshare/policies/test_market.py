@@ -98,6 +98,19 @@ def test_a_random_economy_breaks_no_promise_of_the_market(number: int) -> None:
     assert found is None, str(found)
 
 
+def test_who_bought_more_than_its_private_cluster_stops_nobody_for_it() -> None:
+    """Nodes cannot hold all four at once; the gang of 14 has bought all that it needs, of which it is guaranteed 6."""
+    gangs = [
+        Gang(0, workers=3, gpus=2),
+        Gang(1, workers=2, gpus=7),
+        Gang(2, workers=5),
+        Gang(3, gpus=6),
+    ]
+    given = case([(0, 4), *[(1, 8)] * 3, (2, 8), (3, 3)], [Owner()] * 4, gangs, trading=False, rounds=12)
+    (promise,) = [one for one in PROMISES if one.name == "1"]
+    assert breach(given, POLICIES["market:1"], [promise]) is None
+
+
 def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
     """A job that keeps its fast GPUs for sure, though nobody wants them, is in the way of one of the same account."""
     few = [Gang(0, gpus=2, rate={0: 1.0, 1: 1.258}), Gang(0, gpus=3, rate={0: 1.0, 1: 0.919})]
@@ -154,7 +167,7 @@ def test_limits_bound_what_is_wanted_and_what_is_given() -> None:
     share = market_shares(one, tree, may_run(one, tree)[0]).share[:, 0]
     assert share[0] == pytest.approx(2.0, abs=1e-2)
     assert share[1] == pytest.approx(3.0, abs=1e-2)
-    assert share[2] >= 5.0
+    assert share[2] >= 5.0 - 1e-3
 
 
 def test_without_jobs_nobody_has_a_share() -> None:
