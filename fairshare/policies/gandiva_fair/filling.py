@@ -9,7 +9,7 @@ from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
 from fairshare.policies.gandiva_fair.columns import anywhere
-from fairshare.policies.gandiva_fair.holes import fill_holes
+from fairshare.policies.gandiva_fair.giving_way import give_way
 from fairshare.policies.gandiva_fair.line import Line
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.placing import place
@@ -34,12 +34,17 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
         claim_fast(picked)
     if facts.settings.may_preempt:
         settle_down(places)
-    while any(places.free_gpus):
+    _fill_again(picked, turns)
+    while give_way(picked, turns):
+        _fill_again(picked, turns)
+
+
+def _fill_again(picked: Picked, turns: Turns) -> None:
+    """Pick of all that were not picked who fits beside the others now."""
+    if any(picked.places.free_gpus):
         turns.hopeless = bytearray(len(turns.hopeless))
         turns.open(only_claims=False)
         _fill(picked, turns, may_move=False)
-        if not fill_holes(picked, turns):
-            break
 
 
 def fill_idle(picked: Picked, random: np.random.Generator) -> None:

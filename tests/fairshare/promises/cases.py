@@ -29,6 +29,27 @@ CASES: dict[str, Economy] = {
         trading=False,
         rounds=60,
     ),
+    "2 a job whose GPUs become free after its turn": S(
+        [(0, 4), (0, 4), (1, 4), (2, 4)],
+        [A(100), A(3.5), A(), A(8), A(4)],
+        [
+            J(0, rate={0: 1.0, 1: 1.508, 2: 2.274}),
+            J(0, rate={0: 1.0, 1: 0.969, 2: 0.94}),
+            J(0, gpus=2, rate={0: 1.0, 1: 1.888, 2: 3.566}),
+            J(1),
+            J(1, rate={0: 1.0, 1: 1.069, 2: 1.143}),
+            J(2, gpus=4, rate={0: 1.0, 1: 1.313, 2: 1.723}),
+            J(3, gpus=4),
+            J(3, accepts=(0, 1, 2)),
+            J(3, gpus=2, accepts=(0,), rate={0: 1.0, 1: 1.859, 2: 3.457}),
+            J(4, rate={0: 1.0, 1: 1.438, 2: 2.068}),
+            J(4, accepts=(2,), rate={0: 1.0, 1: 0.788, 2: 0.621}),
+            J(4, accepts=(0, 2), rate={0: 1.0, 1: 1.136, 2: 1.29}),
+            J(4, rate={0: 1.0, 1: 2.288, 2: 5.234}),
+        ],
+        trading=False,
+        rounds=22,
+    ),
     "3 three gangs on two generations": S(
         [(0, 8), (1, 8)], [A(), A(), A()], [J(0, gpus=4), J(1, gpus=4), J(2, gpus=4)], trading=False, rounds=60
     ),
