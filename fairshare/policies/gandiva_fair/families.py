@@ -115,7 +115,8 @@ class Families(Network):
         has = rise.at(part)
         self._set(has)
         self._accounts = replace(self._accounts, least=has, most=np.where(rise.rising, rise.top, has))
-        while (full := self._balance()).any():
+        while (stopped := self._balance()).any():
+            full = self._reached(stopped)
             before, (part, now) = part, self._bottleneck(full, part, rise)
             stuck = now if now.any() else stuck
             self._accounts = replace(self._accounts, least=rise.at(part))

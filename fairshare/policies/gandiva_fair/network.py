@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across, anywhere
+from fairshare.policies.gandiva_fair.columns import across, anywhere, count
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
 from fairshare.policies.gandiva_fair.gates import Gates
 
@@ -85,6 +85,7 @@ class Network:
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
         """`bounds` nest, the innermost first. Rows of a group are side by side, and have its least."""
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
+        self._evenly = flow.able * _one_over(count(flow.able).astype(np.float64))[:, None]
 
     @property
     def left(self) -> Floats:
@@ -98,7 +99,7 @@ class Network:
         while again and self.flow.held.sum() > before + EPSILON:
             before = self.flow.held.sum()
             self._grow(self.wanted())
-            again = self._fit()
+            again = self._fit() and bool(self.may_have_more().any())
 
     def may_have_more(self) -> Bools:
         """(C,) the rows of pools where a row that lacks may use what is left."""
@@ -164,41 +165,49 @@ class Network:
         It is taken back where it is. What nobody there can spare is so elsewhere, to make room for it to move to.
         """
         gates, elsewhere = self.gates, False
-        while (full := self._balance()).any():
-            over = np.maximum(-self.left, 0.0)
-            inside = gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1
-            more = self._spare(inside[gates.at])
-            stays = 1.0 - part_of(over, gates.sums_outside(more))
-            for level in gates.levels[1:]:
-                stays[level] *= stays[gates.up[level]]
-            gives = more * (1.0 - stays)[gates.at]
-            if gives.sum() <= EPSILON:
-                more = self._spare(full[gates.at])
-                part = part_of(gates.by_pool(over), gates.by_pool(gates.sums(more)))
-                gives, elsewhere = more * part[gates.pool][:, None], True
-            self.flow.held -= gives
-            if gives.sum() <= EPSILON:  # what is rounded away cannot be freed
-                break
+        while (stuck := self._balance()).any():
+            while (gives := self._too_much()).sum() > EPSILON:
+                self.flow.held -= gives
+                stuck[:] = False
+            if stuck.any():
+                more = self._spare(self._reached(stuck)[gates.at])
+                over = gates.by_pool(np.maximum(-self.left, 0.0))
+                gives = more * part_of(over, gates.by_pool(gates.sums(more)))[gates.pool][:, None]
+
+                self.flow.held, elsewhere = self.flow.held - gives, True
+                if gives.sum() <= EPSILON:  # what is rounded away cannot be freed
+                    break
         return elsewhere
 
-    def _balance(self) -> Bools:
-        """Move what overloads gates on to others, as far as there is a way.
+    def _too_much(self) -> Floats:
+        """(C, K) what rows can spare where it overloads a gate."""
+        gates, over = self.gates, np.maximum(-self.left, 0.0)
+        more = self._spare((gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1)[gates.at])
+        stays = 1.0 - part_of(over, gates.sums_outside(more))
+        for level in gates.levels[1:]:
+            stays[level] *= stays[gates.up[level]]
+        found: Floats = more * (1.0 - stays)[gates.at]
+        return found
 
-        Returns (M,) the gates that are reached from an overloaded one, all of them full: where too much is asked for.
-        """
+    def _balance(self) -> Bools:
+        """Move what overloads gates on to others, as far as there is a way; returns (M,) the gates that stay so."""
         nothing, before = self.gates.nothing, np.inf
         while True:
             left = self.left
             over, much = left < -nothing, float((np.maximum(-left, 0.0) / nothing).sum())
-            if not over.any():
+            free = left[self.gates.levels[0]] > nothing[self.gates.levels[0]]
+            if not over.any() or not free.any() or much > before - _ENOUGH:
                 return over
-            residual = _Residual.of(self, left)
-            steps = residual.steps_to(left > nothing, over)
+            steps = _Residual.of(self, left).steps_to(free, over)
             may_go = over & (steps < FAR)
-            if not may_go.any() or much > before - _ENOUGH:
-                return residual.reached_from(over)
+            if not may_go.any():
+                return over
             before = much
             self._push(steps, int(steps[may_go].max()))
+
+    def _reached(self, over: Bools) -> Bools:
+        """(M,) the overloaded gates and all that something of them could move to."""
+        return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
         """One pass of moves down the `steps` (M,) to what is free."""
@@ -236,19 +245,30 @@ class Network:
         presses -= np.minimum(gates.sums(gives), presses)
         takes -= np.where(np.isfinite(takes), np.minimum(gates.sums(gets), takes), 0.0)
 
-    def offers(self, exchange: Exchange, where: Bools, weight: Floats) -> tuple[Floats, Floats]:
+    def offers(
+        self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
+    ) -> tuple[Floats, Floats]:
         """(C, K) each: what rows may give up of what they have `where` (C, K), and what they may take by `weight`."""
         flow, held = self.flow, self.flow.held
-        weight = weight * flow.able
-        total = across(weight)
-        share = weight * np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)[:, None]
+        if weight is None:
+            share = self._evenly
+        else:
+            weight = weight * flow.able
+            share = weight * _one_over(across(weight))[:, None]
         if exchange.inside is None:
-            gives = held * where
+            gives = held if where is None else held * where
             return gives, share * across(gives)[:, None]
-        gives, gets = self._within(exchange.inside, self.free * where), flow.unmet * (total > 0)
+        gives = self._within(exchange.inside, self.free if where is None else self.free * where)
+        gets = flow.unmet
         for groups in exchange.inside:
             gets *= groups.part(gets, groups.room(held))
         return gives, share * gets[:, None]
+
+
+def _one_over(values: Floats) -> Floats:
+    """The inverse; 0 of nothing."""
+    found: Floats = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,20 +281,14 @@ class _Residual:
 
     @classmethod
     def of(cls, network: Network, left: Floats) -> _Residual:
-        everywhere = np.ones_like(network.flow.able)
-        alike = everywhere.astype(np.float64)
-        offers = [
-            (exchange.groups, *network.offers(exchange, everywhere, alike))
-            for exchange in network.exchanges()
-        ]
+        offers = [(exchange.groups, *network.offers(exchange)) for exchange in network.exchanges()]
         return cls(network.gates, left, offers)
 
     def steps_to(self, free: Bools, start: Bools) -> Ints:
-        """(M,) arcs from each gate to what is `free` (M,) of the GPUs there are, as far as the `start` (M,) needs."""
-        steps = np.full(len(free), FAR)
-        outermost = self.gates.levels[0]
-        steps[outermost] = np.where(free[outermost], 0, FAR)
-        for here in range(1, len(free)):
+        """(M,) arcs from each gate to one of the outermost that is `free`, as far as the `start` (M,) needs."""
+        steps = np.full(len(start), FAR)
+        steps[: len(free)][free] = 0
+        for here in range(1, len(start)):
             found = self._beside(steps == here - 1, back=True) & (steps == FAR)
             steps[found] = here
             if not found.any() or (steps[start] < FAR).all():
