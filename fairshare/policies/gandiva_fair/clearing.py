@@ -92,12 +92,11 @@ class _Clearing:
 
     def _finds_room(self, other: int, k: int, node: int) -> bool:
         """Whether there is room anywhere for a gang that leaves its node, not where a worker of the job fits."""
-        places, able = self._places, self._facts.able[other]
-        return any(
-            places.has_room(other, to) and (to != k or self._has_room_beside(other, k, node))
-            for to in range(len(able))
-            if able[to]
-        )
+        has_room = self._places.has_room
+        for to, able in enumerate(self._facts.able[other].tolist()):
+            if able and has_room(other, to) and (to != k or self._has_room_beside(other, k, node)):
+                return True
+        return False
 
     def _has_room_beside(self, other: int, k: int, node: int) -> bool:
         gpus, free = self._facts.gpus[other], int(self._places.free[k][node])

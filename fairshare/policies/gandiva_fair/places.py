@@ -45,6 +45,8 @@ class Places:
         self.on: list[list[set[int]]] = [[set() for _ in nodes] for nodes in self.nodes]  # picked, by node
         # By generation, what was found out about it since it last changed.
         self._slots: list[dict[tuple[int, int], int]] = [{} for _ in self.nodes]
+        # By generation, shapes of gangs with the number of the level where they found no room since more was freed.
+        self._in_vain: list[set[tuple[int, int, int]]] = [set() for _ in self.nodes]
         position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
         for nodes in self.nodes:
             position[nodes] = np.arange(len(nodes))
@@ -136,12 +138,18 @@ class Places:
         roomy = [k for k in generations if self.has_room(job, k)]
         if not roomy:
             return False
-        for levels in (self.unheld, self._unsettled, self.free) if held else (self.unheld,):
+        workers, gpus = self.facts.workers[job], self._gpus[job]
+        choice = (self.unheld, self._unsettled, self.free) if held else (self.unheld,)
+        for number, levels in enumerate(choice):
+            shape = number, workers, gpus
             for k in roomy:
-                nodes = nodes_for(levels[k], self.facts.workers[job], self._gpus[job])
+                if shape in self._in_vain[k]:
+                    continue
+                nodes = nodes_for(levels[k], workers, gpus)
                 if nodes is not None:
                     self.give(job, Spot(k, nodes))
                     return True
+                self._in_vain[k].add(shape)
         return False
 
     def give(self, job: int, spot: Spot) -> None:
@@ -175,11 +183,14 @@ class Places:
                 level[node] += gpus
         self.free_gpus[k] += gpus * len(nodes)
         self._slots[k].clear()
+        if gpus > 0:
+            self._in_vain[k].clear()
 
     def _let_go(self, job: int) -> None:
         """What the gang has is held by nobody: it was picked, or nobody may go on with it."""
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
+        self._in_vain[k].clear()
         for node in self._spots[self._bounds[job] : self._bounds[job + 1]]:
             self.unheld[k][node] += gpus
             if settled:

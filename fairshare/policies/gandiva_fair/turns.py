@@ -180,8 +180,9 @@ class Turns:
         taken, hopeless, kind = self.taken, self.hopeless, self.kind
         head = begin
         while head < end and (taken[listed[head]] or hopeless[kind[listed[head]]]):
-            self._save_claim(account, listed[head])
             head += 1
+        if begin < head:
+            self._save_claim(account, listed[begin])
         if head != begin:
             self._heads[account] = head
         if not self._late:
