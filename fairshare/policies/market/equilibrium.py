@@ -89,6 +89,7 @@ class _Market:
         self._worth = np.ones(len(economy.income))
         self._noise, self._slack = MOST_NOISE, MOST_NOISE * SLACK
         self.bought = np.zeros(self._speed.shape)
+        self._worth_by_price: Floats = np.zeros((len(self.price), len(economy.income)))
 
     @property
     def missed(self) -> float:
@@ -102,7 +103,7 @@ class _Market:
         less = 4.0
         while self._noise > LEAST_NOISE and less > 1.1:
             less = min(less**2, 4.0) if self._follows(max(self._noise / less, LEAST_NOISE)) else less**0.5
-        while self._slack > LEAST_SLACK and self._follows(self._noise, max(self._slack / 4, LEAST_SLACK)):
+        while self._slack > LEAST_SLACK and self._follows(self._noise, max(self._slack / 8, LEAST_SLACK)):
             pass
 
     def _follows(self, noise: float, slack: float | None = None) -> bool:
@@ -183,11 +184,11 @@ class _Market:
         each = np.arange(len(price))
         by_gain[each, each] += bought
         by_gain /= self._noise
-        by_worth = np.tensordot(price, by_gain, axes=1)  # (K, L)
+        by_worth: Floats = np.tensordot(price, by_gain, axes=1)  # (K, L)
         slope = price @ by_worth + self._left() / (self._worth - LEAST_WORTH)
         self._worth_by_price = (bought - self._worth * by_worth) / slope
-        change = -(by_gain @ self._worth) - by_worth @ self._worth_by_price.T
-        change *= price / self._capacity[:, None]
+        by_price = -(by_gain @ self._worth) - by_worth @ self._worth_by_price.T
+        change = by_price * price / self._capacity[:, None]
         change[each, each] -= self._slack * self._usual / price
         step: Floats = np.linalg.lstsq(change, -excess, rcond=1e-12)[0]
         return step
