@@ -54,6 +54,7 @@ bench: bootstrap ## timings; never part of a test that must pass
 	@$(python) -m tests.fairshare.bench_growth
 	@$(python) -m tests.fairshare.bench_trades
 	@$(python) -m tests.fairshare.bench_lies
+	@$(python) -m tests.fairshare.bench_market
 	@$(python) -m tests.fairshare.bench_anomalies
 	@$(python) -m tests.fairshare.bench_false_rate
 	@$(python) -m tests.ground.bench_up
