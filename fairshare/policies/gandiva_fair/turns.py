@@ -74,6 +74,7 @@ class Turns:
         )
         self._use = [0.0] * len(self._due)
         self._saving: set[int] = set()  # gangs that are saved up for
+        self._gave_way: set[int] = set()  # gangs that come before those, and let others go first
         self._kept_for: dict[int, int] = {}  # by account, the choice of generations that these have
         self._needs: dict[int, int] = {}  # by account, GPUs of these
         self._since: dict[tuple[int, int], float] = {}
@@ -145,6 +146,8 @@ class Turns:
             self._save_claim(account, job)
         self._skip(account, job)
         if later:
+            if not self._overtakes(account, job):
+                self._gave_way.add(job)
             late = self._late.setdefault(account, [])
             heapq.heappush(late, (int(self._line.level_end[position]), position, job))
         self._refresh(account)
@@ -229,8 +232,11 @@ class Turns:
                 number = round(self._number(account, job, stage, overtakes=overtakes), 9)
                 return stage, waits, number, -self._size[job], account, job
             tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
-            if tired or self._first_draw:
+            if self._first_draw:
                 return None
+            if tired and not self.is_late(job):  # only who let others go first is still heard
+                self._heads[account] = self._line.end[account]
+                continue
             self._set_aside(account, job, overtakes=overtakes)
             if not self._within(account, 1):
                 return None
@@ -239,7 +245,8 @@ class Turns:
     def _overtakes(self, account: int, job: int) -> bool:
         """Whether a larger gang that its account saves up for may use the same generations."""
         kept = self._kept_for.get(account)
-        return kept is not None and bool(kept & self._choice[job]) and job not in self._saving
+        waits = kept is not None and bool(kept & self._choice[job])
+        return waits and job not in self._saving and job not in self._gave_way
 
     def _stage(self, account: int, job: int) -> int:
         if self._may_claim(account, job):
