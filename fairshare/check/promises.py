@@ -580,7 +580,7 @@ PROMISES = (
     Promise(
         "5b",
         "Shares are max-min beside limits on single generations",
-        "As 5. A policy may divide such a limit among the jobs and users below it before it divides the cluster.",
+        "As 5.",
         "GPUs missed",
         lambda played: _max_min(played, limited=True),
     ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across
+from fairshare.policies.gandiva_fair.columns import across, anywhere
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
 from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Exchange, Groups, Network
@@ -143,7 +143,7 @@ class Families(Network):
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, full[self.gates.at]
         has, inside = accounts.sums(across(flow.held)), accounts.sums(across(flow.held * there))
-        could = accounts.sums(self.wanted(flow.able & ~there)) > nothing
+        could = accounts.sums(self.wanted(anywhere(flow.able & ~there))) > nothing
         outside = np.where(could, np.maximum(accounts.most, has), has) - inside
         least, forced = self._guaranteed_in(there), self._total - self._by_family(outside)
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from fairshare.model import NOWHERE, Bools, Floats
+from fairshare.model import NOWHERE, Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.classes import Steps
 from fairshare.policies.gandiva_fair.columns import across, anywhere, count, highest
 from fairshare.policies.gandiva_fair.flow import EPSILON
@@ -23,31 +23,39 @@ def fastest_first(network: Network) -> None:
     Rows that are equally fast on several generations wait until no other wants any, and take in proportion.
     """
     flow, left = network.flow, network.left
-    enough = EPSILON * (1 + flow.gpus)
-    rows = np.flatnonzero(flow.unmet > enough)
+    rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
     while True:
         left[left <= network.gates.nothing] = 0.0
-        lacks, free = network.wanted()[rows], network.gates.least_outside(left)
+        free = network.gates.least_outside(left)
         open_ = flow.able.take(rows, axis=0) & (free > 0)[network.gates.at.take(rows, axis=0)]
-        goes_on = np.flatnonzero(anywhere(open_) & (lacks > enough[rows]))
-        rows, lacks, open_ = rows[goes_on], lacks[goes_on], open_.take(goes_on, axis=0)
+        goes_on = np.flatnonzero(_lacks(network, rows, anywhere(open_)) > EPSILON * (1 + flow.gpus[rows]))
+        rows, open_ = rows[goes_on], open_.take(goes_on, axis=0)
         if not len(rows):
             return
-        gates = network.gates.rows(rows)
         steps = open_steps(flow.step.take(rows, axis=0), open_)
         best = highest(steps)
         fastest = open_ & (steps == best[:, None])
-        strict = np.flatnonzero(count(fastest) == 1)
-        if len(strict):
-            at_best = fastest.take(strict, axis=0)
-            gain = best[strict] - highest(open_steps(steps.take(strict, axis=0), ~at_best))
-            rows_, gates = rows[strict], gates.rows(strict)
-            takes = at_best * _in_turn(gates, at_best, lacks[strict], gain, left)[:, None]
+        strict = count(fastest) == 1
+        if strict.any():
+            at_best, some = fastest[strict], rows[strict]
+            gain = best[strict] - highest(open_steps(steps[strict], ~at_best))
+            lacks = _lacks(network, rows, strict)[strict]
+            takes = at_best * _in_turn(network.gates.rows(some), at_best, lacks, gain, left)[:, None]
         else:
+            gates, some = network.gates.rows(rows), rows
             weight = fastest * free[gates.at]
-            rows_, takes = rows, gates.cut(weight * (lacks / across(weight))[:, None], left)
-        flow.held[rows_] += takes
-        left -= gates.sums_outside(takes)
+            lacks = _lacks(network, rows, ~strict)
+            takes = gates.cut(weight * (lacks / across(weight))[:, None], left)
+        flow.held[some] += takes
+        left -= network.gates.rows(some).sums_outside(takes)
+
+
+def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
+    """(R,) GPUs that some (R,) of the `rows` (R,) lack, if no others are to have more."""
+    who = np.zeros(len(network.flow.leaf), dtype=bool)
+    who[rows[some]] = True
+    found: Floats = network.wanted(who)[rows]
+    return found
 
 
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:

@@ -135,11 +135,9 @@ class Network:
             gives = gives * some.part(across(gives), some.spare(self.flow.held))[:, None]
         return gives
 
-    def wanted(self, able: Bools | None = None) -> Floats:
-        """(C,) GPUs that rows lack within the bounds; of rows that are `able` (C, K) somewhere."""
-        wanted = self.flow.unmet
-        if able is not None:
-            wanted = wanted * anywhere(able)
+    def wanted(self, who: Bools | None = None) -> Floats:
+        """(C,) GPUs that rows lack within the bounds, if only those who are said (C,) are to have more."""
+        wanted = self.flow.unmet if who is None else self.flow.unmet * who
         for groups in self.bounds:
             wanted = wanted * groups.part(wanted, groups.room(self.flow.held))
         return wanted
@@ -216,20 +214,19 @@ class Network:
             left = self.left
             presses = np.where(steps == here, np.maximum(-left, 0.0) + passed_on, 0.0)
             presses[presses <= gates.nothing / 4] = 0.0
-            # Where nearer gates inside it lead on, they are to move what comes through them.
-            inside = np.flatnonzero((gates.up != NOWHERE) & (steps == here - 1))
-            inside = inside[presses[gates.up[inside]] > 0]
-            through = (gates.most - np.maximum(left, 0.0))[inside]
-            asked = np.bincount(gates.up[inside], through, len(left)).astype(np.float64)
-            passed_on = np.zeros(len(left))
-            passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
-            presses -= np.minimum(presses, asked)
             takes = np.where(steps == here - 1, np.inf if here > 1 else np.maximum(left, 0.0), 0.0)
             alone, *others = self.exchanges()
             for exchange in [alone, *others[::-1]]:
                 if not (presses > gates.nothing / 4).any():
                     break
                 self._move(exchange, presses, takes)
+            # What is left is for gates inside that lead on: they are to move what comes through them.
+            inside = np.flatnonzero((gates.up != NOWHERE) & (steps == here - 1))
+            inside = inside[presses[gates.up[inside]] > 0]
+            through = (gates.most - np.maximum(left, 0.0))[inside]
+            asked = np.bincount(gates.up[inside], through, len(left)).astype(np.float64)
+            passed_on = np.zeros(len(left))
+            passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
 
     def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
         """Move what `presses` (M,) on gates to such as take it (M,) by one kind of exchange; both are lowered by it."""
@@ -259,7 +256,7 @@ class Network:
             gives = held if where is None else held * where
             return gives, share * across(gives)[:, None]
         gives = self._within(exchange.inside, self.free if where is None else self.free * where)
-        gets = flow.unmet
+        gets = flow.unmet * anywhere(share > 0)
         for groups in exchange.inside:
             gets *= groups.part(gets, groups.room(held))
         return gives, share * gets[:, None]
