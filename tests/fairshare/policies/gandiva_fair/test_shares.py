@@ -184,3 +184,38 @@ def test_an_account_gets_of_each_generation_what_those_below_it_need():
     jobs = [*few, Job(3, workers=2, gpus=5), Job(3, workers=2, gpus=7)]
     found = shares(snapshot([(0, 8), (1, 8), (2, 8), (2, 8), (2, 8)], accounts, jobs)).share
     assert found.sum(axis=1) == pytest.approx([36, 4, 12, 24])
+
+
+def test_nobody_is_due_more_than_whole_gangs_can_have_of_the_nodes():
+    accounts = [Account(8), Account(1)]
+    odd = snapshot([(0, 8)], accounts, [*[Job(0, gpus=6)] * 2, *[Job(1)] * 8])
+    assert shares(odd).share[:, 0] == pytest.approx([6, 2])
+    # Two workers of 3 fit on each node of 8, and three of them on two nodes.
+    wide = snapshot([(0, 8), (0, 8)], accounts, [*[Job(0, workers=3, gpus=3)] * 2, *[Job(1)] * 16])
+    assert shares(wide).share[:, 0] == pytest.approx([9, 7])
+
+
+def test_gangs_of_two_shapes_can_have_together_what_each_leaves():
+    jobs = [*[Job(0, gpus=3)] * 5, *[Job(0, gpus=5)] * 5, *[Job(1)] * 16]
+    found = shares(snapshot([(0, 8), (0, 8)], [Account(100), Account(1)], jobs)).share[:, 0]
+    assert found == pytest.approx([16 * 100 / 101, 16 / 101])
+
+
+def test_a_limit_of_a_team_on_one_generation_costs_only_who_cannot_go_elsewhere():
+    accounts = [Account(cap={0: 2}), Account(parent=0), Account(parent=0), Account()]
+    jobs = [*[Job(1)] * 4, *[Job(2, accepts=(0,))] * 4, *[Job(3)] * 8]
+    found = shares(snapshot([(0, 4), (1, 4)], accounts, jobs)).share
+    assert found.sum(axis=1) == pytest.approx([4, 2, 2, 4])
+    assert found[2] == pytest.approx([2, 0])
+
+
+def test_a_team_keeps_what_it_is_guaranteed_where_those_above_divide():
+    accounts = [Account(), Account(parent=0, cap_total=2), Account(), Account(parent=1), Account(parent=0)]
+    jobs = [
+        Job(2, workers=2, gpus=2, accepts=(1,)),
+        Job(3, accepts=(1,)),
+        Job(4, workers=3, gpus=2, accepts=(0, 2)),
+    ]
+    found = shares(snapshot([(0, 3), (0, 3), (0, 3), (1, 4), (2, 3), (3, 8)], accounts, jobs))
+    assert found.guaranteed.sum(axis=1)[1] == pytest.approx(1)
+    assert found.share.sum(axis=1) == pytest.approx([7, 1, 3, 1, 6])
