@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import takewhile
+
 import numpy as np
 
 from fairshare.model import NOWHERE
@@ -22,28 +25,39 @@ def _go_on(picked: Picked, turns: Turns) -> bool:
 
     When they had their turns their GPUs were others', who changed places since.
     """
-    facts, account = picked.facts, picked.facts.jobs.account
+    facts = picked.facts
     if not facts.may_move:
         return False
-    last = np.full(len(facts.tree.parent), -1)
-    begins = picked.chosen & (facts.jobs.running_on == NOWHERE)
-    np.maximum.at(last, account[begins], facts.order[begins])
-    stopped = picked.places.running & ~picked.chosen & anywhere(facts.sharing)
-    found = False
-    for other in facts.in_order(stopped & (facts.order < last[account])):
-        own = facts.in_order(begins & picked.chosen & (account == facts.account[other]))
-        less = (job for job in own[::-1] if facts.order[job] > facts.order[other])
-        found |= facts.workers[other] == 1 and any(_takes(picked, turns, other, job) for job in less)
+    begins: dict[int, list[int]] = defaultdict(list)  # by account, the one that it wants least last
+    for job in facts.in_order(picked.chosen & (facts.jobs.running_on == NOWHERE)):
+        begins[facts.account[job]].append(job)
+    found, in_vain = False, set[tuple[int, int]]()
+    alone = facts.jobs.workers == 1
+    for other in facts.in_order(picked.places.running & ~picked.chosen & anywhere(facts.sharing) & alone):
+        own = begins[facts.account[other]]
+        # What one of a kind could not take no later one takes, which may only take from fewer.
+        kind = facts.account[other], turns.kind[other]
+        if kind in in_vain:
+            continue
+        less = takewhile(lambda job, other=other: facts.order[job] > facts.order[other], reversed(own))
+        job = next((job for job in less if _takes(picked, turns, other, job)), NOWHERE)
+        if job == NOWHERE:
+            in_vain.add(kind)
+        else:
+            own.remove(job)
+            in_vain.clear()
+            found = True
     return found
 
 
 def _takes(picked: Picked, turns: Turns, other: int, job: int) -> bool:
     """Give a gang what a picked one has on some node, if that is enough."""
     facts, places, (k, nodes) = picked.facts, picked.places, picked.places.places[job]
+    if not facts.sharing[other, k]:
+        return False
     room = [int(places.free[k][node]) + facts.gpus[job] * nodes.count(node) for node in nodes]
     spot = Spot(k, [nodes[int(np.argmax(room))]])
-    fits = facts.sharing[other, k] and max(room) >= facts.gpus[other]
-    if not fits or not picked.exchange(job, other, spot):
+    if max(room) < facts.gpus[other] or not picked.exchange(job, other, spot):
         return False
     turns.exchanged(job, other)
     return True
@@ -55,12 +69,22 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
     Only where both are within the guarantee, or neither is. Returns whether any was swapped.
     """
     facts, places, found = picked.facts, picked.places, False
+    priority: list[int] = facts.jobs.priority.tolist()
+    in_vain = set[tuple[int, ...]]()  # gangs that are alike, and the hole beside them, since one was swapped
     for k, free in enumerate(places.free):
         for node in np.flatnonzero(free > 0).tolist():
             for job in sorted(places.on[k][node], key=lambda job: -facts.order[job]):
                 hole = int(free[node])
-                if hole and facts.workers[job] == 1 and facts.running_on[job] == NOWHERE:
-                    found |= _swap(picked, turns, job, Spot(k, [node]), hole)
+                if not hole or facts.workers[job] > 1 or facts.running_on[job] != NOWHERE:
+                    continue
+                alike = facts.account[job], priority[job], k, facts.size[job], hole, turns.is_first(job)
+                if alike in in_vain:
+                    continue
+                if _swap(picked, turns, job, Spot(k, [node]), hole):
+                    in_vain.clear()
+                    found = True
+                else:
+                    in_vain.add(alike)
     return found
 
 
