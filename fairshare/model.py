@@ -30,9 +30,8 @@ class Cluster:
     capacity: Ints  # (N,) GPUs that may be given out; 0 when drained or down
     installed: Ints  # (N,) GPUs that are there, drained and down ones too
     closed: Bools | None = None  # (N,) whose capacity is for the gangs that run there alone; None: no node
-    table: Floats | None = (
-        None  # (K,) how fast generations are by what the operator publishes; None: not said
-    )
+    # (K,) how fast generations are by what the operator publishes; None: not said
+    table: Floats | None = None
     # (N,) a number for each machine, where some are several nodes, one for each kind of slices; None: each is a node.
     machine: Ints | None = None
 
@@ -96,9 +95,8 @@ class Jobs:
     submitted: Floats | None = None  # (J,) when each was, on the clock of the view; None: not known
     # (J,) seconds for which owners expect their jobs to hold GPUs in all, NaN where nobody knows; None: of no job.
     expected: Floats | None = None
-    deadline: Floats | None = (
-        None  # (J,) on the clock of the view, infinite without one; None: no job has one
-    )
+    # (J,) on the clock of the view, infinite without one; None: no job has one
+    deadline: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
         """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""

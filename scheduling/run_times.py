@@ -15,9 +15,8 @@ class RunTime:
     """What is left of a job that has not ended."""
 
     left: timedelta | None  # of the expected run time; None: its owner expects none
-    ends_by: (
-        datetime | None
-    )  # if it is not stopped again; None: nobody knows when it starts, or how long it runs
+    # If it is not stopped again; None: nobody knows when it starts, or how long it runs.
+    ends_by: datetime | None
     deadline: datetime | None
     is_late: bool  # as far as is known it ends after its deadline
 

@@ -249,8 +249,9 @@ def _hardware(
     ).order_by()
     kept = Counter(held.values_list("node_id", flat=True)) if stays else Counter()
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
+    hosts = [node.host or f"/{node.pk}" for node in nodes]
+    machine = {host: i for i, host in enumerate(dict.fromkeys(hosts))}
     # Weights say something of speeds once an operator has set them.
-    machine = {host: i for i, host in enumerate(dict.fromkeys(node.host or f"/{node.pk}" for node in nodes))}
     weights = {node.generation_id: float(node.generation.weight) for node in nodes}
     table = np.array([weights[generation] for generation in column])
     closed = np.array([node.pk in kept for node in nodes], dtype=bool)
@@ -261,9 +262,7 @@ def _hardware(
         installed=installed,
         closed=closed if kept else None,
         table=table if len(set(weights.values())) > 1 else None,
-        machine=np.array([machine[node.host or f"/{node.pk}"] for node in nodes], dtype=np.int64)
-        if len(machine) < len(nodes)
-        else None,
+        machine=np.array([machine[host] for host in hosts]) if len(machine) < len(nodes) else None,
     )
 
 
@@ -394,9 +393,7 @@ def _read_jobs(
 def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
     """(J, K)"""
     rate = np.full((len(jobs.id), len(generations)), np.nan)
-    measured = JobSpeed.objects.filter(
-        job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING], seconds__gt=0
-    )
+    measured = JobSpeed.objects.filter(job__cluster=cluster, job__state__in=Job.UNFINISHED, seconds__gt=0)
     job, generation, steps, lasted = read_columns(
         measured.values_list("job_id", "generation_id", "steps", "seconds"), "i8", "i8", "f8", "f8"
     )
@@ -409,7 +406,7 @@ def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> f
 def _models(cluster: Cluster, jobs: _JobColumns) -> fs.Ints | None:
     """(J,) a number for each value of the label `model`; NOWHERE without it. None where no job has it."""
     labels = JobLabel.objects.filter(
-        key=MODEL_LABEL, job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING]
+        key=MODEL_LABEL, job__cluster=cluster, job__state__in=Job.UNFINISHED
     ).exclude(value="")
     said = list(labels.names(MODEL_LABEL, None))
     row = find(jobs.id, [job for job, _ in said])
@@ -430,9 +427,7 @@ def _attained(
     now: datetime,
 ) -> fs.Floats | None:
     """(J, K) GPU-seconds that jobs have had so far: all, if a policy asks for that, or those that share evenly."""
-    leases = Lease.objects.filter(
-        cluster=cluster, held_from__isnull=False, job__state__in=[*Job.WAITING, *Job.HOLDING]
-    )
+    leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
         if accounts.evenly is None:
             return None
@@ -483,7 +478,8 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         accounts = legend.limits.on(accounts, keys, legend.generations)
         leaf = len(keys) - 1
     accepts = np.array([not job.generation_ids or g in job.generation_ids for g in legend.generations])
-    kinds = len(legend.generations)
+    kinds, keeps = len(legend.generations), job.kind in Job.UNSLICED
+    deadline = job.deadline.timestamp() if job.deadline else None
     jobs = fs.Jobs(
         account=np.append(jobs.account, leaf),
         workers=np.append(jobs.workers, job.workers),
@@ -496,27 +492,20 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         blocked=np.append(jobs.blocked, 0),
         place_start=np.append(jobs.place_start, jobs.place_start[-1]),
         place_node=jobs.place_node,
-        only_idle=_with_wish(jobs.only_idle, jobs, job.only_idle),
-        keeps=_with_wish(jobs.keeps, jobs, job.kind in Job.UNSLICED),
-        unwarned=_with_wish(jobs.unwarned, jobs, job.kind in Job.UNSLICED),
+        only_idle=_with_one(jobs.only_idle, jobs, job.only_idle or None, without=False),
+        keeps=_with_one(jobs.keeps, jobs, keeps or None, without=False),
+        unwarned=_with_one(jobs.unwarned, jobs, keeps or None, without=False),
         attained=_longer(jobs.attained, 1, 0.0),
         model=None if jobs.model is None else np.append(jobs.model, fs.NOWHERE),
         submitted=None if jobs.submitted is None else np.append(jobs.submitted, snapshot.now),
-        expected=_with_one(jobs.expected, jobs, job.expected_seconds, np.nan),
-        deadline=_with_one(jobs.deadline, jobs, job.deadline.timestamp() if job.deadline else None, np.inf),
+        expected=_with_one(jobs.expected, jobs, job.expected_seconds, without=np.nan),
+        deadline=_with_one(jobs.deadline, jobs, deadline, without=np.inf),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
 
 
-def _with_wish(marked: fs.Bools | None, jobs: fs.Jobs, is_marked: bool) -> fs.Bools | None:
-    """Which jobs are marked, with one more; None stays None where it is not."""
-    if marked is None and not is_marked:
-        return None
-    return np.append(np.zeros(len(jobs), dtype=bool) if marked is None else marked, is_marked)
-
-
-def _with_one(values: fs.Floats | None, jobs: fs.Jobs, one: float | None, without: float) -> fs.Floats | None:
-    """The values of jobs with those of one more; None stays None where it has none."""
+def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
+    """(J,) of jobs, with the value of one more; None, of no job, stays None where it has none either."""
     if values is None and one is None:
         return None
     known = np.full(len(jobs), without) if values is None else values

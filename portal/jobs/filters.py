@@ -16,7 +16,7 @@ from scheduling.models import Job, JobLabel, Lease
 
 S = Job.State
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "active": ("Not ended", (*Job.WAITING, *Job.HOLDING)),
+    "active": ("Not ended", Job.UNFINISHED),
     "waiting": ("Waiting", Job.WAITING),
     "running": ("Holding GPUs", Job.HOLDING),
     "ended": ("Ended", Job.ENDED),

@@ -69,7 +69,7 @@ class Facts:
             running_on=jobs.running_on.tolist(),
             rooted=rooted,
             stays=rooted | (runs & (jobs.resident < settings.residence)),
-            may_move=settings.may_preempt and not settings.reclaim,
+            may_move=settings.is_quantum,
         )
 
     @property

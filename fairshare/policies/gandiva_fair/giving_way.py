@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import takewhile
 
 import numpy as np
 
@@ -39,7 +38,7 @@ def _go_on(picked: Picked, turns: Turns) -> bool:
         kind = facts.account[other], turns.kind[other]
         if kind in in_vain:
             continue
-        less = takewhile(lambda job, other=other: facts.order[job] > facts.order[other], reversed(own))
+        less = (job for job in reversed(own) if facts.order[job] > facts.order[other])
         job = next((job for job in less if _takes(picked, turns, other, job)), NOWHERE)
         if job == NOWHERE:
             in_vain.add(kind)

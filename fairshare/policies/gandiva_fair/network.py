@@ -171,7 +171,6 @@ class Network:
                 more = self._spare(self._reached(stuck)[gates.at])
                 over = gates.by_pool(np.maximum(-self.left, 0.0))
                 gives = more * part_of(over, gates.by_pool(gates.sums(more)))[gates.pool][:, None]
-
                 self.flow.held, elsewhere = self.flow.held - gives, True
                 if gives.sum() <= EPSILON:  # what is rounded away cannot be freed
                     break

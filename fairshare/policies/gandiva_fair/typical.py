@@ -35,9 +35,8 @@ def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
     some = np.flatnonzero(count(known) > 1)
     known, who = known[some], account[some]
     log = np.log(rate[some], out=np.zeros(known.shape), where=known)
-    main = _sums(known, who, accounts).argmax(axis=1)[who][
-        :, None
-    ]  # the generation that most of these jobs know
+    # The generation that most of these jobs know.
+    main = _sums(known, who, accounts).argmax(axis=1)[who][:, None]
     tells = known & np.take_along_axis(known, main, axis=1)
     ratio = np.where(tells, log - np.take_along_axis(log, main, axis=1), 0.0)
     of = _sums(tells, who, accounts)

@@ -102,14 +102,6 @@ def _explained(jobs: Jobs, known: Division, limits: Limits, selection: Selection
     )
 
 
-def shares_of(snapshot: Snapshot) -> tuple[Floats, Floats]:
-    """(T, K) GPUs that tickets earn, and (T, K) those with what others leave, before trades."""
-    tree = Tree.of(snapshot.accounts.parent)
-    able, _ = may_run(snapshot, tree)
-    entitled, filling = share_out(snapshot, tree, snapshot.jobs.sharing(able))
-    return entitled, filling.held
-
-
 def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> tuple[Floats, Filling]:
     """(T, K) GPUs that tickets earn, and what each account gets of them and of what others leave.
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fairshare.model import Decision, Floats, Snapshot
+from fairshare.model import Decision, Snapshot
 from fairshare.policies.base import Happened, Need, State
-from fairshare.policies.gandiva_fair_1.algorithm import Division, decide, divide, shares_of
+from fairshare.policies.gandiva_fair_1.algorithm import Division, decide, divide
 from fairshare.policies.gandiva_fair_1.balance import settle
 from fairshare.policies.tickets import ByTickets
 from fairshare.tree import Tree
@@ -43,9 +43,6 @@ class GandivaFair1(ByTickets[Division]):
         # Its draws begin from the number that the generator was made of.
         seed = random.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
         return decide(seen, int(seed), self._division(seen))
-
-    def shares(self, view: Snapshot) -> tuple[Floats, Floats]:
-        return shares_of(self._seen(view, view.accounts.owed))
 
     def _divide(self, seen: Snapshot) -> Division:
         return divide(seen)
