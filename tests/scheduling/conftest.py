@@ -5,9 +5,9 @@ from datetime import datetime
 
 import pytest
 
-from tests.scheduling.local_rig import rig
+from tests.scheduling.local_rig import open_folder, rig
 
-__all__ = ["clock", "rig"]
+__all__ = ["clock", "open_folder", "rig"]
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,8 @@ from scheduling.backends.local.isolation import Places
 from tests.waiting import PATIENCE, wait_for
 
 USER = 2_011_000_000  # of the rig's jobs, where it runs as root
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 T = TypeVar("T")
 
 
@@ -145,3 +148,13 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     it = Rig(tmp_path / "jobs")
     yield it
     it.end_everything()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Where every user may go, and not below /tmp, which jobs do not see anyway."""
+    (ROOT / "artifacts").mkdir(exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="jobs-", dir=ROOT / "artifacts"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -188,24 +185,14 @@ def main(mode: str, folder: str, name: str) -> None:
     )
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Where every user may go, and not below /tmp, which jobs do not see anyway."""
-    (ROOT / "artifacts").mkdir(exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="isolation-", dir=ROOT / "artifacts"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_a_thief_gets_what_the_table_says_and_no_more(mode: str, folder: Path) -> None:
-    command = [sys.executable, "-m", __name__, mode, str(folder / "scene"), folder.name]
+def test_a_thief_gets_what_the_table_says_and_no_more(mode: str, open_folder: Path) -> None:
+    command = [sys.executable, "-m", __name__, mode, str(open_folder / "scene"), open_folder.name]
     if mode.startswith("root"):
         if os.getuid() != 0:
             pytest.skip("needs root")
     elif os.getuid() == 0:
-        os.chown(folder, ORDINARY, ORDINARY)
+        os.chown(open_folder, ORDINARY, ORDINARY)
         command = ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups", *command]
     try:
         done = subprocess.run(
@@ -213,7 +200,7 @@ def test_a_thief_gets_what_the_table_says_and_no_more(mode: str, folder: Path) -
         )
     finally:
         for place in ("/tmp", "/dev/shm"):
-            (Path(place) / folder.name).unlink(missing_ok=True)
+            (Path(place) / open_folder.name).unlink(missing_ok=True)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
     wanted = mode.endswith("with namespaces")

@@ -8,8 +8,6 @@ Root tries what root's jobs get, an ordinary user what its own get.
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +34,6 @@ from tests.scheduling.world import world
 pytestmark = pytest.mark.skipif(
     not Path("/dev/nvidiactl").exists(), reason="needs a GPU of NVIDIA's and its driver"
 )
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("gpu_program.py").read_text()
 MIB = 1024**2
 WAYS = {True: "with namespaces", False: "without"}
@@ -48,19 +45,9 @@ def gpu() -> Gpu:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """Where every user may go."""
-    (ROOT / "artifacts").mkdir(exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="gpu-", dir=ROOT / "artifacts"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
-
-
-@pytest.fixture
-def rig(folder: Path) -> Iterator[Rig]:
+def rig(open_folder: Path) -> Iterator[Rig]:
     """A rig whose jobs may have this machine's GPUs."""
-    it = Rig(folder / "jobs")
+    it = Rig(open_folder / "jobs")
     it.places = replace(it.places, dev=devices.DEV)
     it.backend = it.another_backend()
     it.backend.prepare()
@@ -242,9 +229,9 @@ def test_a_frozen_job_that_is_stopped_gives_its_memory_back(rig: Rig, gpu: Gpu) 
 
 @pytest.mark.django_db
 def test_two_teams_take_turns_on_one_gpu_from_declaring_it_to_the_bill(
-    gpu: Gpu, folder: Path, settings: LazySettings
+    gpu: Gpu, open_folder: Path, settings: LazySettings
 ) -> None:
-    settings.FAIRLOT_JOBS_DIR = folder
+    settings.FAIRLOT_JOBS_DIR = open_folder
     backends._backend.cache_clear()
     lab = world(v100=0, slicing="freeze")
     node = next(
