@@ -90,7 +90,8 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
     """Give the gang's place to one that needs the hole beside it, too.
 
-    One that ran until now comes before those that its account wants less, but not before the account's first one.
+    It goes to none that its account wants less than one that ran and would fit; that one does not get the place of the
+    account's first gang.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):
