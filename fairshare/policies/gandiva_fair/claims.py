@@ -132,7 +132,8 @@ class _Swaps:
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]
         due = picked.due[facts.jobs.account[some], k]
-        ahead = facts.able[some, here] & (due <= -facts.sizes[some] * facts.settings.quantum / 2)
+        turn = facts.sizes[some] * facts.settings.quantum
+        ahead = facts.able[some, here] & (due <= -turn * (0.5 + facts.meant[some, k]))
         some, due = some[ahead], due[ahead]
         largest: list[int] = some[np.argsort(due, kind="stable")].tolist()
         return largest

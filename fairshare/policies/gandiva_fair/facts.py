@@ -28,6 +28,7 @@ class Facts:
     shares: Shares
     balances: Balances
     limits: Limits
+    meant: Floats  # (J, K) as from meant_for
     speed: Floats  # (J, K) as from speeds_of
     order: Ints  # (J,) as from wanted_order
     sizes: Ints  # (J,) GPUs of the whole gang
@@ -43,9 +44,16 @@ class Facts:
 
     @classmethod
     def of(  # noqa: PLR0917 - what a decision has worked out before, in that order
-        cls, snapshot: Snapshot, tree: Tree, able: Bools, shares: Shares, balances: Balances, limits: Limits
+        cls,
+        snapshot: Snapshot,
+        tree: Tree,
+        able: Bools,
+        shares: Shares,
+        meant: Floats,
+        balances: Balances,
+        limits: Limits,
     ) -> Facts:
-        """`able` (J, K) as from may_run, `limits` as from limits_of."""
+        """`able` (J, K) as from may_run, `meant` (J, K) as from meant_for, `limits` as from limits_of."""
         jobs, settings = snapshot.jobs, snapshot.settings
         sizes, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
         rooted = runs & (False if jobs.keeps is None else jobs.keeps)
@@ -59,6 +67,7 @@ class Facts:
             shares=shares,
             balances=balances,
             limits=limits,
+            meant=meant,
             speed=speeds_of(jobs, able),
             order=wanted_order(jobs, snapshot.accounts, settings),
             sizes=sizes,

@@ -121,5 +121,5 @@ def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) 
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_late(job):
         return NOWHERE
-    is_due = picked.due[facts.account[job], home] >= facts.size[job] * facts.settings.quantum / 2
+    is_due = picked.due[facts.account[job], home] >= picked.least_due(job, home)
     return home if is_due else NOWHERE

@@ -77,14 +77,19 @@ class Picked:
     def is_ahead(self, job: int, k: int) -> bool:
         """Whether a picked gang has more of its generation than its account is due there."""
         facts = self.facts
-        ahead = self.due[facts.account[job], k] <= -facts.size[job] * facts.settings.quantum / 2
+        turn = facts.size[job] * facts.settings.quantum
+        ahead = self.due[facts.account[job], k] <= -turn * (0.5 + facts.meant[job, k])
         return bool(ahead and not facts.stays[job])
 
     def is_due(self, job: int, k: int) -> bool:
         """Whether the job's account is due a turn on a generation that is worth a switch."""
-        settings = self.facts.settings
-        turn = settings.quantum / 2 + settings.switch_cost
-        return bool(self.due[self.facts.account[job], k] >= self.facts.size[job] * turn)
+        least = self.least_due(job, k) + self.facts.size[job] * self.facts.settings.switch_cost
+        return bool(self.due[self.facts.account[job], k] >= least)
+
+    def least_due(self, job: int, k: int) -> float:
+        """GPU-seconds that the job's account is due at least where the job has a turn on a generation."""
+        facts = self.facts
+        return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.meant[job, k]))
 
     def may_change(self, job: int, before: int, now: int) -> bool:
         """Whether limits let a picked gang go to another generation."""

@@ -11,8 +11,10 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
     facts, places = picked.facts, picked.places
     if facts.running_on[job] in generations and picked.go_home(job):
         return True
-    groups, turn = _groups(picked, job, generations), facts.size[job] * facts.settings.quantum
-    chosen = [ks for ks, due in groups if due >= turn / 2 or len(groups) == 1]
+    groups = _groups(picked, job, generations)
+    chosen = [
+        ks for ks, due in groups if len(groups) == 1 or due >= min(picked.least_due(job, k) for k in ks)
+    ]
     if any(places.has_room(job, k) for k in generations):
         if any(places.place(job, ks, held=True) for ks in chosen):
             return True

@@ -10,6 +10,7 @@ import numpy as np
 from fairshare.model import Bools, Decision, Floats, Ints, Snapshot, Trade
 from fairshare.policies.base import Happened, Need, State
 from fairshare.policies.gandiva_fair.balances import Balances, settle
+from fairshare.policies.gandiva_fair.meant import meant_for
 from fairshare.policies.gandiva_fair.samples import swap_for_samples
 from fairshare.policies.gandiva_fair.selection import Picks, select
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
@@ -29,6 +30,7 @@ class _Divided:
     able: Bools  # (J, K) where each job may run now
     reason: Ints  # (J,) why nowhere, if so
     shares: Shares
+    meant: Floats  # (J, K) as from meant_for
     trades: tuple[Trade, ...]
 
     @property
@@ -75,7 +77,9 @@ class GandivaFair(ByTickets[_Divided]):
         known = self._division(seen)
         balances = Balances(state["guaranteed"], state["total"], state["owed"])
         limits = limits_of(seen.accounts, known.tree, known.shares.entitled, seen.settings)
-        picks = select(seen, known.tree, known.able, known.reason, known.shares, balances, limits, random)
+        picks = select(
+            seen, known.tree, known.able, known.reason, known.shares, known.meant, balances, limits, random
+        )
         return _plan(known, swap_for_samples(seen, known.tree, known.able, picks))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
@@ -91,7 +95,8 @@ class GandivaFair(ByTickets[_Divided]):
         if seen.settings.trading and sharing.any():
             share, trades = trade(seen, tree, sharing, shares, TradeLimits.of(seen.accounts, shares.entitled))
             shares = replace(shares, share=share)
-        return _Divided(tree, able, reason, _without_dust(shares), trades)
+        meant = meant_for(seen.jobs, sharing, shares.share, seen.accounts.evenly)
+        return _Divided(tree, able, reason, _without_dust(shares), meant, trades)
 
 
 def _without_dust(shares: Shares) -> Shares:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairshare.model import Bools, Ints, Snapshot
+from fairshare.model import Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
 from fairshare.policies.gandiva_fair.facts import Facts
@@ -44,16 +44,17 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
     able: Bools,
     reason: Ints,
     shares: Shares,
+    meant: Floats,
     balances: Balances,
     limits: Limits,
     random: np.random.Generator,
 ) -> Picks:
     """Picks gangs by what accounts are due, and finds nodes for them.
 
-    `able` (J, K) and `reason` (J,) as from may_run; `limits` as from limits_of. Only a lottery, and the division
-    of what nobody wants who takes part, draw from `random`.
+    `able` (J, K) and `reason` (J,) as from may_run, `meant` (J, K) as from meant_for, `limits` as from limits_of. Only
+    a lottery, and the division of what nobody wants who takes part, draw from `random`.
     """
-    facts = Facts.of(snapshot, tree, able, shares, balances, limits)
+    facts = Facts.of(snapshot, tree, able, shares, meant, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)
     counts, places = picked.counts, picked.places
     explained = explain(

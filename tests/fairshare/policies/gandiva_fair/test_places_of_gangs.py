@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fairshare.build import Account, Job, snapshot
-from tests.fairshare.policies.gandiva_fair.playing import decide, play
+from tests.fairshare.policies.gandiva_fair.playing import by_hand, decide, play
 
 
 def test_the_fast_generation_goes_to_who_is_due_it_and_nobody_is_locked_out():
@@ -36,6 +36,17 @@ def test_a_user_s_jobs_are_matched_to_generations_by_how_much_each_gains():
     ]
     one = decide(snapshot([(0, 4), (1, 4)], [Account()], jobs, trading=False))
     assert one.picks.generation.tolist() == [0] * 4 + [1] * 4
+
+
+def test_a_job_that_runs_a_part_of_the_time_has_it_on_the_generation_it_gains_most_by():
+    """Else its turns come when its account is due slow time, and another one has the fast time alone: 15 of 25."""
+    jobs = [Job(0, rate={0: 1.0, 1: 1.1}), Job(0, rate={0: 1.0, 1: 4.0})]
+    jobs += [Job(t, rate={0: 1.0, 1: 2.0}) for t in (1, 2) for _ in range(6)]
+    share = [[1.0, 0.25], [1.5, 0.9], [1.5, 0.85]]
+    played = play(snapshot([(0, 4), (1, 2)], [Account()] * 3, jobs), 100, by_hand(share))
+    assert played.by_generation == pytest.approx(np.array(share))
+    assert len(played.ran(1)) == 25
+    assert sum(one.picks.generation[1] == 1 for one in played.rounds) >= 19
 
 
 @pytest.mark.parametrize(
