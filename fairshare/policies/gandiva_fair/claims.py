@@ -114,14 +114,15 @@ class _Swaps:
         facts, places = self._picked.facts, self._picked.places
         most = places.free_gpus[k] + facts.size[larger]
         spots = {job: places.places[job].nodes for job in group if facts.size[job] <= most}
-        free = places.free[here].copy()
+        free, gpus = places.free[here], facts.gpus[larger]
+        left: dict[int, int] = {}  # by node, when all of the group are gone
         for job, nodes in spots.items():
             for node in nodes:
-                free[node] += facts.gpus[job]
-        slots: list[int] = (free // facts.gpus[larger]).tolist()
-        if sum(slots) < facts.workers[larger]:
+                left[node] = left.get(node, free.gpus[node]) + facts.gpus[job]
+        more = sum(gained // gpus - free.gpus[node] // gpus for node, gained in left.items())
+        if free.slots(gpus) + more < facts.workers[larger]:
             return []
-        leaving = [job for job, nodes in spots.items() if all(slots[node] for node in nodes)]
+        leaving = [job for job, nodes in spots.items() if all(left[node] >= gpus for node in nodes)]
         first: dict[int, int] = {}
         for job in leaving:
             first.setdefault(spots[job][0], len(first))

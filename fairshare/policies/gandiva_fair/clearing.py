@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 import numpy as np
 
-from fairshare.model import Ints
-from fairshare.placement import nodes_for
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.places import Places, Spot
+from fairshare.policies.gandiva_fair.room import ANY
 
 Moved = list[tuple[int, Spot]]  # gangs that changed places, and where each was before
 # Whether limits allow a job to go from one generation to another.
@@ -55,18 +55,11 @@ class _Clearing:
 
     def _gain_slot(self, k: int, moved: Moved) -> bool:
         """Free one node of the generation for one more worker, and say in `moved` who went."""
-        gpus, free, capacity = self._gpus, self._places.free[k], self._places.capacity[k]
-        if self._places.slots(k, gpus) >= self._facts.workers[self._job]:
+        free = self._places.free[k]
+        if free.slots(self._gpus) >= self._facts.workers[self._job]:
             return False
-        slots = free // gpus
-        never = int(capacity.max(initial=0)) + 1
-        lacking = np.where((slots + 1) * gpus <= capacity, gpus - free % gpus, never)
-        for node in np.argsort(lacking, kind="stable")[:TRIES].tolist():
-            if lacking[node] == never:
-                return False
-            if self._clear(k, node, int(slots[node] + 1) * gpus, moved):
-                return True
-        return False
+        nearest = islice(free.nearest(self._gpus, self._places.capacity[k]), TRIES)
+        return any(self._clear(k, node, target, moved) for node, target in nearest)
 
     def _clear(self, k: int, node: int, target: int, moved: Moved) -> bool:
         """Move gangs away from a node until `target` GPUs are free there."""
@@ -79,13 +72,13 @@ class _Clearing:
             yields = self._yields(other, k)
             if yields or size[other] <= self._size:
                 there.append((places.places[other] == places.home(other), size[other], other, yields))
-        if places.free[k][node] + sum(gpus for _, gpus, _, _ in there) < target:
+        if places.free[k].gpus[node] + sum(gpus for _, gpus, _, _ in there) < target:
             return False
         for _, _, other, yields in sorted(there):
             was_at = self._move(other, k, node, may_slow=yields)
             if was_at is not None:
                 moved.append((other, was_at))
-                if places.free[k][node] >= target:
+                if places.free[k].gpus[node] >= target:
                     return True
         undo(places, moved, before)
         return False
@@ -99,9 +92,8 @@ class _Clearing:
         return False
 
     def _has_room_beside(self, other: int, k: int, node: int) -> bool:
-        gpus, free = self._facts.gpus[other], int(self._places.free[k][node])
-        slots = self._places.slots(k, gpus, below=self._gpus)
-        return slots - (free // gpus if free < self._gpus else 0) >= self._facts.workers[other]
+        slots = self._places.free[k].slots_among(self._beside(k, node), self._facts.gpus[other])
+        return slots >= self._facts.workers[other]
 
     def _move(self, other: int, k: int, node: int, *, may_slow: bool) -> Spot | None:
         """Move a picked gang to GPUs that are as good for it, or any if it `may_slow`, off its node.
@@ -120,16 +112,14 @@ class _Clearing:
         ]
         for levels in (places.unheld, places.free):
             for to in roomy:
-                level = self._beside(levels[k], k, node) if to == k else levels[to]
-                nodes = nodes_for(level, facts.workers[other], facts.gpus[other])
+                among = self._beside(k, node) if to == k else ANY
+                nodes = levels[to].nodes_for(facts.workers[other], facts.gpus[other], among)
                 if nodes is not None:
                     was_at = places.take_back(other)
                     places.give(other, Spot(to, nodes))
                     return was_at
         return None
 
-    def _beside(self, level: Ints, k: int, node: int) -> Ints:
-        """The level without the node, and without those where a worker of the job fits."""
-        found = np.where(self._places.free[k] < self._gpus, level, 0)
-        found[node] = 0
-        return found
+    def _beside(self, k: int, node: int) -> int:
+        """The nodes of a generation but for this one and those where a worker of the job fits."""
+        return ~(self._places.free[k].at_least(self._gpus) | 1 << node)

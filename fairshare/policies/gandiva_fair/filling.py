@@ -23,13 +23,11 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     facts, places = picked.facts, picked.places
     chance = random if facts.settings.draw == "lottery" else None
     turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
-    turns.open(only_claims=True)
-    _fill(picked, turns, may_move=True)
+    _fill(picked, turns, only_claims=True, may_move=True)
     if facts.may_move:
         claim_fast(picked)
     _stay_rooted(picked, turns)
-    turns.open(only_claims=False)
-    _fill(picked, turns, may_move=True)
+    _fill(picked, turns, only_claims=False, may_move=True)
     if facts.may_move:
         claim_fast(picked)
     if facts.settings.may_preempt:
@@ -41,10 +39,8 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
 
 def _fill_again(picked: Picked, turns: Turns) -> None:
     """Pick of all that were not picked who fits beside the others now."""
-    if any(picked.places.free_gpus):
-        turns.hopeless = bytearray(len(turns.hopeless))
-        turns.open(only_claims=False)
-        _fill(picked, turns, may_move=False)
+    turns.hopeless = bytearray(len(turns.hopeless))
+    _fill(picked, turns, only_claims=False, may_move=False)
 
 
 def fill_idle(picked: Picked, random: np.random.Generator) -> None:
@@ -64,8 +60,7 @@ def fill_idle(picked: Picked, random: np.random.Generator) -> None:
     parts = ticket_share(facts.tree, tickets, facts.tree.sums(wants) > 0, each)
     nothing = np.zeros_like(parts)
     turns = _turns(picked, Shares(nothing, nothing, parts), Balances.none(*parts.shape), able, random)
-    turns.open(only_claims=False)
-    _fill(picked, turns, may_move=False)
+    _fill(picked, turns, only_claims=False, may_move=False)
 
 
 def _turns(
@@ -91,9 +86,11 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
             turns.used(facts.account[job], facts.size[job])
 
 
-def _fill(picked: Picked, turns: Turns, *, may_move: bool) -> None:
+def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:
     """Take turns until none is left. A kind of gangs that could not be placed is not tried again."""
     facts, counts, places = picked.facts, picked.counts, picked.places
+    if any(places.free_gpus):
+        turns.open(only_claims=only_claims)
     while any(places.free_gpus) and (job := turns.next()) != NOWHERE:
         able = turns.generations(job)
         limited = counts.is_limited[facts.account[job]]

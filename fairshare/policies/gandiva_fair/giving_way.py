@@ -10,6 +10,7 @@ from fairshare.model import NOWHERE
 from fairshare.policies.gandiva_fair.columns import anywhere
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.places import Spot
+from fairshare.policies.gandiva_fair.room import in_order
 from fairshare.policies.gandiva_fair.turns import Turns
 
 
@@ -54,7 +55,7 @@ def _takes(picked: Picked, turns: Turns, other: int, job: int) -> bool:
     facts, places, (k, nodes) = picked.facts, picked.places, picked.places.places[job]
     if not facts.sharing[other, k]:
         return False
-    room = [int(places.free[k][node]) + facts.gpus[job] * nodes.count(node) for node in nodes]
+    room = [places.free[k].gpus[node] + facts.gpus[job] * nodes.count(node) for node in nodes]
     spot = Spot(k, [nodes[int(np.argmax(room))]])
     if max(room) < facts.gpus[other] or not picked.exchange(job, other, spot):
         return False
@@ -71,9 +72,9 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
     priority: list[int] = facts.jobs.priority.tolist()
     in_vain = set[tuple[int, ...]]()  # gangs that are alike, and the hole beside them, since one was swapped
     for k, free in enumerate(places.free):
-        for node in np.flatnonzero(free > 0).tolist():
+        for node in in_order(free.at_least(1)):
             for job in sorted(places.on[k][node], key=lambda job: -facts.order[job]):
-                hole = int(free[node])
+                hole = free.gpus[node]
                 if not hole or facts.workers[job] > 1 or facts.running_on[job] != NOWHERE:
                     continue
                 alike = facts.account[job], priority[job], k, facts.size[job], hole, turns.is_first(job)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Cluster, Ints, Jobs
-from fairshare.placement import nodes_for
 from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.room import Room
 
 
 class Spot(NamedTuple):
@@ -34,19 +34,13 @@ class Places:
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
         self.nodes = [np.flatnonzero(cluster.node_generation == k) for k in range(len(cluster.generations))]
-        self.capacity = [cluster.capacity[nodes] for nodes in self.nodes]
-        self.free = [capacity.copy() for capacity in self.capacity]  # not given in this round
-        self.free_gpus = [int(free.sum()) for free in self.free]
-        self.unheld = [capacity.copy() for capacity in self.capacity]
-        # Unheld, or held by those that others need not make way for.
-        self._unsettled = [capacity.copy() for capacity in self.capacity]
+        capacity = [cluster.capacity[nodes] for nodes in self.nodes]
+        self.capacity = [Room(gpus) for gpus in capacity]
+        self.free = [Room(gpus) for gpus in capacity]  # not given in this round
+        self.free_gpus = [int(gpus.sum()) for gpus in capacity]
         self.places: dict[int, Spot] = {}
         self.pinned: set[int] = set()  # gangs that stay where they are
         self.on: list[list[set[int]]] = [[set() for _ in nodes] for nodes in self.nodes]  # picked, by node
-        # By generation, what was found out about it since it last changed.
-        self._slots: list[dict[tuple[int, int], int]] = [{} for _ in self.nodes]
-        # By generation, shapes of gangs with the number of the level where they found no room since more was freed.
-        self._in_vain: list[set[tuple[int, int, int]]] = [set() for _ in self.nodes]
         position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
         for nodes in self.nodes:
             position[nodes] = np.arange(len(nodes))
@@ -57,19 +51,17 @@ class Places:
         self.running: Bools = holds & (jobs.running_on != NOWHERE) & (home == jobs.running_on)
         self._held: set[int] = set(np.flatnonzero(self.running).tolist())  # run and were not picked yet
         self._settled: set[int] = set(np.flatnonzero(self.running & settled).tolist())
-        self._take_all(self.running, home, position, self.unheld)
-        self._take_all(self.running & settled, home, position, self._unsettled)
+        self.unheld = self._without(self.running)
+        # Unheld, or held by those that others need not make way for.
+        self._unsettled = self._without(self.running & settled)
 
-    def _take_all(self, chosen: Bools, home: Ints, position: Ints, levels: list[Ints]) -> None:
-        """Take what the `chosen` (J,) gangs have away from `levels`, all at once."""
-        jobs = self.facts.jobs
-        gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
-        there = chosen[gang]
-        gang, node = gang[there], position[jobs.place_node[there]]
-        for k, nodes in enumerate(self.nodes):
-            here = home[gang] == k
-            held = np.bincount(node[here], jobs.gpus[gang[here]], len(nodes))
-            levels[k] -= held.astype(np.int64)
+    def _without(self, chosen: Bools) -> list[Room]:
+        """Of each generation what is left beside the `chosen` (J,) gangs, each where it runs."""
+        cluster, jobs = self.facts.snapshot.cluster, self.facts.jobs
+        workers = np.repeat(chosen, np.diff(jobs.place_start))
+        gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))[workers]
+        held = np.bincount(jobs.place_node[workers], gpus, len(cluster.capacity)).astype(np.int64)
+        return [Room((cluster.capacity - held)[nodes]) for nodes in self.nodes]
 
     def home(self, job: int) -> Spot | None:
         """Where the gang runs or ran last, if all its workers do so on nodes of one generation."""
@@ -111,27 +103,17 @@ class Places:
             if spot is not None and closed[self.nodes[spot.generation][spot.nodes]].any():
                 self._let_go(job)
         for k, nodes in enumerate(self.nodes):
-            here = closed[nodes]
-            self.capacity[k][here] -= self.free[k][here]
-            for level in (self.free[k], self.unheld[k], self._unsettled[k]):
-                level[here] = np.minimum(level[here], 0)
-            self.free_gpus[k] = int(self.free[k].sum())
-            self._slots[k].clear()
-
-    def slots(self, k: int, gpus: int, below: int = 0) -> int:
-        """For how many workers of `gpus` there is room, on nodes with less than `below` free GPUs if that is given."""
-        known = self._slots[k]
-        key = gpus, below
-        if key not in known:
-            free = self.free[k][self.free[k] < below] if below else self.free[k]
-            known[key] = int(np.add.reduce(free // gpus))
-        return known[key]
+            for node in np.flatnonzero(closed[nodes]).tolist():
+                self.capacity[k].add(node, -self.free[k].gpus[node])
+                for level in (self.free[k], self.unheld[k], self._unsettled[k]):
+                    level.add(node, -max(level.gpus[node], 0))
+            self.free_gpus[k] = sum(self.free[k].gpus)
 
     def has_room(self, job: int, k: int) -> bool:
         """Whether the gang fits into what is free on a generation."""
         if self.facts.size[job] > self.free_gpus[k]:
             return False
-        return self.slots(k, self._gpus[job]) >= self.facts.workers[job]
+        return self.free[k].slots(self._gpus[job]) >= self.facts.workers[job]
 
     def place(self, job: int, generations: Iterable[int], *, held: bool) -> bool:
         """Give the gang GPUs on one of `generations`, first come first; those that others hold only if `held`."""
@@ -140,16 +122,12 @@ class Places:
             return False
         workers, gpus = self.facts.workers[job], self._gpus[job]
         choice = (self.unheld, self._unsettled, self.free) if held else (self.unheld,)
-        for number, levels in enumerate(choice):
-            shape = number, workers, gpus
+        for levels in choice:
             for k in roomy:
-                if shape in self._in_vain[k]:
-                    continue
-                nodes = nodes_for(levels[k], workers, gpus)
+                nodes = levels[k].nodes_for(workers, gpus)
                 if nodes is not None:
                     self.give(job, Spot(k, nodes))
                     return True
-                self._in_vain[k].add(shape)
         return False
 
     def give(self, job: int, spot: Spot) -> None:
@@ -158,7 +136,7 @@ class Places:
         k = spot.generation
         self._take(job, spot, (self.free[k], self.unheld[k], self._unsettled[k]))
 
-    def _take(self, job: int, spot: Spot, levels: Iterable[Ints]) -> None:
+    def _take(self, job: int, spot: Spot, levels: Iterable[Room]) -> None:
         self._shift(spot, -self._gpus[job], levels)
         self.places[job] = spot
         on = self.on[spot.generation]
@@ -175,33 +153,29 @@ class Places:
             on[node].discard(job)
         return spot
 
-    def _shift(self, spot: Spot, gpus: int, levels: Iterable[Ints]) -> None:
+    def _shift(self, spot: Spot, gpus: int, levels: Iterable[Room]) -> None:
         """Free so many more GPUs for each worker."""
         k, nodes = spot
         for level in levels:
             for node in nodes:
-                level[node] += gpus
+                level.add(node, gpus)
         self.free_gpus[k] += gpus * len(nodes)
-        self._slots[k].clear()
-        if gpus > 0:
-            self._in_vain[k].clear()
 
     def _let_go(self, job: int) -> None:
         """What the gang has is held by nobody: it was picked, or nobody may go on with it."""
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
-        self._in_vain[k].clear()
         for node in self._spots[self._bounds[job] : self._bounds[job + 1]]:
-            self.unheld[k][node] += gpus
+            self.unheld[k].add(node, gpus)
             if settled:
-                self._unsettled[k][node] += gpus
+                self._unsettled[k].add(node, gpus)
 
-    def fits(self, job: int, spot: Spot, level: Ints) -> bool:
+    def fits(self, job: int, spot: Spot, level: Room) -> bool:
         """Whether the nodes of `level` have as many GPUs as the gang would have there."""
         gpus, nodes = self._gpus[job], spot.nodes
         if len(nodes) == 1:
-            return bool(level[nodes[0]] >= gpus)
-        return all(level[node] >= gpus * nodes.count(node) for node in set(nodes))
+            return level.gpus[nodes[0]] >= gpus
+        return all(level.gpus[node] >= gpus * nodes.count(node) for node in set(nodes))
 
 
 def _home_generation(cluster: Cluster, jobs: Jobs) -> Ints:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-
-from fairshare.placement import nodes_for
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.places import Places, Spot
 
@@ -74,13 +71,12 @@ def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]
     for k in generations:
         free = places.free[k]
         if workers > 1:
-            nodes = nodes_for(free, workers, gpus)
+            nodes = free.nodes_for(workers, gpus)
             found += [] if nodes is None else [Spot(k, nodes)]
             continue
-        for left in np.unique(free[free >= gpus]).tolist():
-            found.append(Spot(k, [int((free == left).argmax())]))
+        found += [Spot(k, [node]) for node in free.sizes(gpus).values()]
     if workers == 1:
-        found.sort(key=lambda spot: int(places.free[spot.generation][spot.nodes[0]]))
+        found.sort(key=lambda spot: places.free[spot.generation].gpus[spot.nodes[0]])
     home = places.home(job)
     if home is None or home.generation not in generations:
         return found[::-1]

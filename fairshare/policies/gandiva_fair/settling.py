@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairshare.placement import nodes_for
 from fairshare.policies.gandiva_fair.places import Places, Spot
+from fairshare.policies.gandiva_fair.room import Room
 
 
 def settle_down(places: Places) -> None:
@@ -31,20 +31,21 @@ def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> Non
     facts = places.facts
     nodes = [node for spot in stay.values() for node in spot.nodes]
     gpus = [facts.gpus[job] for job, spot in stay.items() for _ in spot.nodes]
-    free = places.capacity[k] - np.bincount(nodes, gpus, len(places.nodes[k])).astype(np.int64)
-    if free.min(initial=0) < 0:
+    capacity = np.array(places.capacity[k].gpus, dtype=np.int64)
+    free = Room(capacity - np.bincount(nodes, gpus, len(capacity)).astype(np.int64))
+    if min(free.gpus, default=0) < 0:
         return
     found = dict(stay)
     rest = [job for job in jobs if job not in stay]
     for job in sorted(rest, key=lambda job: (-facts.gpus[job], -facts.workers[job], job)):
         spot = places.home(job)
         if spot is None or spot.generation != k or not places.fits(job, spot, free):
-            found_nodes = nodes_for(free, facts.workers[job], facts.gpus[job])
+            found_nodes = free.nodes_for(facts.workers[job], facts.gpus[job])
             if found_nodes is None:
                 return
             spot = Spot(k, found_nodes)
         for node in spot.nodes:
-            free[node] -= facts.gpus[job]
+            free.add(node, -facts.gpus[job])
         found[job] = spot
     moved = [job for job in jobs if places.places[job] != found[job]]
     for job in moved:

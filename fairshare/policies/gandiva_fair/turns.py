@@ -60,8 +60,9 @@ class Turns:
         self._running_first = settings.reclaim
         # In GPUs of this quantum.
         due = tier_one(shares).sum(axis=1)
-        self._due: list[float] = due.tolist()
         self._share: list[float] = shares.share.sum(axis=1).tolist()
+        # The stage of gangs without a claim.
+        self._beyond = [SURPLUS if share > 0 else LEFTOVER for share in self._share]
         # Who had more than its share in all can have saved nothing: what it had was more than lent.
         most = np.where(tree.is_leaf, np.maximum(balances.total, 0.0), np.inf)
         saved = np.minimum(balances.guaranteed, most) / settings.quantum
@@ -72,7 +73,9 @@ class Turns:
         self._first_draw = (
             chance is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
         )
-        self._use = [0.0] * len(self._due)
+        # Accounts that may have claims.
+        self._is_due: list[bool] = ((due > 0) & (not self._first_draw)).tolist()
+        self._use = [0.0] * len(due)
         self._saving: set[int] = set()  # gangs that are saved up for
         self._gave_way: set[int] = set()  # gangs that come before those, and let others go first
         self._kept_for: dict[int, int] = {}  # by account, the choice of generations that these have
@@ -170,7 +173,8 @@ class Turns:
     def is_same_claim(self, job: int, more: int) -> bool:
         """Whether the job's account has `more` GPUs within its guarantee, too, or is beyond it in any case."""
         account = self._account[job]
-        return self._within(account, more) or not self._within(account, 0)
+        left = self._left(account)
+        return more <= left or left < 0
 
     def exchanged(self, job: int, other: int) -> None:
         """A gang of the same account was picked instead of one that was."""
@@ -225,12 +229,16 @@ class Turns:
 
     def _turn(self, account: int) -> Turn | None:
         """What an account offers; None where it has nothing left to offer."""
+        left, due = self._left(account), self._is_due[account]
         while (job := self._own(account)) != NOWHERE:
-            overtakes, stage = self._overtakes(account, job), self._stage(account, job)
-            if not self.only_claims or stage == CLAIM:
+            overtakes, size = self._overtakes(account, job), self._size[job]
+            kept = self._needs[account] if overtakes else 0
+            is_claim = due and size + kept <= left
+            if is_claim or not self.only_claims:
+                stage = CLAIM if is_claim else self._beyond[account]
                 waits = self._running_first and self._running_on[job] == NOWHERE
                 number = round(self._number(account, job, stage, overtakes=overtakes), 9)
-                return stage, waits, number, -self._size[job], account, job
+                return stage, waits, number, -size, account, job
             tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
             if self._first_draw:
                 return None
@@ -238,35 +246,30 @@ class Turns:
                 self._heads[account] = self._line.end[account]
                 continue
             self._set_aside(account, job, overtakes=overtakes)
-            if not self._within(account, 1):
+            if left < 1:
                 return None
         return None
 
     def _overtakes(self, account: int, job: int) -> bool:
         """Whether a larger gang that its account saves up for may use the same generations."""
-        kept = self._kept_for.get(account)
-        waits = kept is not None and bool(kept & self._choice[job])
-        return waits and job not in self._saving and job not in self._gave_way
-
-    def _stage(self, account: int, job: int) -> int:
-        if self._may_claim(account, job):
-            return CLAIM
-        return SURPLUS if self._share[account] > 0 else LEFTOVER
+        if not self._kept_for.get(account, 0) & self._choice[job]:
+            return False
+        return job not in self._saving and job not in self._gave_way
 
     def _may_claim(self, account: int, job: int) -> bool:
         """Whether guarantees pay for the gang, and beside it for those that the account saves up for."""
-        if self._due[account] <= 0 or self._first_draw:
+        if not self._is_due[account]:
             return False
         kept = self._needs[account] if self._overtakes(account, job) else 0
-        return self._within(account, self._size[job] + kept)
+        return self._size[job] + kept <= self._left(account)
 
-    def _within(self, account: int, gpus: int) -> bool:
-        """Whether all guarantees up the tree allow for so many more GPUs."""
+    def _left(self, account: int) -> float:
+        """For how many more GPUs all guarantees up the tree pay."""
+        left = math.inf
         while account != NOWHERE:
-            if self._use[account] + gpus > self._most[account]:
-                return False
+            left = min(left, self._most[account] - self._use[account])
             account = self._parent[account]
-        return True
+        return left
 
     def _number(self, account: int, job: int, stage: int, *, overtakes: bool) -> float:
         """Lower goes first: how many quanta an account is ahead; in a lottery whole ones, and chance decides the rest.

@@ -1,0 +1,108 @@
+"""GPUs on the nodes of one generation, and the nodes where gangs fit best.
+
+Nodes that have as many GPUs as each other are one number with a bit for each node. So what is asked for takes as
+long as there are sizes of holes, which are few, and hardly longer on more nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fairshare.model import Bools, Ints
+
+ANY = -1  # all nodes, one bit for each
+
+
+class Room:
+    """So many GPUs on each node. Sets of nodes are numbers with a bit for each of their nodes."""
+
+    def __init__(self, gpus: Ints) -> None:
+        """`gpus` (N,) of each node; less than none counts as none."""
+        self.gpus: list[int] = gpus.tolist()
+        self._having: dict[int, int] = {have: _as_bits(gpus == have) for have in np.unique(gpus).tolist()}
+        self._slots: dict[int, int] = {}  # what was found out since something last changed
+
+    def add(self, node: int, gpus: int) -> None:
+        """Let the node have so many GPUs more."""
+        before, bit, having = self.gpus[node], 1 << node, self._having
+        now = self.gpus[node] = before + gpus
+        if not (rest := having[before] ^ bit):
+            del having[before]
+        else:
+            having[before] = rest
+        having[now] = having.get(now, 0) | bit
+        self._slots.clear()
+
+    def slots(self, gpus: int) -> int:
+        """For how many workers of `gpus` there is room."""
+        found = self._slots.get(gpus)
+        if found is None:
+            found = self._slots[gpus] = self.slots_among(ANY, gpus)
+        return found
+
+    def slots_among(self, nodes: int, gpus: int) -> int:
+        return sum(
+            (here & nodes).bit_count() * (have // gpus) for have, here in self._having.items() if have >= gpus
+        )
+
+    def at_least(self, gpus: int) -> int:
+        """The nodes that have so many."""
+        return sum(here for have, here in self._having.items() if have >= gpus)
+
+    def sizes(self, least: int) -> dict[int, int]:
+        """The numbers of GPUs that nodes have, from `least` on, each with the first node that has so many."""
+        return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
+
+    def tightest(self, gpus: int, among: int = ANY) -> int | None:
+        """The node on which so many GPUs leave the least behind; None where they fit on none."""
+        fit = [have for have, nodes in self._having.items() if have >= gpus and nodes & among]
+        return _first(self._having[min(fit)] & among) if fit else None
+
+    def nodes_for(self, workers: int, gpus: int, among: int = ANY) -> list[int] | None:
+        """The node of each worker of a gang, as from `placement.fit`; None if it does not fit."""
+        node = self.tightest(workers * gpus, among)
+        if node is not None:
+            return [node] * workers
+        if workers == 1 or self.slots_among(among, gpus) < workers:
+            return None
+        found: list[int] = []
+        for have in sorted(self._having, key=lambda have: (-(have // gpus), have)):
+            each, nodes = have // gpus, self._having[have] & among
+            while nodes and each < workers - len(found):
+                node = _first(nodes)
+                nodes ^= 1 << node
+                found += [node] * each
+            if nodes:
+                break
+        rest = workers - len(found)
+        last = self.tightest(rest * gpus, among & ~sum(1 << node for node in set(found)))
+        return None if last is None else found + [last] * rest
+
+    def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
+        """Nodes that could have room for a worker more, and GPUs they must have for it, the least lacking first."""
+        lacking: dict[int, int] = {}
+        for have, nodes in self._having.items():
+            enough = (have // gpus + 1) * gpus
+            lacks = enough - have
+            lacking[lacks] = lacking.get(lacks, 0) | (nodes & capacity.at_least(enough))
+        for lacks in sorted(lacking):
+            for node in in_order(lacking[lacks]):
+                yield node, self.gpus[node] + lacks
+
+
+def in_order(nodes: int) -> Iterator[int]:
+    """The nodes of a set."""
+    while nodes:
+        node = _first(nodes)
+        nodes ^= 1 << node
+        yield node
+
+
+def _first(nodes: int) -> int:
+    return (nodes & -nodes).bit_length() - 1
+
+
+def _as_bits(marks: Bools) -> int:
+    return int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
