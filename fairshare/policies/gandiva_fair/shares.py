@@ -49,7 +49,12 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     accounts = within_borrowing(accounts, entitled)
     means = by_tickets(tree, weight, capacity, partial(_passed_on, accounts))
     limits = _Limits.of(tree, accounts, classes)
-    flow = limits.side_by_side(_with_leaves(limits.rows(classes, tree), limits, means, guaranteed))
+    flow = limits.rows(classes, tree)
+    _let_leaves_use(means, flow, limits, guaranteed)
+    sure = tree.sums(guaranteed)
+    if (capacity - sure[tree.roots].sum(axis=0) <= EPSILON * (1.0 + capacity.sum())).all():
+        return Shares(entitled, sure, sure)  # they leave nothing
+    flow = limits.side_by_side(_with_guarantees(flow))
     _guarantee(flow, tree, limits, means, guaranteed)
     return Shares(entitled, guaranteed, _divide(flow, tree, limits, accounts.tickets, capacity, guaranteed))
 
@@ -127,14 +132,18 @@ class _Limits:
         return found
 
 
-def _with_leaves(flow: Flow, limits: _Limits, means: Floats, guaranteed: Floats) -> Flow:
-    """Write what leaves make of their means, and mark it as theirs."""
+def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
+    """Let the rows of each leaf have the best use of its means (T, K), and write what that is."""
     leaves = Groups.of(flow.leaf, limits.total)
     accounts = flow.leaf[leaves.first]
     gates = limits.gates(flow, leaves.of_row, np.minimum(means, limits.each)[accounts], len(limits.above))
     _make_best_use(flow, gates, [leaves])
     flow.held[flow.held <= EPSILON] = 0.0
     guaranteed[accounts] = leaves.sums(flow.held)
+
+
+def _with_guarantees(flow: Flow) -> Flow:
+    """The rows and, beside those that are faster on some generations, rows of what these have, which is theirs."""
     unmet = flow.unmet
     best = highest(open_steps(flow.step, flow.able))
     alike = ~anywhere((flow.step != best[:, None]) & flow.able)
