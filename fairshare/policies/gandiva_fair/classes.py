@@ -25,9 +25,9 @@ class Classes:
     """C classes, in the order of their leaves."""
 
     leaf: Ints  # (C,)
-    able: Bools  # (C, K) where its jobs may run
+    able: Bools  # (K, C) where its jobs may run
     # How fast, as a power of SAME_SPEED relative to the best: 0 for the best and where unknown, 1 where it may not run.
-    step: Steps  # (C, K)
+    step: Steps  # (K, C)
     gpus: Floats  # (C,) of all its jobs together
     most: Floats  # (C, K) GPUs of a generation that its gangs could have of the whole cluster
 
@@ -65,8 +65,8 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
     gpus = (jobs.workers * jobs.gpus)[some[order]].astype(np.float64)
     return Classes(
         leaf=leaf[starts],
-        able=may[order[starts]],
-        step=step[starts],
+        able=may[order[starts]].T.copy(),
+        step=step[starts].T.copy(),
         gpus=np.add.reduceat(gpus, starts) if len(starts) else gpus,
         most=most[shape[starts]],
     )

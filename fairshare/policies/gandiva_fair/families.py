@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across, anywhere
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
 from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Exchange, Groups, Network
@@ -54,11 +53,11 @@ class Families(Network):
 
         What each family has in all is what its rows hold now, and stays so.
         """
-        rounding = float(gates.nothing[0]) * (1 + flow.able.shape[1])
+        rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
         self._accounts, self._families = accounts, families
         self._family = families.of_row[accounts.first]
-        self._total = families.sums(across(flow.held))
+        self._total = families.sums(flow.held.sum(axis=0))
         self._rounded, self._nothing = rounding, 2 * rounding
 
     def exchanges(self) -> list[Exchange]:
@@ -72,11 +71,11 @@ class Families(Network):
     def divide(self, tickets: Floats, guaranteed: Floats, start: Floats) -> None:
         """Share out what each family has by the `tickets` (A,) of its members, who have what is `guaranteed` (A,).
 
-        `start` (C, K) has what is guaranteed to all.
+        `start` (K, C) has what is guaranteed to all.
         """
         accounts = self._accounts
         self.flow.held = start.copy()
-        has = accounts.sums(across(start))
+        has = accounts.sums(start.sum(axis=0))
         top = has + np.minimum(accounts.sums(self.wanted()), accounts.room(start))
         floor = np.minimum(guaranteed, top)
         low, high = np.zeros(len(self._total)), self._by_family(top / tickets, np.maximum)
@@ -122,16 +121,17 @@ class Families(Network):
             self._accounts = replace(self._accounts, least=rise.at(part))
             if not now.any() or part >= before:  # by rounding alone
                 self._fit()
-                inside = self._accounts.sums(across(self.flow.held * full[self.gates.at]))
+                there = self.gates.before(full)
+                inside = self._accounts.sums((self.flow.held * there).sum(axis=0))
                 return part, stuck if stuck.any() else rise.rising & (inside > EPSILON)
         return part, stuck
 
     def _set(self, has: Floats) -> None:
         """Let accounts have so much (A,) in all, whatever that overloads."""
         flow, accounts = self.flow, self._accounts
-        now = accounts.sums(across(flow.held))
+        now = accounts.sums(flow.held.sum(axis=0))
         more = self._spare()
-        flow.held -= more * accounts.part(across(more), np.maximum(now - has, 0.0))[:, None]
+        flow.held -= more * accounts.part(more.sum(axis=0), np.maximum(now - has, 0.0))
         wanted = self.wanted()
         self._grow(wanted * accounts.part(wanted, np.maximum(has - now, 0.0)))
 
@@ -141,9 +141,9 @@ class Families(Network):
         Returns it and (A,) who is held down by that. Nobody can leave `full`: who has some there has all that it can
         elsewhere, and so have its whole family, or else it has no more than it must at `part`.
         """
-        flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, full[self.gates.at]
-        has, inside = accounts.sums(across(flow.held)), accounts.sums(across(flow.held * there))
-        could = accounts.sums(self.wanted(anywhere(flow.able & ~there))) > nothing
+        flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
+        has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
+        could = accounts.sums(self.wanted((flow.able & ~there).any(axis=0))) > nothing
         outside = np.where(could, np.maximum(accounts.most, has), has) - inside
         least, forced = self._guaranteed_in(there), self._total - self._by_family(outside)
 
@@ -161,8 +161,9 @@ class Families(Network):
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
     def _guaranteed_in(self, there: Bools) -> Floats:
-        """(A,) what of all guarantees has to be `there` (C, K)."""
-        outside, stays = across(self.flow.held * ~there), across((self.flow.held - self.free) * there)
+        """(A,) what of all guarantees has to be `there` (K, C)."""
+        held = self.flow.held
+        outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)
         must = stays
         for groups in self.bounds:
             least = np.maximum(groups.sums(must), groups.least - groups.sums(outside))

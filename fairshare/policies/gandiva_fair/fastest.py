@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.classes import Steps
-from fairshare.policies.gandiva_fair.columns import across, anywhere, count, highest
 from fairshare.policies.gandiva_fair.flow import EPSILON
 from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Network
@@ -27,26 +26,26 @@ def fastest_first(network: Network) -> None:
     while True:
         left[left <= network.gates.nothing] = 0.0
         free = network.gates.least_outside(left)
-        open_ = flow.able.take(rows, axis=0) & (free > 0)[network.gates.at.take(rows, axis=0)]
-        goes_on = np.flatnonzero(_lacks(network, rows, anywhere(open_)) > EPSILON * (1 + flow.gpus[rows]))
-        rows, open_ = rows[goes_on], open_.take(goes_on, axis=0)
+        open_ = flow.able.take(rows, axis=1) & network.gates.rows(rows).before(free > 0)
+        goes_on = np.flatnonzero(_lacks(network, rows, open_.any(axis=0)) > EPSILON * (1 + flow.gpus[rows]))
+        rows, open_ = rows[goes_on], open_.take(goes_on, axis=1)
         if not len(rows):
             return
-        steps = open_steps(flow.step.take(rows, axis=0), open_)
-        best = highest(steps)
-        fastest = open_ & (steps == best[:, None])
-        strict = count(fastest) == 1
+        steps = open_steps(flow.step.take(rows, axis=1), open_)
+        best = steps.max(axis=0)
+        fastest = open_ & (steps == best)
+        strict = fastest.sum(axis=0, dtype=np.uint8) == 1
         if strict.any():
-            at_best, some = fastest[strict], rows[strict]
-            gain = best[strict] - highest(open_steps(steps[strict], ~at_best))
+            at_best, some = fastest[:, strict], rows[strict]
+            gain = best[strict] - open_steps(steps[:, strict], ~at_best).max(axis=0)
             lacks = _lacks(network, rows, strict)[strict]
-            takes = at_best * _in_turn(network.gates.rows(some), at_best, lacks, gain, left)[:, None]
+            takes = at_best * _in_turn(network.gates.rows(some), at_best, lacks, gain, left)
         else:
             gates, some = network.gates.rows(rows), rows
-            weight = fastest * free[gates.at]
+            weight = fastest * gates.before(free)
             lacks = _lacks(network, rows, ~strict)
-            takes = gates.cut(weight * (lacks / across(weight))[:, None], left)
-        flow.held[some] += takes
+            takes = gates.cut(weight * (lacks / weight.sum(axis=0)), left)
+        flow.held[:, some] += takes
         left -= network.gates.rows(some).sums_outside(takes)
 
 
@@ -59,8 +58,8 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 
 
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """(C,) what rows that go to one generation each (C, K) get of what is `left` (M,), who gains most first."""
-    takes, where = lacks.copy(), gates.at[at]
+    """(C,) what rows that go to one generation each (K, C) get of what is `left` (M,), who gains most first."""
+    takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
     for level in gates.levels[::-1]:
         some = np.flatnonzero(where >= level.start)
         order = some[np.lexsort((-gain[some], where[some]))]
@@ -75,23 +74,22 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
 def speed_up(network: Network) -> None:
     """Who runs faster on GPUs that nobody wants goes there."""
     flow, gates = network.flow, network.gates
-    left = np.maximum(network.left, 0.0)
-    for to, k in product(range(flow.able.shape[1]), repeat=2):
-        left[left <= gates.nothing] = 0.0
-        is_free = gates.least_outside(left)[gates.at[:, to]] > 0
-        rows = np.flatnonzero(
-            is_free & (flow.held[:, k] > 0) & flow.able[:, to] & (flow.step[:, to] > flow.step[:, k])
-        )
+    left = np.where(network.left > gates.nothing, network.left, 0.0)
+    for to, k in product(range(len(flow.able)), repeat=2):
+        is_free = gates.before(gates.least_outside(left) > 0)[to]
+        if not is_free.any():
+            continue
+        rows = np.flatnonzero(is_free & (flow.held[k] > 0) & flow.able[to] & (flow.step[to] > flow.step[k]))
         if len(rows):
-            some, moved = gates.rows(rows), np.zeros((len(rows), flow.able.shape[1]))
-            moved[:, to] = flow.held[rows, k]
-            moved = some.cut(moved, left)
-            moved[:, k] = -moved[:, to]
-            flow.held[rows] += moved
-            left = np.maximum(network.left, 0.0)
+            moved = np.zeros((len(flow.able), len(rows)))
+            moved[to] = flow.held[k, rows]
+            moved = gates.rows(rows).cut(moved, left)
+            moved[k] = -moved[to]
+            flow.held[:, rows] += moved
+            left = np.where(network.left > gates.nothing, network.left, 0.0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """(R, K) the `step` where a row is `open_`, and elsewhere less than any."""
+    """(K, R) the `step` where a row is `open_`, and elsewhere less than any."""
     found: Steps = step * open_ + _SLOWEST * ~open_
     return found

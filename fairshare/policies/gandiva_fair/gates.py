@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import down
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
+
+N = TypeVar("N", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Gates:
 
     most: Floats  # (M,) GPUs that it lets through
     up: Ints  # (M,) the next gate outside, or NOWHERE
-    at: Ints  # (C, K) the innermost gate of each row
+    at: Ints  # (K, C) the innermost gate of each row
     pool: Ints  # (C,) whose GPUs each row shares
     pool_of: Ints  # (M,) the same of gates
     nothing: Floats  # (M,) GPUs that are rounded away
@@ -30,24 +33,26 @@ class Gates:
 
         Each is an owner (C,), or NOWHERE, of rows side by side, and what each owner may have (…, K) of generations.
         """
-        generations = gpus.shape[1]
+        generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
-        at = pool[:, None] * generations + np.arange(generations)
-        wants = flow.gpus[:, None] * flow.able
+        at = pool * len(generations) + generations
+        wants, largest = flow.gpus * flow.able, gpus.max(axis=0, initial=0.0)
         for owner, may_have in inside:
+            if (may_have >= largest).all():
+                continue
             first = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
-            here = np.where(owner[first, None] == NOWHERE, np.inf, may_have[owner[first]])
-            outside = at[first]
+            here = np.where(owner[first] == NOWHERE, np.inf, may_have.take(owner[first], axis=0).T)
+            outside = at.take(first, axis=1)
             known = np.concatenate(most)
-            binds = here < np.minimum(np.add.reduceat(wants, first, axis=0), known[outside])
+            binds = here < np.minimum(np.add.reduceat(wants, first, axis=1), known[outside])
             if not binds.any():
                 continue
             number = np.where(binds, len(known) + np.cumsum(binds).reshape(binds.shape) - 1, outside)
             most.append(here[binds])
             up.append(outside[binds])
             levels.append(slice(len(known), len(known) + int(binds.sum())))
-            at = np.repeat(number, np.diff(np.append(first, len(owner))), axis=0)
-        whole, pool_of = np.concatenate(up), np.repeat(np.arange(len(gpus)), generations)
+            at = np.repeat(number, np.diff(np.append(first, len(owner))), axis=1)
+        whole, pool_of = np.concatenate(up), np.repeat(np.arange(len(gpus)), len(generations))
         for level in levels[1:]:
             pool_of = np.append(pool_of, pool_of[whole[level]])
         nothing = EPSILON * (1.0 + gpus.sum(axis=1))
@@ -55,24 +60,28 @@ class Gates:
 
     def rows(self, rows: Ints) -> Gates:
         """The same gates before some of the rows."""
-        return replace(self, at=self.at.take(rows, axis=0), pool=self.pool[rows])
+        return replace(self, at=self.at.take(rows, axis=1), pool=self.pool[rows])
+
+    def before(self, values: NDArray[N]) -> NDArray[N]:
+        """The values (M,) of the innermost gates of rows: (K, C), or (K, 1) where all rows have the same."""
+        return values[:, None] if len(self.most) == len(self.at) else values.take(self.at)
 
     def sums(self, values: Floats) -> Floats:
-        """(M,) of the values (C, K), of the innermost gates alone."""
-        if len(self.most) == values.shape[1]:
-            return down(values)
+        """(M,) of the values (K, C), of the innermost gates alone."""
+        if len(self.most) == len(values):
+            return values.sum(axis=1)  # type: ignore[no-any-return]
         found: Floats = np.bincount(self.at.ravel(), values.ravel(), len(self.most)).astype(np.float64)
         return found
 
     def through(self, held: Floats) -> Floats:
-        """(M,) what comes to each gate where rows have `held` (C, K): no gate passes on more than it may."""
+        """(M,) what comes to each gate where rows have `held` (K, C): no gate passes on more than it may."""
         found = self.sums(held)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], np.minimum(found, self.most)[level], len(found))
         return found
 
     def sums_outside(self, values: Floats) -> Floats:
-        """(M,) of the values (C, K), of all rows behind each gate."""
+        """(M,) of the values (K, C), of all rows behind each gate."""
         found = self.sums(values)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], found[level], len(found))
@@ -86,12 +95,12 @@ class Gates:
         return found
 
     def cut(self, wanted: Floats, left: Floats) -> Floats:
-        """The `wanted` (C, K), no more in all than what is `left` (M,) of any gate."""
+        """The `wanted` (K, C), no more in all than what is `left` (M,) of any gate."""
         for level in self.levels[::-1]:
             total = self.sums_outside(wanted)
             part = np.ones_like(left)
             part[level] = np.where(total[level] > 0, part_of(left[level], total[level]), 1.0)
-            wanted = wanted * self.least_outside(part)[self.at]
+            wanted = wanted * self.before(self.least_outside(part))
         return wanted
 
     def by_pool(self, values: Floats) -> Floats:

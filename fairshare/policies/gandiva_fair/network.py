@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across, anywhere, count
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
 from fairshare.policies.gandiva_fair.gates import Gates
 
@@ -49,18 +48,18 @@ class Groups:
         )
 
     def sums(self, values: Floats) -> Floats:
-        """(N, …) over the rows of each group."""
-        found: Floats = np.add.reduceat(values, self.first, axis=0)
+        """(…, N) of the values (…, C) over the rows of each group."""
+        found: Floats = np.add.reduceat(values, self.first, axis=-1)
         return found
 
     def room(self, held: Floats) -> Floats:
-        """(N,) GPUs that each group may have beside `held` (C, K)."""
-        left = self.most - self.sums(across(held))
+        """(N,) GPUs that each group may have beside `held` (K, C)."""
+        left = self.most - self.sums(held.sum(axis=0))
         return np.where(left > EPSILON, left, 0.0)
 
     def spare(self, held: Floats) -> Floats:
-        """(N,) GPUs that each group may give up of `held` (C, K)."""
-        left = self.sums(across(held)) - self.least
+        """(N,) GPUs that each group may give up of `held` (K, C)."""
+        left = self.sums(held.sum(axis=0)) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
@@ -85,7 +84,7 @@ class Network:
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
         """`bounds` nest, the innermost first. Rows of a group are side by side, and have its least."""
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
-        self._evenly = flow.able * _one_over(count(flow.able).astype(np.float64))[:, None]
+        self._evenly = flow.able * _one_over(flow.able.sum(axis=0, dtype=np.float64))
 
     @property
     def left(self) -> Floats:
@@ -105,7 +104,7 @@ class Network:
         """(C,) the rows of pools where a row that lacks may use what is left."""
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
-        open_ = anywhere(left[gates.at] & self.flow.able)
+        open_ = (gates.before(left) & self.flow.able).any(axis=0)
         lacks = self.flow.unmet > EPSILON
         pools = np.zeros(int(gates.pool_of.max(initial=0)) + 1, dtype=np.uint8)
         pools[gates.pool[open_]] |= 1
@@ -121,18 +120,18 @@ class Network:
 
     @property
     def free(self) -> Floats:
-        """(C, K) what rows may give up if others of their group take as much."""
-        found: Floats = self.flow.held * ~self.flow.is_kept[:, None]
+        """(K, C) what rows may give up if others of their group take as much."""
+        found: Floats = self.flow.held * ~self.flow.is_kept
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """(C, K) what rows have, `where` (C, K) is said, beyond what their groups must keep."""
+        """(K, C) what rows have, `where` (K, C) is said, beyond what their groups must keep."""
         return self._within(self.bounds, self.free if where is None else self.free * where)
 
     def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
-        """What of the `gives` (C, K) all of these groups can spare."""
+        """What of the `gives` (K, C) all of these groups can spare."""
         for some in groups:
-            gives = gives * some.part(across(gives), some.spare(self.flow.held))[:, None]
+            gives = gives * some.part(gives.sum(axis=0), some.spare(self.flow.held))
         return gives
 
     def wanted(self, who: Bools | None = None) -> Floats:
@@ -147,15 +146,15 @@ class Network:
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
-        able, gets, gates = self.flow.able.take(rows, axis=0), gets[rows, None], self.gates.rows(rows)
+        able, gets, gates = self.flow.able.take(rows, axis=1), gets[rows], self.gates.rows(rows)
         left = np.maximum(self.left, 0.0) + gates.nothing
         pull = gates.least_outside(left)
         for _ in range(_SPREADS):
-            weight = able * pull[gates.at]
-            spread = weight * (gets / across(weight)[:, None])
+            weight = able * gates.before(pull)
+            spread = weight * (gets / weight.sum(axis=0))
             fits = left / (gates.through(spread) + gates.nothing)
             pull = np.maximum(pull * np.clip(gates.least_outside(fits), 1e-3, 1e3), 1e-30)
-        self.flow.held[rows] += spread
+        self.flow.held[:, rows] += spread
 
     def _fit(self) -> bool:
         """Take back what is too much; returns whether more than that may have been taken back.
@@ -168,22 +167,22 @@ class Network:
                 self.flow.held -= gives
                 stuck[:] = False
             if stuck.any():
-                more = self._spare(self._reached(stuck)[gates.at])
+                more = self._spare(gates.before(self._reached(stuck)))
                 over = gates.by_pool(np.maximum(-self.left, 0.0))
-                gives = more * part_of(over, gates.by_pool(gates.sums(more)))[gates.pool][:, None]
+                gives = more * part_of(over, gates.by_pool(gates.sums(more)))[gates.pool]
                 self.flow.held, elsewhere = self.flow.held - gives, True
                 if gives.sum() <= EPSILON:  # what is rounded away cannot be freed
                     break
         return elsewhere
 
     def _too_much(self) -> Floats:
-        """(C, K) what rows can spare where it overloads a gate."""
+        """(K, C) what rows can spare where it overloads a gate."""
         gates, over = self.gates, np.maximum(-self.left, 0.0)
-        more = self._spare((gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1)[gates.at])
+        more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
         stays = 1.0 - part_of(over, gates.sums_outside(more))
         for level in gates.levels[1:]:
             stays[level] *= stays[gates.up[level]]
-        found: Floats = more * (1.0 - stays)[gates.at]
+        found: Floats = more * gates.before(1.0 - stays)
         return found
 
     def _balance(self) -> Bools:
@@ -230,13 +229,13 @@ class Network:
     def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
         """Move what `presses` (M,) on gates to such as take it (M,) by one kind of exchange; both are lowered by it."""
         gates, groups = self.gates, exchange.groups
-        weight = np.where(np.isfinite(takes), takes, 1.0)[gates.at]
-        gives, gets = self.offers(exchange, (presses > 0)[gates.at], weight)
-        gives *= groups.part(across(gives), groups.sums(across(gets)))[:, None]
-        gives *= part_of(presses, gates.sums(gives))[gates.at]
-        gets *= groups.part(across(gets), groups.sums(across(gives)))[:, None]
-        gets *= part_of(takes, gates.sums(gets))[gates.at]
-        gives *= groups.part(across(gives), groups.sums(across(gets)))[:, None]
+        weight = gates.before(np.where(np.isfinite(takes), takes, 1.0))
+        gives, gets = self.offers(exchange, gates.before(presses > 0), weight)
+        gives *= groups.part(gives.sum(axis=0), groups.sums(gets.sum(axis=0)))
+        gives *= gates.before(part_of(presses, gates.sums(gives)))
+        gets *= groups.part(gets.sum(axis=0), groups.sums(gives.sum(axis=0)))
+        gets *= gates.before(part_of(takes, gates.sums(gets)))
+        gives *= groups.part(gives.sum(axis=0), groups.sums(gets.sum(axis=0)))
         self.flow.held += gets - gives
         presses -= np.minimum(gates.sums(gives), presses)
         takes -= np.where(np.isfinite(takes), np.minimum(gates.sums(gets), takes), 0.0)
@@ -244,21 +243,21 @@ class Network:
     def offers(
         self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """(C, K) each: what rows may give up of what they have `where` (C, K), and what they may take by `weight`."""
+        """(K, C) each: what rows may give up of what they have `where` (K, C), and what they may take by `weight`."""
         flow, held = self.flow, self.flow.held
         if weight is None:
             share = self._evenly
         else:
             weight = weight * flow.able
-            share = weight * _one_over(across(weight))[:, None]
+            share = weight * _one_over(weight.sum(axis=0))
         if exchange.inside is None:
             gives = held if where is None else held * where
-            return gives, share * across(gives)[:, None]
+            return gives, share * gives.sum(axis=0)
         gives = self._within(exchange.inside, self.free if where is None else self.free * where)
-        gets = flow.unmet * anywhere(share > 0)
+        gets = flow.unmet * (share > 0).any(axis=0)
         for groups in exchange.inside:
             gets *= groups.part(gets, groups.room(held))
-        return gives, share * gets[:, None]
+        return gives, share * gets
 
 
 def _one_over(values: Floats) -> Floats:
@@ -273,7 +272,7 @@ class _Residual:
 
     gates: Gates
     left: Floats  # (M,)
-    offers: Sequence[tuple[Groups, Floats, Floats]]  # what rows of groups may give up and take, (C, K) each
+    offers: Sequence[tuple[Groups, Floats, Floats]]  # what rows of groups may give up and take, (K, C) each
 
     @classmethod
     def of(cls, network: Network, left: Floats) -> _Residual:
@@ -306,8 +305,8 @@ class _Residual:
         found = np.zeros(len(marks))
         for groups, gives, gets in self.offers:
             out, into = (gets, gives) if back else (gives, gets)
-            total = groups.sums(across(out * marks[gates.at]))
-            found += gates.sums(np.minimum(into, total[groups.of_row][:, None]))
+            total = groups.sums((out * gates.before(marks)).sum(axis=0))
+            found += gates.sums(np.minimum(into, total[groups.of_row]))
         beside: Bools = found > gates.nothing
         inner = np.flatnonzero(gates.up != NOWHERE)
         passes_more, passes = (

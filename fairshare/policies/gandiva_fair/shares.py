@@ -17,7 +17,7 @@ import numpy as np
 from fairshare.entitlement import active_tickets, by_tickets, capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.classes import Classes, classes_of
-from fairshare.policies.gandiva_fair.columns import across, anywhere, highest
+from fairshare.policies.gandiva_fair.columns import across, anywhere
 from fairshare.policies.gandiva_fair.families import Families
 from fairshare.policies.gandiva_fair.fastest import fastest_first, open_steps, speed_up
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
@@ -41,7 +41,7 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     accounts, capacity = with_claims(snapshot.accounts), capacity_of(snapshot.cluster)
     classes = classes_of(snapshot.jobs, able, snapshot.cluster)
     shape = len(tree.parent), len(capacity)
-    weight = active_tickets(accounts, tree, classes.leaf, classes.able)
+    weight = active_tickets(accounts, tree, classes.leaf, classes.able.T)
     entitled = by_tickets(tree, weight, capacity)
     guaranteed = np.zeros(shape)
     if not len(classes.leaf):
@@ -95,7 +95,8 @@ class _Limits:
     def rows(self, classes: Classes, tree: Tree) -> Flow:
         """Of each class one that holds nothing yet; it wants no more than its limits would let it have alone."""
         leaf, able, nothing = classes.leaf, classes.able, np.zeros(classes.able.shape)
-        alone = across(np.minimum(tree.least_on_path(self.each)[leaf], self.kinds) * able)
+        each = tree.least_on_path(self.each).take(leaf, axis=0).T
+        alone = (np.minimum(each, self.kinds.T) * able).sum(axis=0)
         gpus, kept = np.minimum(classes.gpus, alone), np.zeros(len(leaf), dtype=bool)
         kind = np.arange(len(leaf))
         return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
@@ -118,15 +119,13 @@ class _Limits:
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> list[Groups]:
         """Groups of leaves, and of accounts from a depth on whose limits or guarantees (T,) bind; innermost first."""
         leaves = Groups.of(flow.leaf, self.total)
-        found, sure = [replace(leaves, least=leaves.sums(across(flow.sure)))], flow.sure
+        found, sure = [replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))], flow.sure.sum(axis=0)
         for at in range(len(self.above) - 2, depth - 1, -1):
             owner = self.owners(flow, at)
             groups = Groups.of(owner, self.total)
-            groups = replace(
-                groups, least=np.maximum(guaranteed[owner[groups.first]], groups.sums(across(sure)))
-            )
+            groups = replace(groups, least=np.maximum(guaranteed[owner[groups.first]], groups.sums(sure)))
             if (groups.most < groups.sums(flow.gpus) - EPSILON).any() or (
-                groups.least > groups.sums(across(sure)) + EPSILON
+                groups.least > groups.sums(sure) + EPSILON
             ).any():
                 found.append(groups)
         return found
@@ -139,21 +138,21 @@ def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floa
     gates = limits.gates(flow, leaves.of_row, np.minimum(means, limits.each)[accounts], len(limits.above))
     _make_best_use(flow, gates, [leaves])
     flow.held[flow.held <= EPSILON] = 0.0
-    guaranteed[accounts] = leaves.sums(flow.held)
+    guaranteed[accounts] = leaves.sums(flow.held).T
 
 
 def _with_guarantees(flow: Flow) -> Flow:
     """The rows and, beside those that are faster on some generations, rows of what these have, which is theirs."""
     unmet = flow.unmet
-    best = highest(open_steps(flow.step, flow.able))
-    alike = ~anywhere((flow.step != best[:, None]) & flow.able)
+    best = open_steps(flow.step, flow.able).max(axis=0)
+    alike = ~((flow.step != best) & flow.able).any(axis=0)
     flat, rest = flow.of(np.flatnonzero(alike)), flow.of(np.flatnonzero(~alike))
     flat.base = flat.held.copy()
-    row, k = np.nonzero(rest.held)
+    k, row = np.nonzero(rest.held)
     sure = rest.of(row)
-    sure.gpus, sure.is_kept = rest.held[row, k], np.ones(len(row), dtype=bool)
-    sure.able &= sure.step >= rest.step[row, k][:, None]
-    sure.held = np.where(np.arange(flow.able.shape[1]) == k[:, None], rest.held[row], 0.0)
+    sure.gpus, sure.is_kept = rest.held[k, row], np.ones(len(row), dtype=bool)
+    sure.able &= sure.step >= rest.step[k, row]
+    sure.held *= np.arange(len(flow.able))[:, None] == k
     rest.gpus, rest.held = unmet[~alike], np.zeros_like(rest.held)
     return flat + rest + sure
 
@@ -173,13 +172,13 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
         network = Network(some, gates.rows(rows), inside)
         network.fill()
         speed_up(network)
-        flow.held[rows] = some.held
+        flow.held[:, rows] = some.held
 
 
 def _each_keeps(flow: Flow) -> Groups:
     """Rows that keep what they have."""
     rows = np.arange(len(flow.leaf))
-    return Groups(rows, rows, np.full(len(rows), np.inf), across(flow.held))
+    return Groups(rows, rows, np.full(len(rows), np.inf), flow.held.sum(axis=0))
 
 
 def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
@@ -200,7 +199,7 @@ def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guarantee
         gpus = np.minimum(means, limits.each)[accounts]
         gates = limits.gates(some, pools.of_row, gpus, depth + 1)
         _make_best_use(some, gates, limits.bounds(some, depth, across(guaranteed)))
-        guaranteed[accounts], flow.held[rows] = pools.sums(some.held), some.held
+        guaranteed[accounts], flow.held[:, rows] = pools.sums(some.held).T, some.held
 
 
 def _divide(  # noqa: PLR0917 - in the order of the formula
@@ -225,5 +224,5 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
         families.divide(tickets[here], least[here], start)
         family = group
     speed_up(network)
-    np.add.at(share, flow.leaf, flow.held)
+    np.add.at(share, flow.leaf, flow.held.T)
     return tree.sums(share)

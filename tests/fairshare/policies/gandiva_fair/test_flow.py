@@ -60,29 +60,29 @@ class Economy:
         Network(flow, gates, [leaves, accounts]).fill()
         members = Groups.of(nobody, np.full(1, np.inf))
         families = Families(flow, gates, [leaves], accounts, members)
-        families.divide(self.tickets, np.bincount(account, start.sum(axis=1)), start)
+        families.divide(self.tickets, np.bincount(account, start.sum(axis=0)), start)
         return flow, account
 
     def leaves(self, flow: Flow, account: Ints) -> Groups:
         leaves = Groups.of(account, np.full(len(self.tickets), np.inf))
-        return replace(leaves, least=leaves.sums(flow.sure.sum(axis=1)))
+        return replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))
 
     def rows(self) -> tuple[Flow, Ints]:
         """Those of classes: what each has for sure on each generation, and what it could use besides."""
         row, k = np.nonzero(self.kept > 0)
-        able = self.able[row] & (self.step[row] >= self.step[row, k][:, None])
-        at = np.arange(self.generations) == k[:, None]
+        able = (self.able[row] & (self.step[row] >= self.step[row, k][:, None])).T
+        at = np.arange(self.generations)[:, None] == k
         account = np.concatenate([self.account[row], self.account])
         order = np.lexsort((np.concatenate([row, np.arange(len(self.gpus))]), account))
         account = account[order]
-        held = np.concatenate([at * self.kept[row], np.zeros(self.able.shape)])[order]
+        held = np.concatenate([at * self.kept[row].T, np.zeros(self.able.T.shape)], axis=1)[:, order]
         kinds = np.arange(len(self.gpus))
         flow = Flow(
             leaf=account,
             kind=np.concatenate([row, kinds])[order],
             gpus=np.concatenate([self.kept[row, k], self.gpus - self.kept.sum(axis=1)])[order],
-            able=np.concatenate([able, self.able])[order],
-            step=np.concatenate([self.step[row], self.step])[order],
+            able=np.concatenate([able, self.able.T], axis=1)[:, order],
+            step=np.concatenate([self.step[row], self.step])[order].T,
             held=held,
             base=np.zeros_like(held),
             is_kept=np.repeat([True, False], [len(row), len(self.gpus)])[order],
@@ -90,7 +90,7 @@ class Economy:
         return flow, account
 
     def totals(self, flow: Flow, account: Ints) -> Floats:
-        return np.bincount(account, flow.held.sum(axis=1), len(self.tickets))
+        return np.bincount(account, flow.held.sum(axis=0), len(self.tickets))
 
     def constraints(self) -> tuple[list[Floats], list[float]]:
         """Rows of a linear program over what classes hold and a level, and what each may be at most."""
@@ -200,9 +200,9 @@ def test_pools_side_by_side_are_filled_as_much_as_each_alone(generations: int) -
     gpus = np.array([one.pool for one in economies])
     gates = Gates.of(flow, np.array(pool), gpus, inside)
     leaves = Groups.of(flow.leaf, most)
-    Network(flow, gates, [replace(leaves, least=leaves.sums(flow.sure.sum(axis=1)))]).fill()
+    Network(flow, gates, [replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))]).fill()
     alone = [economy.totals(*economy.divided()).sum() for economy in economies]
-    assert np.bincount(pool, flow.held.sum(axis=1)) == pytest.approx(alone, abs=1e-5)
+    assert np.bincount(pool, flow.held.sum(axis=0)) == pytest.approx(alone, abs=1e-5)
     held = np.zeros_like(gpus)
-    np.add.at(held, pool, flow.held)
+    np.add.at(held, pool, flow.held.T)
     assert (held <= gpus + 1e-6).all()
