@@ -143,7 +143,7 @@ class Families(Network):
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
-        could = accounts.sums(self.wanted((flow.able & ~there).any(axis=0))) > nothing
+        could = accounts.sums(self.wanted(np.logical_or.reduce(flow.able & ~there))) > nothing
         outside = np.where(could, np.maximum(accounts.most, has), has) - inside
         least, forced = self._guaranteed_in(there), self._total - self._by_family(outside)
 

@@ -27,7 +27,8 @@ def fastest_first(network: Network) -> None:
         left[left <= network.gates.nothing] = 0.0
         free = network.gates.least_outside(left)
         open_ = flow.able.take(rows, axis=1) & network.gates.rows(rows).before(free > 0)
-        goes_on = np.flatnonzero(_lacks(network, rows, open_.any(axis=0)) > EPSILON * (1 + flow.gpus[rows]))
+        lacks = _lacks(network, rows, np.logical_or.reduce(open_))
+        goes_on = np.flatnonzero(lacks > EPSILON * (1 + flow.gpus[rows]))
         rows, open_ = rows[goes_on], open_.take(goes_on, axis=1)
         if not len(rows):
             return
