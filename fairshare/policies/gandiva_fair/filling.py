@@ -82,8 +82,7 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
     facts = picked.facts
     for job in facts.in_order(facts.rooted & ~picked.chosen):
         if facts.sharing[job, facts.running_on[job]] and picked.pick_at_home(job):
-            turns.taken[job] = 1
-            turns.used(facts.account[job], facts.size[job])
+            turns.picked(job)
 
 
 def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:

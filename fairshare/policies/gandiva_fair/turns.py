@@ -131,6 +131,11 @@ class Turns:
 
     def took(self, job: int) -> None:
         """The job whose turn it was was picked."""
+        self.picked(job)
+        self._refresh(self._account[job])
+
+    def picked(self, job: int) -> None:
+        """The job was picked, in its turn or without one: nothing is saved up for it any more."""
         account = self._account[job]
         self.taken[job] = 1
         self.used(account, self._size[job])
@@ -139,7 +144,6 @@ class Turns:
             self._needs[account] -= self._size[job]
             if self._needs[account] == 0:
                 self._kept_for.pop(account)
-        self._refresh(account)
 
     def passed(self, job: int, *, later: bool = False) -> None:
         """The job whose turn it was got no place; `later` it is tried once more after those of its priority."""
@@ -178,8 +182,9 @@ class Turns:
 
     def exchanged(self, job: int, other: int) -> None:
         """A gang of the same account was picked instead of one that was."""
-        self.taken[job], self.taken[other] = 0, 1
-        self.used(self._account[job], self._size[other] - self._size[job])
+        self.taken[job] = 0
+        self.used(self._account[job], -self._size[job])
+        self.picked(other)
 
     def _own(self, account: int) -> int:
         """The job that the account would run next."""

@@ -172,6 +172,15 @@ def test_surplus_of_services_is_taken_back_last():
     assert decide(more).stops == [2], "a claim stops it"
 
 
+def test_nothing_is_saved_up_for_a_service_that_goes_on_without_a_claim():
+    """The service has more than is guaranteed; of the rest its account, which is least ahead, has the next turn."""
+    jobs = [Job(0, gpus=4, on=(0,)), Job(0), Job(1, gpus=3), Job(1)]
+    given = with_jobs(
+        snapshot([(0, 8)], [Account(), Account()], jobs), keeps=np.array([True, False, False, False])
+    )
+    assert decide(given, by_hand([[3.0], [3.0]], share=[[8.0], [4.0]])).runs == [0, 1, 2]
+
+
 def test_a_claim_takes_gpus_where_no_service_is():
     """Two accounts have a node each, more than is guaranteed to them; the services of one may be on either."""
     for services, training in ((0, 1), (1, 0)):
