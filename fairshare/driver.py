@@ -29,9 +29,14 @@ class Situation:
         return cls(policy, view, policy.start(view))
 
     def decide(self, seed: int) -> Decision:
-        """Returns who runs where until the next decision; raises InvalidPlan where the policy breaks a rule."""
+        """Returns who runs where until the next decision; raises InvalidPlan where the policy breaks a rule.
+
+        A policy that asks for a round when the quantum is over, or later, asks for none: there is one in any case.
+        """
         plan = self.policy.decide(self.state, self.view, np.random.Generator(np.random.PCG64(seed)))
         validate(plan, self.view)
+        if plan.ask_again is not None and plan.ask_again >= self.view.settings.quantum:
+            return replace(plan, ask_again=None)
         return plan
 
     def fill(self, seed: int) -> Decision:

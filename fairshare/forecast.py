@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from fairshare.driver import Situation
 from fairshare.model import Decision
 
+# Rounds between two quanta that are played at most; a policy that wants more of them is asked less often than live.
+ROUNDS_BETWEEN = 4
+
 
 def rounds_until_start(now: Situation, job: int, *, seed: int, most: int) -> int | None:
     """Quantum rounds until `job` is picked; 0 when free GPUs hold it at once; None when not within `most`.
@@ -28,10 +31,11 @@ def first_rounds(now: Situation, jobs: Iterable[int], *, seed: int, most: int) -
     for number in range(1, most + 1):
         if None not in found.values():
             break
-        plan, left = now.decide(seed + number), now.view.settings.quantum
+        quantum = left = now.view.settings.quantum
+        plan = now.decide(seed + number)
         _note(found, plan, number)
-        while plan.ask_again is not None and plan.ask_again < left:
-            now, left = now.after(plan, plan.ask_again), left - plan.ask_again
+        while plan.ask_again is not None and (wait := max(plan.ask_again, quantum / ROUNDS_BETWEEN)) < left:
+            now, left = now.after(plan, wait), left - wait
             plan = now.fill(seed + number)
             if number < most:
                 _note(found, plan, number + 1)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from fairshare.driver import Situation
-from fairshare.forecast import rounds_until_start
+from fairshare.forecast import ROUNDS_BETWEEN, rounds_until_start
 from fairshare.model import NOWHERE, Decision, Reason, Snapshot
 from fairshare.policies.base import State
 from fairshare.policies.gandiva_fair.policy import GandivaFair
+from fairshare.validate import InvalidPlan
 from tests.fairshare.build import Account, Job, place_of, situation, snapshot, snapshots
 
 
@@ -85,6 +87,34 @@ def test_rounds_that_the_policy_asks_for_are_played_too() -> None:
         rounds_until_start(now, 0, seed=0, most=3) == 3
     )  # after 80 seconds, the second quantum ends after 120
     assert rounds_until_start(now, 0, seed=0, most=2) is None
+
+
+class Asking(GandivaFair):
+    """Wants to be asked again after `after` seconds, and counts how often it was asked."""
+
+    after: float
+    asked = 0
+
+    def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
+        self.asked += 1
+        return replace(super().decide(state, view, random), ask_again=self.after)
+
+
+@pytest.mark.parametrize(("after", "most"), [(1.0, 5 * ROUNDS_BETWEEN + 1), (3600.0, 6), (1e300, 6)])
+def test_a_policy_that_wants_to_be_asked_often_is_asked_a_few_times(after: float, most: int) -> None:
+    given = snapshot([(0, 4)], [Account(), Account()], [Job(0, on=(0,)), Job(1, blocked=1)], quantum=3600.0)
+    policy = Asking(Asking.options_type())
+    policy.after = after
+    assert rounds_until_start(Situation.first(policy, given), 1, seed=0, most=5) is None
+    assert policy.asked == most
+
+
+def test_a_policy_that_wants_to_be_asked_at_once_is_refused() -> None:
+    policy = Asking(Asking.options_type())
+    policy.after = 1e-9
+    now = Situation.first(policy, snapshot([(0, 4)], [Account()], [Job(0)]))
+    with pytest.raises(InvalidPlan, match="asked again in 1e-09 s, not in 1 s or later"):
+        rounds_until_start(now, 0, seed=0, most=3)
 
 
 def test_suspended_gangs_remember_their_nodes_until_they_come_back() -> None:

@@ -326,6 +326,17 @@ def test_a_policy_is_asked_when_it_wants_to_be_though_nothing_happens(
     assert run_round(cluster_id=lab.cluster.pk) is None
 
 
+@pytest.mark.parametrize("seconds", [60.0, 1e12, 1e300])
+def test_a_policy_that_wants_to_be_asked_when_the_quantum_is_over_is_not_asked_for_it(
+    lab: World, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(Counting, "asks", seconds)
+    Cluster.objects.update(policy="counting")
+    lab.submit(lab.people.bob, lab.people.astro)
+    call_command("verify_round", lab.quantum().number)
+    assert Cluster.objects.get().ask_again_at is None
+
+
 def test_a_policy_sees_which_jobs_are_not_to_be_time_sliced(lab: World) -> None:
     people = lab.people
     lab.submit(people.bob, people.astro)
