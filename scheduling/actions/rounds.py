@@ -30,6 +30,7 @@ from scheduling.actions.notices import give_notice, notices_over
 from scheduling.actions.preemptible import note_preemptible
 from scheduling.actions.promises import Place, Promise, advance, promise, withdraw
 from scheduling.actions.shares import describe_shares, end_shares, save_shares, settle_shares
+from scheduling.builds import build_of
 from scheduling.causes import Cause, Causes
 from scheduling.history import History
 from scheduling.lifecycle import Event
@@ -167,6 +168,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         draw=cluster.draw,
         policy=situation.policy.name,
         policy_version=situation.policy.version,
+        policy_build=build_of(situation.policy.name, situation.policy.version),
         policy_options=options_as_json(situation.policy),
         seed=seed,
         gpus_up=up,

@@ -34,6 +34,7 @@ class Round(models.Model):
     # Who decided. The defaults are those of the rounds before this was stored.
     policy = models.CharField(max_length=40, db_default=FIRST)
     policy_version = models.PositiveSmallIntegerField(db_default=1)
+    policy_build = models.CharField(max_length=12, db_default="")  # empty: not stored then
     policy_options = models.JSONField(null=True)  # null: those among the settings of its snapshot
     seed = models.BigIntegerField()
     gpus_up = models.PositiveIntegerField()

@@ -1,14 +1,22 @@
-"""`manage.py verify_round N`: draws a round again with the policy that decided it and says whether it matches."""
+"""`manage.py verify_round N`: draws a round again with the policy that decided it and says whether it matches.
+
+Exits with 1 where it differs and should not, and with 3 where it differs and another build of the policy decided it,
+which proves nothing.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounting.numbers import whole_argument
 from scheduling.actions.rounds import decisions_equal, redraw
+from scheduling.builds import FROZEN, build_of
 from scheduling.models import Round
+
+OTHER_BUILD = 3
 
 
 class Command(BaseCommand):
@@ -17,8 +25,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("number", type=whole_argument)
         parser.add_argument("--cluster", help="Name; needed when there are several.")
+        parser.add_argument("--json", action="store_true", dest="as_json", help="One line for programs.")
 
-    def handle(self, *args: Any, number: int, cluster: str | None, **options: Any) -> None:
+    def handle(self, *args: Any, number: int, cluster: str | None, as_json: bool, **options: Any) -> None:
         rounds = Round.objects.filter(number=number).select_related("record", "cluster")
         if cluster:
             rounds = rounds.filter(cluster__name=cluster)
@@ -30,12 +39,29 @@ class Command(BaseCommand):
         (round_,) = found
         if not hasattr(round_, "record"):
             raise CommandError(f"The record of round {number} is no longer kept.")
+        self._tell(round_, as_json=as_json)
+
+    def _tell(self, round_: Round, *, as_json: bool) -> None:
         stored, again = redraw(round_)
+        matches, version = decisions_equal(stored, again), (round_.policy, round_.policy_version)
+        build, before = build_of(*version), round_.policy_build
+        is_other = before != build and version not in FROZEN
         described = (
-            f"Round {number} of {round_.cluster.name}: {round_.policy} {round_.policy_version}, {round_.draw}, "
-            f"seed {round_.seed}, "
-            f"{len(stored.run)} gangs on {round_.gpus_given} GPUs, {len(stored.trades)} trades"
+            f"Round {round_.number} of {round_.cluster.name}: {round_.policy} {round_.policy_version}, "
+            f"{round_.draw}, seed {round_.seed}, "
+            f"{len(stored.run)} gangs on {round_.gpus_given} GPUs, {len(stored.trades)} trades: "
         )
-        if not decisions_equal(stored, again):
-            raise CommandError(f"{described}: drawn again, it DIFFERS.")
-        self.stdout.write(f"{described}: drawn again, it matches.")
+        if is_other:
+            described += f"decided by another build ({before or 'not stored'}; this is {build}): "
+        if as_json:
+            told = {"round": round_.number, "cluster": round_.cluster.name, "policy": round_.policy}
+            told |= {"version": round_.policy_version, "build": before, "build_now": build}
+            self.stdout.write(json.dumps(told | {"is_other_build": is_other, "matches": matches}))
+        elif matches:
+            self.stdout.write(f"{described}drawn again, it matches.")
+        if not matches and is_other:
+            raise CommandError(
+                f"{described}drawn again, it differs, which proves nothing.", returncode=OTHER_BUILD
+            )
+        if not matches:
+            raise CommandError(f"{described}drawn again, it DIFFERS.")

@@ -1,0 +1,58 @@
+"""Which build of a version of a policy decides: rounds of a version that is not released are drawn by many."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import fairshare
+from fairshare.policies import policy_type
+
+ROOT = Path(fairshare.__file__).parents[1]
+# Versions that a release has. They draw the same for ever, whatever becomes of what they share with others: of each the
+# digest of its own package, which changes no more.
+FROZEN: Mapping[tuple[str, int], str] = {("gandiva_fair", 1): "221d08666a02"}
+
+
+@cache
+def build_of(name: str, version: int) -> str:
+    """Returns the digest of what decides: of the policy's source, and of all of `fairshare` that it imports.
+
+    It is the same on every machine. Raises UnknownPolicy.
+    """
+    return digest(sources(policy_type(name, version).__module__))
+
+
+def sources(module: str) -> dict[str, str]:
+    """Returns the source of a module, and of each of `fairshare` that it imports, by name."""
+    found: dict[str, str] = {}
+    left = [module]
+    while left:
+        name = left.pop()
+        path = ROOT.joinpath(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if name in found or not path.exists():
+            continue
+        found[name] = path.read_text(encoding="utf-8")  # whose lines end in "\n", however they do in the file
+        left += [one for one in _imports(found[name]) if one.split(".")[0] == fairshare.__name__]
+    return found
+
+
+def _imports(source: str) -> list[str]:
+    """What may be modules of all that is imported."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def digest(named: Mapping[str, str]) -> str:
+    """Returns 12 hexadecimal digits for texts with their names."""
+    return hashlib.sha256(json.dumps(sorted(named.items())).encode()).hexdigest()[:12]
