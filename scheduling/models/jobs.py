@@ -170,7 +170,7 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["cluster", "not_before"],
-                condition=models.Q(not_before__isnull=False),
+                condition=models.Q(not_before__isnull=False, state__in=["queued", "suspended"]),
                 name="job_backs_off",
             ),
         ]

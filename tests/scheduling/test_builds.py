@@ -30,7 +30,11 @@ def test_a_version_that_was_released_never_changes(version: tuple[str, int]) -> 
 
 def test_a_build_has_all_that_its_policy_imports_and_nothing_of_others() -> None:
     of_market = sources(policy_type("market").__module__)
-    assert {"fairshare.policies.gandiva_fair.turns", "fairshare.quotas", "fairshare.model"} <= of_market.keys()
+    assert {
+        "fairshare.policies.gandiva_fair.turns",
+        "fairshare.quotas",
+        "fairshare.model",
+    } <= of_market.keys()
     assert not [name for name in of_market if "gandiva_fair_1" in name or ".check" in name]
     assert len({build_of(*version) for version in all_versions()}) == len(all_versions())
 
@@ -95,7 +99,9 @@ def test_a_round_of_another_build_is_not_called_tampered_with(
             forged(round_)
         (code, text), (same, told) = decided_by(round_, this, capsys)
         assert code == same == is_forged
-        assert text.endswith("trades: drawn again, it DIFFERS." if is_forged else "drawn again, it matches.\n")
+        assert text.endswith(
+            "trades: drawn again, it DIFFERS." if is_forged else "drawn again, it matches.\n"
+        )
         assert is_told(told, matches=not is_forged, is_other_build=False)
         for before in (other, ""):
             (code, text), (same, told) = decided_by(round_, before, capsys)

@@ -327,6 +327,18 @@ def test_a_round_that_is_not_due_does_nothing() -> None:
     assert again.kind == Round.Kind.FILL
 
 
+def test_jobs_that_have_ended_are_not_among_those_that_are_due_again() -> None:
+    lab = world(v100=1)
+    jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(3)]
+    Job.objects.update(not_before=now_from_database())
+    ended = [job.pk for job in jobs[1:]]
+    Job.objects.filter(pk__in=ended).update(state=Job.State.SUCCEEDED, ended_at=now_from_database())
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE scheduling_job")
+        cursor.execute("SELECT reltuples FROM pg_class WHERE relname = 'job_backs_off'")
+        assert cursor.fetchone() == (1.0,)
+
+
 @pytest.mark.parametrize("draw", ["stride", "lottery"])
 def test_a_round_can_be_drawn_again_and_a_forged_one_is_found(
     draw: str, capsys: pytest.CaptureFixture
