@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -46,6 +45,9 @@ SMOOTHING = 0.2
 MEASURE_PATIENCE = timedelta(seconds=100)
 # last_seen_at and progress are written at most this often, to spare the disk.
 SEEN_EVERY = timedelta(seconds=2)
+# What a program prints is progress within these bounds. More is no count of steps; less is counted once it adds up, so
+# that no rate, which schedules and trades are worked out from, is beyond what can be reckoned with.
+LEAST_STEPS, MOST_STEPS = 1e-6, 1e18
 LEASE_FIELDS = [
     "state", "running_from", "held_until", "last_seen_at", "missing_since", "end_reason", "billed_until",
     "progress_steps", "progress_at", "first_steps", "first_steps_at", "lost_from", "address", "ready_since",
@@ -463,7 +465,7 @@ class _Desk:
     # --- progress ----------------------------------------------------------------------------------
 
     def _note_progress(self, lease: Lease, seen: Observation) -> None:
-        if seen.steps is None or not math.isfinite(seen.steps) or abs(seen.steps) > 1e18:
+        if seen.steps is None or not 0 <= seen.steps <= MOST_STEPS:
             return
         at = self.moment(lease, seen.steps_age or 0.0)
         fewer = lease.progress_steps is not None and seen.steps < lease.progress_steps
@@ -478,7 +480,7 @@ class _Desk:
         steps, seconds = seen.steps - lease.progress_steps, (at - lease.progress_at).total_seconds()
         if seconds < SEEN_EVERY.total_seconds() and seen.phase is Phase.RUNNING:
             return
-        if steps > 0 and seconds > 0:
+        if steps >= LEAST_STEPS and seconds > 0:
             self._progress.append((lease, steps, seconds))
             lease.progress_steps, lease.progress_at = seen.steps, at
             self._touched[lease.pk] = lease

@@ -143,6 +143,27 @@ def test_progress_becomes_speed_from_differences_within_a_lease(lab: World) -> N
     assert job.steps_done == 130
 
 
+@pytest.mark.parametrize("steps", [1e19, float("inf"), float("nan"), -1.0])
+def test_what_is_no_count_of_steps_is_no_progress(lab: World, steps: float) -> None:
+    job = start(lab)
+    lease = lab.age(lab.lease(job), 100)
+    lab.see(lease, Phase.RUNNING, steps=50.0, steps_age=40.0)
+    lab.see(lease, Phase.RUNNING, steps=steps, steps_age=20.0)
+    job.refresh_from_db()
+    assert job.steps_done == 50
+    assert not JobSpeed.objects.exists()
+
+
+def test_parts_of_a_step_are_a_speed_once_they_add_up(lab: World) -> None:
+    job = start(lab)
+    lease = lab.age(lab.lease(job), 100)
+    lab.see(lease, Phase.RUNNING, steps=0.0, steps_age=40.0)
+    lab.see(lease, Phase.RUNNING, steps=1e-300, steps_age=20.0)
+    assert not JobSpeed.objects.exists()
+    lab.see(lease, Phase.RUNNING, steps=0.1, steps_age=0.0)
+    assert JobSpeed.objects.get(job=job).rate == pytest.approx(0.0025, rel=0.05)
+
+
 def test_the_last_steps_count_even_if_the_steps_before_were_written_down_late(lab: World) -> None:
     job = start(lab)
     lease = lab.age(lab.lease(job), 100)

@@ -17,6 +17,7 @@ from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.policies.tickets import ByTickets
 from fairshare.quotas import limits_of
+from fairshare.rates import within_reason
 from fairshare.reasons import may_run
 from fairshare.trade_limits import TradeLimits
 from fairshare.tree import Tree
@@ -81,6 +82,10 @@ class GandivaFair(ByTickets[_Divided]):
             seen, known.tree, known.able, known.reason, known.shares, known.meant, balances, limits, random
         )
         return _plan(known, swap_for_samples(seen, known.tree, known.able, picks))
+
+    def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
+        seen = super()._seen(view, owed)
+        return replace(seen, jobs=replace(seen.jobs, rate=within_reason(seen.jobs.rate)))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
         """Divides the cluster among the jobs that take part where they may run, `sharing` (J, K); before trades."""

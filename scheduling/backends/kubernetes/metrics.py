@@ -55,4 +55,5 @@ def _take(found: dict[tuple[str, str], dict[int, float]], labels: Mapping[str, A
         return
     workers = found[str(labels.get("exported_namespace") or labels.get("namespace") or ""), named[1]]
     index = int(named[2][:9])
-    workers[index] = max(percent, workers.get(index, 0.0))
+    # Where pods are scraped, a program can say what it likes.
+    workers[index] = max(min(percent, 100.0), workers.get(index, 0.0))

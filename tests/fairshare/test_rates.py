@@ -1,0 +1,56 @@
+"""Whatever programs print of their own speed, plans are finite, and only its own team trades differently."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fairshare.check.policies import NEWEST, POLICIES
+from fairshare.driver import Situation
+from fairshare.model import Decision
+from fairshare.rates import MOST_RATIO, within_reason
+from tests.fairshare.build import Account, Job, snapshot
+
+RATES = st.one_of(st.floats(min_value=5e-324, max_value=1.7e308), st.sampled_from([1e-300, 1.0, 1e300]))
+
+
+def plan_beside(slow: float, fast: float, policy: str = NEWEST.name) -> Decision:
+    """Of two teams that gain 1.2 and 4 by generation 1, and of a third whose jobs print these rates."""
+    rates = [{0: 1.0, 1: 1.2}, {0: 1.0, 1: 4.0}, {0: slow, 1: fast}]
+    jobs = [Job(team, rate=rate) for team, rate in enumerate(rates) for _ in range(16)]
+    view = snapshot([(0, 8), (1, 8)], [Account(trades=True)] * 3, jobs)
+    return Situation.first(POLICIES[policy].make(view.settings), view).decide(1)
+
+
+@given(slow=RATES, fast=RATES)
+@example(slow=1.0, fast=1e300)
+@example(slow=1e300, fast=1.0)
+@example(slow=5e-324, fast=1.7e308)
+@example(slow=1.7e308, fast=1.7e308)
+@settings(max_examples=30, deadline=None)
+def test_no_printed_rate_stops_the_trades_of_others(slow: float, fast: float) -> None:
+    plan = plan_beside(slow, fast)
+    assert np.isfinite(plan.share).all()
+    assert plan.share.sum(axis=0) == pytest.approx([8, 8])
+    figures = [(one.fast_gpus, one.slow_gpus, one.price) for one in plan.trades]
+    assert figures
+    assert np.isfinite(figures).all()
+    progress = plan.share @ np.array([[1.0, 1.0, 1.0], [1.2, 4.0, 1.0]])
+    private = np.array([8 / 3 * 2.2, 8 / 3 * 5.0])
+    assert (progress[[0, 1], [0, 1]] >= private * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize("policy", [NEWEST.name, "market:1"])
+@pytest.mark.parametrize("fast", [1e12, 1e300])
+def test_a_rate_beyond_reason_counts_as_the_largest_that_is_within_it(policy: str, fast: float) -> None:
+    plan, same = plan_beside(1.0, fast, policy), plan_beside(1.0, MOST_RATIO, policy)
+    assert plan.share == pytest.approx(same.share)
+
+
+def test_rates_within_reason_stay_as_they_are() -> None:
+    rates = np.array([[1.0, np.nan, 50.0], [0.0, 3.0, 1e50], [np.nan, np.nan, np.nan]])
+    plain = rates[[0, 2]]
+    assert within_reason(plain) is plain
+    assert within_reason(rates)[1] == pytest.approx([0.0, 1 / MOST_RATIO, 1.0])
