@@ -23,9 +23,6 @@ from accounting.models import (
 from accounting.months import add_months, lacks_partition
 from accounting.seals import hold_books
 
-# Of so many transactions the entries come in one statement: the check of each looks through all that come with it.
-CHECKED_TOGETHER = 50
-
 
 class AccountKey(NamedTuple):
     """What makes a LedgerAccount the one it is."""
@@ -92,17 +89,16 @@ def _insert(bookings: Sequence[Booking]) -> None:
     )
     insert_rows(_of(booking, one) for booking in bookings for one in booking.capacity)
     insert_rows(_with_segment(_of(booking, one)) for booking in bookings for one in booking.charges)
-    for first in range(0, len(bookings), CHECKED_TOGETHER):
-        insert_values(
-            LedgerEntry,
-            ["transaction", "month", "account", "amount"],
-            (
-                (booking.transaction.pk, booking.transaction.month, accounts[account], amount)
-                for booking in bookings[first : first + CHECKED_TOGETHER]
-                for account, amount in booking.entries.items()
-                if amount
-            ),
-        )
+    insert_values(
+        LedgerEntry,
+        ["transaction", "month", "account", "amount"],
+        (
+            (booking.transaction.pk, booking.transaction.month, accounts[account], amount)
+            for booking in bookings
+            for account, amount in booking.entries.items()
+            if amount
+        ),
+    )
 
 
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
