@@ -132,6 +132,21 @@ def test_an_unbalanced_transaction_is_refused(
     assert not LedgerTransaction.objects.exists()
 
 
+@pytest.mark.parametrize("wrong", range(3))
+def test_one_that_does_not_balance_is_refused_among_others_that_do(
+    trade_accounts: list[LedgerAccount], wrong: int
+) -> None:
+    with refused(f"trade {wrong} does not balance"):
+        forged = [insert_blank(key=f"trade {i}") for i in range(3)]
+        rows = [(one, MAY, trade_accounts[0].pk, "5") for one in forged]
+        rows += [(one, MAY, trade_accounts[1].pk, "-4" if i == wrong else "-5") for i, one in enumerate(forged)]
+        sql(
+            "INSERT INTO accounting_ledgerentry (transaction_id, month, account_id, amount) VALUES "
+            + ", ".join(["(%s, %s, %s, %s)"] * len(rows)),
+            *(value for row in rows for value in row),
+        )
+
+
 def test_each_unit_balances_on_its_own(trade_accounts: list[LedgerAccount]) -> None:
     with refused("does not balance"):
         forged = insert_blank()
