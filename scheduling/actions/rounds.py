@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import DateTimeField, Value
 from django.db.models.functions import NullIf
 
-from accounting.bulk import array, insert_values
+from accounting.bulk import array
 from accounting.clock import now_from_database
 from accounting.models import Generation
 from fairshare import codec
@@ -30,12 +30,13 @@ from scheduling.actions.notices import give_notice, notices_over
 from scheduling.actions.preemptible import note_preemptible
 from scheduling.actions.promises import Place, Promise, advance, promise, withdraw
 from scheduling.actions.shares import describe_shares, end_shares, save_shares, settle_shares
+from scheduling.actions.trades import record_trades
 from scheduling.builds import build_of
 from scheduling.causes import Cause, Causes
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
-from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord, Trade
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord
 from scheduling.situations import (
     Lasted,
     Memory,
@@ -188,36 +189,10 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         decision=codec.encode(decision),
         legend=legend.to_json(),
     )
-    _record_trades(round_, decision, legend, now)
+    record_trades(round_, decision, legend)
     remember(cluster, situation, decision, legend.axes)
     save_shares(cluster, situation, decision, legend, corrected=lasted is not None)
     return round_
-
-
-def _record_trades(round_: Round, decision: fs.Decision, legend: Legend, now: datetime) -> None:
-    insert_values(
-        Trade,
-        [
-            "round", "seller", "buyer", "slow", "fast", "fast_gpus", "slow_gpus", "price", "seller_speedup",
-            "buyer_speedup", "begins",
-        ],
-        (
-            (
-                round_.pk,
-                legend.accounts[trade.seller][0],
-                legend.accounts[trade.buyer][0],
-                legend.generations[trade.slow],
-                legend.generations[trade.fast],
-                trade.fast_gpus,
-                trade.slow_gpus,
-                trade.price,
-                trade.seller_speedup,
-                trade.buyer_speedup,
-                now,
-            )
-            for trade in decision.trades
-        ),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any, TypedDict
 
 import numpy as np
 from django.db import connection
-from django.db.models import F, Max, Q
+from django.db.models import Max, Q
 from django.db.models.functions import Coalesce
 
 from accounting.bulk import array, insert_values
-from accounting.ledger import TradedTime, book_trades
-from accounting.models import Generation, Tenant
-from accounting.wording import fixed
 from fairshare import model as fs
 from fairshare.driver import Situation, owed_now
 from fairshare.entitlement import entitlements
-from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
+from scheduling.actions.trades import end_trades
+from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval
 from scheduling.share_hours import write_hours_again
 from scheduling.situations import Lasted, forget
 from scheduling.snapshot import Axes, Legend
 
-MICROSECOND = Decimal("0.000001")
 # A lease of which nothing was heard for so long is not taken to hold its GPUs until its end is known.
 SILENCE_SECONDS = 30.0
 
@@ -137,27 +133,29 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Closes the time since the last round: intervals per tenant, trades booked.
+    """Closes the time since the last round: intervals per tenant, and trades where nobody knows that they went on.
 
     Returns what accounts held since; None where no time has passed of which that could be said.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
         if last is not None:  # the clock was set back; nothing can be said of the time between
-            last.trades.filter(ends=None).update(ends=F("begins"))
+            end_trades(cluster, ends=last.at)
         return None
     received = _received(cluster, since, now)
     if last is not None and not last.intervals.exists():
         ends = _in_force_until(cluster, last, now)
         if ends > last.at:
             _close_interval(cluster, last, received, since=last.at, now=ends)
-        _book_trades(last, ends=ends)
+        if ends < now:
+            end_trades(cluster, ends=ends)
     return Lasted((now - since).total_seconds(), received)
 
 
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
     """Ends what the last round decided, its trades too, where no other round will come or nobody is there."""
     settle_shares(cluster, since=since, now=now)
+    end_trades(cluster, ends=now)
     # Absence earns no credit: the next round takes everybody for new.
     forget(cluster)
     ShareBalance.objects.filter(cluster=cluster).update(share=0.0, owed=0.0, corrected=0.0)
@@ -340,53 +338,3 @@ def _close_interval(
         ),
     )
     write_hours_again(cluster.pk, since=since, until=now)  # there are such only after the clock was set back
-
-
-def _book_trades(last: Round, *, ends: datetime) -> None:
-    trades = list(last.trades.filter(ends=None))
-    if not trades:
-        return
-    parties = {pk for trade in trades for pk in (trade.seller_id, trade.buyer_id)}
-    tenants = Tenant.objects.in_bulk(parties)
-    generations = Generation.objects.in_bulk(
-        {pk for trade in trades for pk in (trade.slow_id, trade.fast_id)}
-    )
-    traded = (_traded(last, trade, tenants, generations, ends) for trade in trades)
-    book_trades([one for one in traded if one is not None])
-    Trade.objects.filter(round=last, ends=None).update(ends=max(ends, last.at))
-
-
-def _traded(
-    last: Round,
-    trade: Trade,
-    tenants: Mapping[int, Tenant],
-    generations: Mapping[int, Generation],
-    ends: datetime,
-) -> TradedTime | None:
-    """What a trade moved until then; None where it is less than the ledger counts."""
-    seconds = Decimal(str((ends - trade.begins).total_seconds()))
-    given, taken = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
-    if given <= 0 or taken <= 0:
-        return None
-    seller, buyer = tenants[trade.seller_id], tenants[trade.buyer_id]
-    slow, fast = generations[trade.slow_id], generations[trade.fast_id]
-    return TradedTime(
-        book=last.cluster_id,
-        key=f"trade:{trade.pk}",
-        seller=seller,
-        buyer=buyer,
-        slow=slow,
-        fast=fast,
-        fast_gpu_seconds=given,
-        slow_gpu_seconds=taken,
-        begins=trade.begins,
-        ends=ends,
-        description=(
-            f"{seller.name} gave {fixed(trade.fast_gpus, 3)} {fast.name} for"
-            f" {fixed(trade.slow_gpus, 3)} {slow.name} of {buyer.name}"
-        ),
-    )
-
-
-def _gpu_seconds(gpus: float, seconds: Decimal) -> Decimal:
-    return (Decimal(str(gpus)) * seconds).quantize(MICROSECOND)

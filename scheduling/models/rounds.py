@@ -186,7 +186,10 @@ class TradeQuerySet(models.QuerySet["Trade"]):
 
 
 class Trade(models.Model):
-    """For one round's time `seller` gave time on `fast` GPUs for more time on `slow` ones of `buyer`."""
+    """From a round on `seller` gives time on `fast` GPUs for more time on `slow` ones of `buyer`.
+
+    It goes on over later rounds while nothing of it changes, within an hour.
+    """
 
     round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="trades")
     seller = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="sales")
@@ -199,12 +202,15 @@ class Trade(models.Model):
     seller_speedup = models.FloatField()
     buyer_speedup = models.FloatField()
     begins = models.DateTimeField(db_default=Now())
-    ends = models.DateTimeField(null=True)  # set by the next round, which also books it in the ledger
+    ends = models.DateTimeField(null=True)  # set by the round that ends it, which also books it in the ledger
 
     objects = TradeQuerySet.as_manager()
 
     class Meta:
         ordering = ["-id"]
+        indexes = [
+            models.Index(name="open_trades", fields=["round"], condition=models.Q(ends=None)),
+        ]
         constraints = [
             models.CheckConstraint(
                 name="both_sides_of_a_trade_gain",

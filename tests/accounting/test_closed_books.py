@@ -139,11 +139,14 @@ def test_one_that_does_not_balance_is_refused_among_others_that_do(
     with refused(f"trade {wrong} does not balance"):
         forged = [insert_blank(key=f"trade {i}") for i in range(3)]
         rows = [(one, MAY, trade_accounts[0].pk, "5") for one in forged]
-        rows += [(one, MAY, trade_accounts[1].pk, "-4" if i == wrong else "-5") for i, one in enumerate(forged)]
+        rows += [
+            (one, MAY, trade_accounts[1].pk, "-4" if i == wrong else "-5") for i, one in enumerate(forged)
+        ]
+        columns = zip(*rows, strict=True)
         sql(
-            "INSERT INTO accounting_ledgerentry (transaction_id, month, account_id, amount) VALUES "
-            + ", ".join(["(%s, %s, %s, %s)"] * len(rows)),
-            *(value for row in rows for value in row),
+            "INSERT INTO accounting_ledgerentry (transaction_id, month, account_id, amount)"
+            " SELECT * FROM unnest(%s::bigint[], %s::date[], %s::bigint[], %s::numeric[])",
+            *map(list, columns),
         )
 
 

@@ -11,7 +11,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
-from django.test.utils import CaptureQueriesContext
 
 from accounting.clock import now_from_database
 from accounting.models import LedgerEntry, Quota, UsageSegment
@@ -22,17 +21,15 @@ from scheduling.backends.base import End, Phase
 from scheduling.models import (
     HeldGpu,
     Job,
-    JobSpeed,
     Lease,
     Operation,
     Round,
     RoundRecord,
     ShareBalance,
     ShareInterval,
-    Trade,
 )
 from tests import make
-from tests.scheduling.world import World, world
+from tests.scheduling.world import world
 
 pytestmark = pytest.mark.django_db
 
@@ -196,60 +193,6 @@ def test_intervals_of_before_are_split_into_lent_and_unused() -> None:
         cursor.execute(split)
     amounts = ShareInterval.objects.order_by("-lent").values_list("lent", "unused", "borrowed")
     assert list(amounts) == [(20, 60, 0), (10, 30, 0), (0, 0, 30)]
-
-
-def trading_world() -> World:
-    """Two teams of which the second gains more by the faster generation."""
-    lab = world(v100=4, a100=4, trading=True)
-    for _ in range(8):
-        for owner, tenant, speedup in (
-            (lab.people.bob, lab.people.astro, 1.2),
-            (lab.people.charlie, lab.people.bio, 4.0),
-        ):
-            job = lab.submit(owner, tenant)
-            JobSpeed.objects.create(job=job, generation=lab.people.v100, steps=10, seconds=10)
-            JobSpeed.objects.create(job=job, generation=lab.people.a100, steps=10 * speedup, seconds=10)
-    return lab
-
-
-def test_teams_with_different_speed_ups_trade_and_the_ledger_books_it() -> None:
-    lab = trading_world()
-    lab.quantum()
-    trade = Trade.objects.get()
-    assert (trade.seller, trade.buyer) == (lab.people.astro, lab.people.bio)
-    assert trade.seller_speedup < trade.price < trade.buyer_speedup
-    assert trade.slow_gpus == pytest.approx(trade.price * trade.fast_gpus)
-    lab.pass_time(60)
-    lab.quantum()
-    first = Trade.objects.earliest("id")
-    assert first.ends is not None
-    entries = LedgerEntry.objects.filter(transaction__key=f"trade:{first.pk}")
-    assert entries.count() == 4
-    sums: dict[str, Decimal] = {}
-    for entry in entries.select_related("account"):
-        sums[entry.account.unit] = sums.get(entry.account.unit, Decimal(0)) + entry.amount
-    assert set(sums.values()) == {Decimal(0)}
-
-
-def test_many_trades_are_settled_with_as_many_queries_as_one() -> None:
-    lab = trading_world()
-
-    def queries_of_next_round() -> int:
-        lab.pass_time(60)
-        with CaptureQueriesContext(connection) as queries:
-            lab.quantum()
-        return len(queries)
-
-    for _ in range(2):  # the first opens accounts
-        lab.quantum()
-        lab.pass_time(60)
-    with_one = queries_of_next_round()
-    trade = Trade.objects.get(ends=None)
-    for _ in range(30):
-        trade.pk = None
-        trade.save()
-    assert queries_of_next_round() == with_one
-    assert LedgerEntry.objects.filter(transaction__key__startswith="trade:").count() == 4 * (2 + 31)
 
 
 def test_a_paused_cluster_starts_nothing_and_says_so() -> None:
