@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0058_builds_of_policies")]
+    dependencies = [("scheduling", "0059_jobs_that_still_back_off")]
 
     operations = [
         migrations.AddIndex(
