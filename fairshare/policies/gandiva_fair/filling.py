@@ -89,6 +89,8 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
     """Take turns until none is left. A kind of gangs that could not be placed is not tried again."""
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
+        if not only_claims:
+            _give_up(picked, turns, may_move=may_move)
         turns.open(only_claims=only_claims)
     while any(places.free_gpus) and (job := turns.next()) != NOWHERE:
         able = turns.generations(job)
@@ -107,6 +109,15 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
             if len(allowed) == len(able):
                 turns.hopeless[turns.kind[job]] = 1
             turns.passed(job)
+
+
+def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
+    """Find the kinds of gangs for which there cannot be room."""
+    facts, places = picked.facts, picked.places
+    most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
+    for kind, job in enumerate(turns.one_of_each_kind()):
+        may_fit = facts.size[job] <= most or any(places.has_room(job, k) for k in turns.generations(job))
+        turns.hopeless[kind] |= not may_fit
 
 
 def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:

@@ -14,7 +14,8 @@ from fairshare.policies.gandiva_fair.columns import sort_keys
 class Line:
     """The jobs of every account in the order in which it wants them."""
 
-    listed: list[int]  # jobs by account and rank
+    jobs: Ints  # by account and rank
+    listed: list[int]  # the same
     level_end: Ints  # of each position in `listed`, where the jobs of this account and priority end
     begin: dict[int, int]  # of each account, its first position in `listed`
     end: dict[int, int]
@@ -40,11 +41,23 @@ class Line:
         end = np.append(begin[1:], len(some))[: len(begin)]
         owners = account[begin].tolist()
         return cls(
+            some,
             some.tolist(),
             level_end,
             dict(zip(owners, begin.tolist(), strict=True)),
             dict(zip(owners, end.tolist(), strict=True)),
         )
+
+    def without(self, gone: Bools) -> Line:
+        """The same without the jobs marked in `gone` (J,); of some accounts none may be left."""
+        stays = ~gone[self.jobs]
+        before = np.append(0, np.cumsum(stays))  # of each position, how many stay before it
+        begin, end = (
+            dict(zip(edge, before[list(edge.values())].tolist(), strict=True))
+            for edge in (self.begin, self.end)
+        )
+        jobs = self.jobs[stays]
+        return Line(jobs, jobs.tolist(), before[self.level_end[stays]], begin, end)
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:

@@ -53,8 +53,7 @@ class Turns:
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
-        self._line, self._chance = line, chance
-        self._listed, self._end = line.listed, line.end
+        self._all, self._line, self._chance = line, line, chance
         self._parent: list[int] = tree.parent.tolist()
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
@@ -86,7 +85,8 @@ class Turns:
         self._choice: list[int] = choice.tolist()  # of generations, one bit for each
         self._chosen: dict[int, list[int]] = {}
         # Jobs of one kind fit in the same places.
-        self.kind: list[int] = alike(choice, jobs.workers, jobs.gpus).tolist()
+        self._kinds = alike(choice, jobs.workers, jobs.gpus)
+        self.kind: list[int] = self._kinds.tolist()
         self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds for which there is no room
         self.only_claims = True
 
@@ -103,9 +103,18 @@ class Turns:
             self._chosen[choice] = [k for k in range(choice.bit_length()) if choice >> k & 1]
         return self._chosen[choice]
 
+    def one_of_each_kind(self) -> list[int]:
+        """A job of each kind."""
+        found = np.zeros(len(self.hopeless), dtype=np.int64)
+        found[self._kinds] = np.arange(len(self._kinds))
+        jobs: list[int] = found.tolist()
+        return jobs
+
     def open(self, *, only_claims: bool) -> None:
         """Collect the offers of all, `only_claims` those within the guarantee."""
         self.only_claims = only_claims
+        hopeless = np.frombuffer(self.hopeless, dtype=bool)[self._kinds]
+        self._line = self._all.without(hopeless | np.frombuffer(self.taken, dtype=bool))
         self._heads = dict(self._line.begin)
         self._aside: dict[int, int] = {}
         self._late: dict[int, list[tuple[int, int, int]]] = {}
@@ -116,15 +125,10 @@ class Turns:
     def next(self) -> int:
         """The job whose turn it is; NOWHERE when all had their turns."""
         while self._heap:
-            stage, _, _, size, account, job = self._heap[0]
+            stage, _, _, _, account, job = self._heap[0]
             # Meanwhile there may be no room for the gang that was offered, or others of its team used the guarantee.
-            if self.taken[job] or self.hopeless[self.kind[job]]:
-                job = self._own(account)
-            if (
-                job != NOWHERE
-                and self._size[job] == -size
-                and (stage != CLAIM or self._may_claim(account, job))
-            ):
+            gone = self.taken[job] or self.hopeless[self.kind[job]]
+            if not gone and (stage != CLAIM or self._may_claim(account, job)):
                 return job
             self._refresh(account)
         return NOWHERE
@@ -165,14 +169,14 @@ class Turns:
 
     def alike(self, job: int) -> list[int]:
         """The jobs of the same account and priority that were not picked, as they are wanted."""
-        line, account = self._line, self._account[job]
+        line, account = self._all, self._account[job]
         end = line.level_end[line.listed.index(job, line.begin[account], line.end[account])]
         begin = bisect_left(line.level_end, end, line.begin[account], end)
         return [other for other in line.listed[begin:end] if not self.taken[other]]
 
     def is_first(self, job: int) -> bool:
         """Whether its account wants the job more than all others that take turns."""
-        return self._line.listed[self._line.begin[self._account[job]]] == job
+        return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
         """Whether the job's account has `more` GPUs within its guarantee, too, or is beyond it in any case."""
@@ -188,7 +192,7 @@ class Turns:
 
     def _own(self, account: int) -> int:
         """The job that the account would run next."""
-        begin, end, listed = self._heads[account], self._end[account], self._listed
+        begin, end, listed = self._heads[account], self._line.end[account], self._line.listed
         taken, hopeless, kind = self.taken, self.hopeless, self.kind
         head = begin
         while head < end and (taken[listed[head]] or hopeless[kind[listed[head]]]):

@@ -1,0 +1,28 @@
+"""The line of an account's jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairshare.model import NOWHERE
+from fairshare.policies.gandiva_fair.line import Line, wanted_order
+from tests.fairshare.build import Account, Job, snapshot
+
+JOBS = st.lists(st.builds(Job, st.integers(0, 2), priority=st.integers(0, 1)), min_size=1, max_size=9)
+
+
+@given(JOBS, st.data())
+def test_a_line_without_some_jobs_is_that_of_the_others(jobs: list[Job], data: st.DataObject) -> None:
+    given_ = snapshot([(0, 8)], [Account(), Account(), Account()], jobs)
+    gone = np.array(data.draw(st.lists(st.booleans(), min_size=len(jobs), max_size=len(jobs))))
+    order = wanted_order(given_.jobs, given_.accounts, given_.settings)
+    found = Line.of(given_.jobs, order, np.ones(len(jobs), dtype=bool), given_.settings).without(gone)
+    right = Line.of(given_.jobs, order, ~gone, given_.settings)
+    assert found.listed == right.listed
+    assert found.level_end.tolist() == right.level_end.tolist()
+    for account in range(3):
+        begin, end = found.begin.get(account, NOWHERE), found.end.get(account, NOWHERE)
+        assert begin == end or (begin, end) == (right.begin[account], right.end[account])
+        assert begin != end or account not in right.begin
