@@ -76,7 +76,7 @@ class Families(Network):
         accounts = self._accounts
         self.flow.held = start.copy()
         has = accounts.sums(start.sum(axis=0))
-        top = has + np.minimum(accounts.sums(self.wanted()), accounts.room(start))
+        top = has + np.minimum(accounts.sums(self.wanted()), accounts.room(start.sum(axis=0)))
         floor = np.minimum(guaranteed, top)
         low, high = np.zeros(len(self._total)), self._by_family(top / tickets, np.maximum)
         rise = _Rise(top > floor + EPSILON, floor, floor, top, tickets, self._family, low, high)

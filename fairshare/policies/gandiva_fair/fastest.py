@@ -75,19 +75,27 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
 def speed_up(network: Network) -> None:
     """Who runs faster on GPUs that nobody wants goes there."""
     flow, gates = network.flow, network.gates
-    left = np.where(network.left > gates.nothing, network.left, 0.0)
+    left = network.left
+    free, is_free = _free(gates, left)
     for to, k in product(range(len(flow.able)), repeat=2):
-        is_free = gates.before(gates.least_outside(left) > 0)[to]
-        if not is_free.any():
+        if not is_free[to].any():
             continue
-        rows = np.flatnonzero(is_free & (flow.held[k] > 0) & flow.able[to] & (flow.step[to] > flow.step[k]))
+        may = is_free[to] & (flow.held[k] > 0) & flow.able[to] & (flow.step[to] > flow.step[k])
+        rows = np.flatnonzero(may)
         if len(rows):
-            moved = np.zeros((len(flow.able), len(rows)))
+            some, moved = gates.rows(rows), np.zeros((len(flow.able), len(rows)))
             moved[to] = flow.held[k, rows]
-            moved = gates.rows(rows).cut(moved, left)
+            moved = some.cut(moved, free)
             moved[k] = -moved[to]
             flow.held[:, rows] += moved
-            left = np.where(network.left > gates.nothing, network.left, 0.0)
+            left -= some.sums_outside(moved)
+            free, is_free = _free(gates, left)
+
+
+def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
+    """(M,) GPUs that are `left` (M,) but for rounding, and for which rows there are any, as `Gates.before` has it."""
+    free = np.where(left > gates.nothing, left, 0.0)
+    return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:

@@ -34,7 +34,11 @@ class Flow:
     @property
     def unmet(self) -> Floats:
         """(C,) GPUs that it could still use."""
-        left: Floats = np.maximum(self.gpus - self.held.sum(axis=0), 0.0) * ~self.is_kept
+        return self.beside(self.held.sum(axis=0))
+
+    def beside(self, has: Floats) -> Floats:
+        """(C,) GPUs that it could use beside what it has in all (C,)."""
+        left: Floats = np.maximum(self.gpus - has, 0.0) * ~self.is_kept
         return left
 
     @property

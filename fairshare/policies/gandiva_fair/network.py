@@ -52,14 +52,14 @@ class Groups:
         found: Floats = np.add.reduceat(values, self.first, axis=-1)
         return found
 
-    def room(self, held: Floats) -> Floats:
-        """(N,) GPUs that each group may have beside `held` (K, C)."""
-        left = self.most - self.sums(held.sum(axis=0))
+    def room(self, has: Floats) -> Floats:
+        """(N,) GPUs that each group may have beside what its rows have in all (C,)."""
+        left = self.most - self.sums(has)
         return np.where(left > EPSILON, left, 0.0)
 
-    def spare(self, held: Floats) -> Floats:
-        """(N,) GPUs that each group may give up of `held` (K, C)."""
-        left = self.sums(held.sum(axis=0)) - self.least
+    def spare(self, has: Floats) -> Floats:
+        """(N,) GPUs that each group may give up of what its rows have in all (C,)."""
+        left = self.sums(has) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
@@ -84,7 +84,9 @@ class Network:
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
         """`bounds` nest, the innermost first. Rows of a group are side by side, and have its least."""
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
-        self._evenly = flow.able * _one_over(flow.able.sum(axis=0, dtype=np.float64))
+        # Numbers are multiplied several times as fast as marks.
+        self._able, self._moves = flow.able.astype(np.float64), (~flow.is_kept).astype(np.float64)
+        self._evenly = self._able * _one_over(self._able.sum(axis=0))
 
     @property
     def left(self) -> Floats:
@@ -99,6 +101,16 @@ class Network:
             before = self.flow.held.sum()
             self._grow(self.wanted())
             again = self._fit() and bool(self.may_have_more().any())
+
+    def spread(self) -> None:
+        """Give out the GPUs of each pool in proportion to what its rows lack, as far as these can use them at once."""
+        if not self.may_have_more().any():
+            return
+        gates, wanted = self.gates, self.wanted()
+        left = np.where(gates.up == NOWHERE, np.maximum(self.left, 0.0), 0.0)
+        lacks = np.bincount(gates.pool, wanted, int(gates.pool_of.max(initial=0)) + 1).astype(np.float64)
+        self._grow(wanted * part_of(gates.by_pool(left), lacks)[gates.pool])
+        self._fit()
 
     def may_have_more(self) -> Bools:
         """(C,) the rows of pools where a row that lacks may use what is left."""
@@ -121,7 +133,7 @@ class Network:
     @property
     def free(self) -> Floats:
         """(K, C) what rows may give up if others of their group take as much."""
-        found: Floats = self.flow.held * ~self.flow.is_kept
+        found: Floats = self.flow.held * self._moves
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
@@ -130,15 +142,22 @@ class Network:
 
     def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
         """What of the `gives` (K, C) all of these groups can spare."""
+        has, amount, part = self.flow.held.sum(axis=0), gives.sum(axis=0), np.ones(gives.shape[1])
         for some in groups:
-            gives = gives * some.part(gives.sum(axis=0), some.spare(self.flow.held))
-        return gives
+            part = part * some.part(amount * part, some.spare(has))
+        return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
         """(C,) GPUs that rows lack within the bounds, if only those who are said (C,) are to have more."""
-        wanted = self.flow.unmet if who is None else self.flow.unmet * who
-        for groups in self.bounds:
-            wanted = wanted * groups.part(wanted, groups.room(self.flow.held))
+        has = self.flow.held.sum(axis=0)
+        wanted = self.flow.beside(has) if who is None else self.flow.beside(has) * who
+        return self._within_room(self.bounds, wanted, has)
+
+    @staticmethod
+    def _within_room(bounds: Sequence[Groups], wanted: Floats, has: Floats) -> Floats:
+        """What of the `wanted` (C,) all these groups may have beside what their rows have (C,)."""
+        for groups in bounds:
+            wanted = wanted * groups.part(wanted, groups.room(has))
         return wanted
 
     def _grow(self, gets: Floats) -> None:
@@ -146,7 +165,7 @@ class Network:
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
-        able, gets, gates = self.flow.able.take(rows, axis=1), gets[rows], self.gates.rows(rows)
+        able, gets, gates = self._able.take(rows, axis=1), gets[rows], self.gates.rows(rows)
         left = np.maximum(self.left, 0.0) + gates.nothing
         pull = gates.least_outside(left)
         for _ in range(_SPREADS):
@@ -248,15 +267,14 @@ class Network:
         if weight is None:
             share = self._evenly
         else:
-            weight = weight * flow.able
+            weight = weight * self._able
             share = weight * _one_over(weight.sum(axis=0))
         if exchange.inside is None:
             gives = held if where is None else held * where
             return gives, share * gives.sum(axis=0)
         gives = self._within(exchange.inside, self.free if where is None else self.free * where)
-        gets = flow.unmet * (share > 0).any(axis=0)
-        for groups in exchange.inside:
-            gets *= groups.part(gets, groups.room(held))
+        has = held.sum(axis=0)
+        gets = self._within_room(exchange.inside, flow.beside(has) * (share > 0).any(axis=0), has)
         return gives, share * gets
 
 

@@ -116,10 +116,14 @@ class _Limits:
         accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
         return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
 
-    def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> list[Groups]:
-        """Groups of leaves, and of accounts from a depth on whose limits or guarantees (T,) bind; innermost first."""
+    def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
+        """By depth, groups of leaves, and of accounts from `depth` on whose limits or guarantees (T,) bind.
+
+        Innermost first.
+        """
         leaves = Groups.of(flow.leaf, self.total)
-        found, sure = [replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))], flow.sure.sum(axis=0)
+        sure = flow.sure.sum(axis=0)
+        found = {len(self.above): replace(leaves, least=leaves.sums(sure))}
         for at in range(len(self.above) - 2, depth - 1, -1):
             owner = self.owners(flow, at)
             groups = Groups.of(owner, self.total)
@@ -127,7 +131,7 @@ class _Limits:
             if (groups.most < groups.sums(flow.gpus) - EPSILON).any() or (
                 groups.least > groups.sums(sure) + EPSILON
             ).any():
-                found.append(groups)
+                found[at] = groups
         return found
 
 
@@ -198,7 +202,7 @@ def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guarantee
         accounts = owner[rows][pools.first]
         gpus = np.minimum(means, limits.each)[accounts]
         gates = limits.gates(some, pools.of_row, gpus, depth + 1)
-        _make_best_use(some, gates, limits.bounds(some, depth, across(guaranteed)))
+        _make_best_use(some, gates, [*limits.bounds(some, depth, across(guaranteed)).values()])
         guaranteed[accounts], flow.held[:, rows] = pools.sums(some.held).T, some.held
 
 
@@ -212,7 +216,9 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
     everybody = np.zeros_like(flow.leaf)
     gates = limits.gates(flow, everybody, capacity[None], 0)
     start, least = flow.held.copy(), across(guaranteed)
-    network = Network(flow, gates, limits.bounds(flow, 0, least))
+    bounds = limits.bounds(flow, 0, least)
+    network = Network(flow, gates, [*bounds.values()])
+    network.spread()  # mostly that is all already
     network.fill()
     family = Groups.of(everybody, np.full(1, np.inf))
     # Where there is nothing beyond what leaves are guaranteed, that is what all get.
@@ -220,7 +226,8 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
         owner = limits.owners(flow, depth)
         group = Groups.of(owner, limits.total)
         here = owner[group.first]
-        families = Families(flow, gates, limits.bounds(flow, depth + 1, least), group, family)
+        inside = [groups for at, groups in bounds.items() if at > depth]
+        families = Families(flow, gates, inside, group, family)
         families.divide(tickets[here], least[here], start)
         family = group
     speed_up(network)
