@@ -19,11 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = r"""
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned int gpu, memory; } utilization_t;
 static int ids[] = {0, 1};
-int nvmlInit_v2(void) { return INIT; }
-int nvmlInitWithFlags(unsigned int flags) { return INIT; }
+int nvmlInit_v2(void) {
+  if (INIT < 0) pause();  // for ever
+  return INIT;
+}
+int nvmlInitWithFlags(unsigned int flags) { return nvmlInit_v2(); }
 int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
@@ -96,14 +100,25 @@ print(json.dumps(seen))
 """
 
 
+ASK_FOR_A_MOMENT = """
+import json
+from scheduling.backends.local import gpus
+gpus.PATIENCE, said = 0.2, []
+for question in (gpus.discover, gpus.utilization):
+    try:
+        question()
+    except gpus.NvmlError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
 NONE: dict[str, Any] = {"gpus": [], "busy": [], "devices": {}}
 
 
-def ask(library_path: Path, since: dict[str, int] | None = None) -> dict[str, Any]:
+def ask(library_path: Path, since: dict[str, int] | None = None, script: str = ASK) -> Any:
     """What a fresh Python says about the GPUs that the library in this folder shows."""
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", ASK, json.dumps(since or {})],
+        [sys.executable, "-W", "error", "-c", script, json.dumps(since or {})],
         capture_output=True,
         text=True,
         check=True,
@@ -111,8 +126,7 @@ def ask(library_path: Path, since: dict[str, int] | None = None) -> dict[str, An
         env=environment,
         timeout=PATIENCE,
     )
-    answer: dict[str, Any] = json.loads(run.stdout)
-    return answer
+    return json.loads(run.stdout)
 
 
 def stand_in(folder: Path, *, init: int = 0, samples: str = "0, 9, 0, 0, 87") -> Path:
@@ -182,3 +196,12 @@ def test_a_driver_that_is_not_loaded_means_no_gpus(tmp_path: Path) -> None:
 
 def test_a_broken_driver_is_an_error_in_plain_words(tmp_path: Path) -> None:
     assert ask(stand_in(tmp_path, init=999)) == {"error": "the NVIDIA driver does not answer: Unknown Error"}
+
+
+def test_nobody_waits_for_ever_for_a_driver_that_hangs(tmp_path: Path) -> None:
+    """Once it was waited for in vain nobody waits for it again, and the process ends all the same."""
+    said = ask(stand_in(tmp_path, init=-1), script=ASK_FOR_A_MOMENT)
+    assert said == [
+        "the NVIDIA driver does not answer within 0.2 s",
+        "the NVIDIA driver does not answer",
+    ]

@@ -29,7 +29,7 @@ from accounting.models import ClosedBook, Generation, Membership, Tenant, User
 from accounting.months import add_months, first_of_month, months_after
 from accounting.sums import DAY, HOUR, start_of_day, start_of_hour, write_days, write_usage_hours
 from portal.management.traced import bench_trace
-from portal.settling import settle
+from portal.warm_up import load_pages
 from scheduling.models import Cluster, Node
 
 GENERATIONS = (("V100", 1), ("A100", 2), ("H100", 4))  # and the price of a GPU-hour
@@ -176,7 +176,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _measure(self, requests: int) -> None:
-        settle()  # as servers do
+        load_pages()  # as servers do
         dice = random.Random(1)  # noqa: S311 - what is asked for, no secret
         self._tell(f"{'page':<42} {'who':<9} {'median':>8} {'95th percentile':>16} {'slowest':>9}")
         worst = 0.0

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pynvml
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PCI = Path("/sys/bus/pci/devices")
+# Seconds that the driver has to answer, some hundredths of which it takes; where no process uses GPUs, it starts each
+# of them first.
+PATIENCE = 20.0
 # What this GPU, this driver or this user does not get told.
 _NOT_TOLD = pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission, pynvml.NVMLError_FunctionNotFound
 
@@ -46,8 +53,45 @@ class NvmlError(Exception):
     """There is a driver, but it does not answer properly; the message says what it said."""
 
 
+_unanswered: list[Future[Any]] = []  # questions to a driver that hangs
+
+
+def in_background(ask: Callable[[], T]) -> Future[T]:
+    """Returns where the answer will be. The thread keeps no process from ending."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="nvml", daemon=True).start()
+    return answer
+
+
+def _in_time(ask: Callable[[], T]) -> T:
+    """Returns what the driver answers. NVML waits for ever for one that hangs: raises NvmlError after PATIENCE.
+
+    Until it answers what it was asked then, nobody waits for it again.
+    """
+    if not all(answer.done() for answer in _unanswered):
+        raise NvmlError("the NVIDIA driver does not answer")
+    _unanswered.clear()
+    answer = in_background(ask)
+    try:
+        return answer.result(PATIENCE)
+    except TimeoutError:
+        _unanswered.append(answer)
+        raise NvmlError(f"the NVIDIA driver does not answer within {PATIENCE:g} s") from None
+
+
 def discover() -> list[Gpu]:
     """All GPUs in index order; empty where there is no driver or no GPU. NvmlError if the driver is broken."""
+    return _in_time(_discover)
+
+
+def _discover() -> list[Gpu]:
     with _nvml() as available:
         handles = _handles() if available else []
         return [
@@ -66,6 +110,10 @@ def devices(dev: Path, pci: Path = PCI) -> dict[str, list[Path]]:
 
     Raises NvmlError if the driver is broken.
     """
+    return _in_time(lambda: _devices(dev, pci))
+
+
+def _devices(dev: Path, pci: Path) -> dict[str, list[Path]]:
     found = {}
     with _nvml() as available:
         for index in range(pynvml.nvmlDeviceGetCount() if available else 0):
@@ -92,12 +140,16 @@ def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
     and where the driver keeps no samples, it is of the fraction of a second that the driver measured last.
     Raises NvmlError.
     """
+    return _in_time(lambda: _utilization(since or {}))
+
+
+def _utilization(since: Mapping[str, int]) -> list[Utilization]:
     found = []
     with _nvml() as available:
         for handle in _handles() if available else []:
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
             try:
-                busy, at = _busy(handle, (since or {}).get(uuid, 0))
+                busy, at = _busy(handle, since.get(uuid, 0))
             except pynvml.NVMLError_NotSupported:
                 continue
             used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)

@@ -23,8 +23,8 @@ from typing import Any
 from scheduling.backends import opening
 from scheduling.backends.local import hidden, processes, removal, sandbox
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
+from scheduling.backends.local.pending_work import PendingWork
 from scheduling.backends.local.probe import Answer, Probe
-from scheduling.backends.local.settling import Settling
 from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, exit_code
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Supervisor:
         self.verdict: tuple[str, int | None, str] | None = None
         self.kill_at = inf  # on the monotonic clock
         self.killed = False
-        self.freezing: Settling | None = None
+        self.freezing: PendingWork | None = None
         self.seen_stopped = 0  # consecutive looks at which every process was stopped
         self.terminated = False  # we were told to go ourselves, as when the machine shuts down
         self.orders_due = True
@@ -424,7 +424,7 @@ class Supervisor:
             self._end(("stopped", None, "stopped as told"), grace)
         elif verb == "freeze" and self.status["phase"] == "running" and self.verdict is None:
             self.seen_stopped = 0
-            self.freezing = self.freezing or Settling(self.gang)
+            self.freezing = self.freezing or PendingWork(self.gang)
 
     def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
         """Ends everything: SIGTERM now (once), SIGKILL after `grace` seconds or an earlier deadline."""

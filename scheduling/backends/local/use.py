@@ -17,7 +17,7 @@ from uuid import UUID
 from scheduling.backends.base import Use
 from scheduling.backends.local import gpus, processes
 from scheduling.backends.local.files import JobFiles, read_json, reports_in
-from scheduling.backends.local.settling import held_gpus
+from scheduling.backends.local.pending_work import held_gpus
 from scheduling.backends.metering import ANY, LONGEST_GAP, WINDOW, Meter
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scheduling.backends.local.gpus import Utilization
 
 logger = logging.getLogger(__name__)
 
@@ -22,26 +26,32 @@ def held_gpus(gang: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str))
 
 
-class Settling:
+class PendingWork:
     """The time from the order to stop a gang's processes until its GPUs do nothing for them any more."""
 
     def __init__(self, gang: Mapping[str, Any]) -> None:
         self._uuids = held_gpus(gang)
         self._latest = _clock() + LONGEST
-        self._looked_at = 0.0
+        self._asks_at = 0.0
+        self._answer: Future[list[Utilization]] | None = None
 
     def is_over(self) -> bool:
-        """Whether they are idle, or tell nothing, or take too long; asked when all processes are stopped."""
+        """Whether the GPUs are idle, or tell nothing, or take too long; asked when all processes are stopped.
+
+        Never waits for the driver, which answers one of the next times.
+        """
         now = _clock()
         if not self._uuids or now >= self._latest:
             return True
-        if now - self._looked_at < EVERY:
-            return False
-        self._looked_at = now
         from scheduling.backends.local import gpus  # noqa: PLC0415 - most gangs of most machines need no NVML
 
+        if self._answer is None and now >= self._asks_at:
+            self._asks_at, self._answer = now + EVERY, gpus.in_background(gpus.utilization)
+        if self._answer is None or not self._answer.done():
+            return False
+        answer, self._answer = self._answer, None
         try:
-            return not any(one.busy_percent for one in gpus.utilization() if one.uuid in self._uuids)
+            return not any(one.busy_percent for one in answer.result() if one.uuid in self._uuids)
         except gpus.NvmlError as error:
             logger.warning("%s", error)
             return True

@@ -19,7 +19,7 @@ LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 2.0
 
 
-def settle() -> None:
+def load_pages() -> None:
     """Loads all pages, and lets the garbage collector forget what stays for ever.
 
     It would else look through all of that again and again, which keeps a request waiting for a sixth of a second.
@@ -35,7 +35,7 @@ def look_around() -> threading.Thread:
     Waits a moment for the answer. While the database is away, the thread goes on asking and the server starts.
     It is a thread of its own, since a server may load the portal in its event loop.
     """
-    thread = threading.Thread(target=_learn, name="settling", daemon=True)
+    thread = threading.Thread(target=_learn, name="warm-up", daemon=True)
     thread.start()
     thread.join(LOOK_SECONDS)
     return thread

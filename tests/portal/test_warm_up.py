@@ -11,8 +11,8 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from portal import middleware, settling
-from portal.settling import look_around, settle
+from portal import middleware, warm_up
+from portal.warm_up import load_pages, look_around
 from tests.waiting import PATIENCE
 
 
@@ -24,7 +24,7 @@ def thawed() -> Iterator[None]:
 
 def test_what_stays_for_ever_is_no_garbage_to_look_for(thawed: None) -> None:
     gc.unfreeze()
-    settle()
+    load_pages()
     assert gc.get_freeze_count() > len(gc.get_objects())
 
 
@@ -48,8 +48,8 @@ def test_a_server_starts_while_the_database_is_away_and_asks_when_it_is_back(
         return False
 
     monkeypatch.setattr(middleware, "learn_of_local_cluster", learn)
-    monkeypatch.setattr(settling, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(settling, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(warm_up, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(warm_up, "AGAIN_SECONDS", 0.01)
     thread = look_around()
     assert thread.is_alive()
     assert not middleware.knows_of_local_cluster()
