@@ -253,7 +253,7 @@ def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
     why = explain(job, reader=request.auth)
     forecast = None if why.never else forecast_of(job)
     starts_by = forecast and forecast.starts_by
-    planned = run_time_of(job, present_lease(job), starts_by=starts_by, now=now_from_database())
+    planned = run_time_of(job, present_lease(job), forecast=forecast, now=now_from_database())
     return {
         "state": job.state,
         "sentence": why.sentence,

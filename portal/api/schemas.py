@@ -554,9 +554,10 @@ class Scheduling(Schema):
     )
     deadline: datetime | None = Field(description="By when it should have ended.")
     ends_by: datetime | None = Field(
-        description="By the run time that its owner expects, from `starts_by` or from now on, if it is not stopped."
+        description="By the run time that its owner expects, from `starts_by` or from now on, if it is not stopped; "
+        "null when it has run longer."
     )
-    is_late: bool = Field(description="As far as is known it ends after its deadline.")
+    is_late: bool = Field(description="It ended after its deadline, or will as far as is known.")
 
 
 class Node(Schema):

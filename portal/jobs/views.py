@@ -193,7 +193,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "tab": tab,
         "explanation": explain(shown, reader=user),
         "forecast": forecast,
-        "run_time": run_time_of(shown, lease, starts_by=forecast and forecast.starts_by, now=now),
+        "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "now": now,
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": lease,
