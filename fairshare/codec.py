@@ -41,7 +41,7 @@ def encode(value: Snapshot | Decision) -> bytes:
             for name, array in _arrays(holder).items()
         }
     else:
-        header = {"kind": "decision", "ask_again": value.ask_again}
+        header = {"kind": "decision", "ask_again": value.ask_again, "remark": value.remark}
         arrays = _arrays(value)
         names = [field.name for field in fields(Trade)]
         rows = list(map(attrgetter(*names), value.trades))
@@ -101,7 +101,7 @@ def decode_decision(data: bytes) -> Decision:
         Trade(*(int(x) if is_whole else x for x, is_whole in zip(row, whole, strict=True)))
         for row in arrays.pop(_TRADES).tolist()
     )
-    return Decision(trades=trades, ask_again=header.get("ask_again"), **arrays)
+    return Decision(trades=trades, ask_again=header.get("ask_again"), remark=header.get("remark"), **arrays)
 
 
 def _arrays(holder: Any) -> dict[str, Any]:

@@ -224,3 +224,5 @@ class Decision:
     entitled: Floats | None = None
     # Seconds until the policy wants to be asked though nothing happens; None: when the quantum is over.
     ask_again: float | None = None
+    # What operators should know of this plan: where the policy could not do as it promises, and what it did instead.
+    remark: str | None = None

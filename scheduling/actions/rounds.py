@@ -145,6 +145,8 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         logger.exception("%s: what round %s decided is refused", cluster, cluster.round_number + 1)
         raise
     decide_ms = stopwatch.lap_ms()
+    if decision.remark is not None:
+        logger.warning("%s, round %s: %s", cluster, cluster.round_number + 1, decision.remark)
     asks = decision.ask_again
     cluster.ask_again_at = None if asks is None else now + timedelta(seconds=asks)
     cluster.round_number += 1

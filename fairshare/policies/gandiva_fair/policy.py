@@ -33,6 +33,7 @@ class _Divided:
     shares: Shares
     meant: Floats  # (J, K) as from meant_for
     trades: tuple[Trade, ...]
+    remark: str | None  # what operators should know of it
 
     @property
     def share(self) -> Floats:
@@ -87,21 +88,24 @@ class GandivaFair(ByTickets[_Divided]):
         seen = super()._seen(view, owed)
         return replace(seen, jobs=replace(seen.jobs, rate=within_reason(seen.jobs.rate)))
 
-    def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
-        """Divides the cluster among the jobs that take part where they may run, `sharing` (J, K); before trades."""
-        return share_out(seen, tree, sharing)
+    def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> tuple[Shares, str | None]:
+        """Divides the cluster among the jobs that take part where they may run, `sharing` (J, K), before trades.
+
+        The second is a remark for operators, if there is anything to tell.
+        """
+        return share_out(seen, tree, sharing), None
 
     def _divide(self, seen: Snapshot) -> _Divided:
         tree = Tree.of(seen.accounts.parent)
         able, reason = may_run(seen, tree)
         sharing = seen.jobs.sharing(able)
-        shares = self._share_out(seen, tree, sharing)
+        shares, remark = self._share_out(seen, tree, sharing)
         trades: tuple[Trade, ...] = ()
         if seen.settings.trading and sharing.any():
             share, trades = trade(seen, tree, sharing, shares, TradeLimits.of(seen.accounts, shares.entitled))
             shares = replace(shares, share=share)
         meant = meant_for(seen.jobs, sharing, shares.share, seen.accounts.evenly)
-        return _Divided(tree, able, reason, _without_dust(shares), meant, trades)
+        return _Divided(tree, able, reason, _without_dust(shares), meant, trades, remark)
 
 
 def _without_dust(shares: Shares) -> Shares:
@@ -122,6 +126,7 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
         trades=known.trades,
         only_idle=picks.only_idle,
         guaranteed=known.shares.guaranteed,
+        remark=known.remark,
     )
 
 

@@ -1,194 +1,110 @@
-"""Competitive equilibrium of a market for GPU time: a price for each generation, at which all that is wanted is there.
+"""Finds a competitive equilibrium of a market for GPU time.
 
-Each account has an income, and buys what is best for its jobs; a job cannot use more GPUs than it has workers for.
-This is a Fisher market with linear utilities, and with demand caps as in Hylland and Zeckhauser, "The Efficient
-Allocation of Individuals to Positions", Journal of Political Economy 87 (1979). Whoever could use more spends all of
-its income; nobody wants what another of the same income has, as it could have bought that; and a part of each
-generation as large as the account's part of all income costs no more than its income.
-
-With caps an equilibrium is no longer the maximum of a concave function. It is found by Newton's method on the few
-prices, where demand is made smooth. Linear buyers jump from one generation to another as prices cross, so they choose
-with a little noise: the entropy of their choice counts as well. And a little of each income stays unspent, and of each
-generation unsold, the more the less it is worth, as in interior-point methods (Nocedal and Wright, "Numerical
-Optimization", chapter 14). Both go down until they no longer matter.
+With caps on demand an equilibrium is not the maximum of a concave function. Its conditions have one solution where
+they are loosened by a large slack (`conditions.py`). Where that goes down the solution moves along a path, which may
+turn back to more slack for a while: there Newton's method, as the slack goes down, finds nothing near. So the path
+itself is followed, by its length, to where next to no slack is left: see Allgower and Georg, "Introduction to
+Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
-from fairshare.model import Bools, Floats, Ints
+from fairshare.model import Floats
+from fairshare.policies.market.conditions import Conditions
+from fairshare.policies.market.economy import Economy, Equilibrium
 
-# The noise: full-speed GPUs that entropy counts for. A choice is at most this, times log(K + 1), from the best one.
-MOST_NOISE, LEAST_NOISE = 1.0, 0.0002
-# The part of income or of a generation that stays unspent or unsold, where it is worth one; at first, of the noise.
-SLACK, LEAST_SLACK = 0.3, 1e-6
-SETTLED = 1e-3  # by so little may demand miss what is there before the noise goes on down
-# Full-speed GPUs that a unit of income is worth even to whoever has too much of it, so that it buys what is cheap.
-LEAST_WORTH = 0.005
-MOST_WORTH = 1e5
-LEAST_PRICE = 1e-9
-STEPS = 60  # of Newton's method, for each noise
-EXACT = 1e-7  # the part of a generation by which demand may miss what is there
-
-
-@dataclass(frozen=True)
-class Economy:
-    """Who wants what: L accounts with C classes of jobs that are alike."""
-
-    speed: Floats  # (C, K) over the best one; 0 where the jobs may not run
-    gpus: Floats  # (C,) that the jobs of the class can use together
-    account: Ints  # (C,) to which the class belongs: ascending, each of the L at least once
-    income: Floats  # (L,) > 0
-    capacity: Floats  # (K,) GPUs
-
-    @cached_property
-    def _first(self) -> Ints:
-        """(L,) the first class of each account."""
-        return np.searchsorted(self.account, np.arange(len(self.income)))
-
-    def of_accounts(self, amount: Floats) -> Floats:
-        """(…, L) the sums of amounts (…, C) over the classes of each account."""
-        total: Floats = np.add.reduceat(amount, self._first, axis=-1)
-        return total
-
-
-@dataclass(frozen=True, slots=True)
-class Equilibrium:
-    """What everything costs, and who gets what."""
-
-    price: Floats  # (K,) income for a GPU; 0 where there is more than anybody wants
-    use: Floats  # (C, K) GPUs
-    missed: float  # the part of a generation by which demand misses what is there
+# The slack where the path ends, of what classes can use, accounts have, and generations are; and where it may end if
+# rounding keeps it from going on.
+LEAST_SLACK, LITTLE_SLACK = 1e-10, 3e-8
+MOST_STEPS = 400
+LONGEST, SHORTEST = 8.0, 1e-7  # of a step along the path: of the logarithm that changes most
+ON_PATH = 0.2  # by so little Newton's method would move a point that counts as on the path
+AT_END = 1e-4  # the same where next to no slack is left
+MOST_CHANGE = 2.0  # of a logarithm, in a step of Newton's method
+SETTLED = 1e-6  # such a step is not worth taking
+CROSSING = 1e-3  # steps so short find out whether paths cross
+BACK, FEW = 6, 2  # steps of Newton's method back to the path: at most, and when the next step may be longer
+TO_START, TO_END = 100, 5  # steps of Newton's method to where the path begins, and to rest where it ends
 
 
 def equilibrium(economy: Economy) -> Equilibrium:
-    """Returns prices and purchases, as exact as Newton's method gets: see `missed` and LEAST_NOISE."""
+    """Returns prices and purchases; `economy.missed` says how near an equilibrium they are."""
     has = economy.capacity > 0
-    if not has.any() or not len(economy.gpus):
-        return Equilibrium(np.zeros(len(has)), np.zeros(economy.speed.shape), 0.0)
-    market = _Market(economy, has)
-    market.settle()
     price, use = np.zeros(len(has)), np.zeros(economy.speed.shape)
-    price[has], use[:, has] = market.price, market.bought.T
-    price[price < LEAST_NOISE * economy.income.sum() / economy.capacity.sum()] = 0.0
-    return Equilibrium(price, use, market.missed)
+    if not has.any() or not len(economy.gpus):
+        return Equilibrium(price, use, np.zeros(len(economy.income)))
+    conditions = Conditions(replace(economy, speed=economy.speed[:, has], capacity=economy.capacity[has]))
+    with np.errstate(all="ignore"):  # of steps that lead too far, and are taken back
+        found = conditions.reached(_end_of_path(conditions))
+    price[has], use[:, has] = found.price, found.use
+    return Equilibrium(price, use, found.worth)
 
 
-class _Market:
-    """The search: prices, and what income is worth to each account at these; arrays (K, C), as few are K."""
+def _end_of_path(conditions: Conditions) -> Floats:
+    path, length = _Path(conditions), 1.0
+    for _ in range(MOST_STEPS):
+        slack, ahead = path.point[-1], path.direction[-1]
+        length = min(length, (np.log(LEAST_SLACK) - slack) / ahead) if ahead < 0 else length
+        if length < (ON_PATH if slack < np.log(LITTLE_SLACK) else SHORTEST):
+            break
+        length = path.go_on(length)
+    return _settled(conditions, path.point, TO_END, ON_PATH)
 
-    def __init__(self, economy: Economy, has: Bools) -> None:
-        self._economy, self._capacity = economy, economy.capacity[has]
-        self._speed = np.ascontiguousarray(np.where(economy.speed > 0, economy.speed, -np.inf)[:, has].T)
-        self._usual = economy.income.sum() / economy.capacity.sum()
-        self.price = np.full(int(has.sum()), self._usual)
-        self._worth = np.ones(len(economy.income))
-        self._noise, self._slack = MOST_NOISE, MOST_NOISE * SLACK
-        self.bought = np.zeros(self._speed.shape)
-        self._worth_by_price: Floats = np.zeros((len(self.price), len(economy.income)))
 
-    @property
-    def missed(self) -> float:
-        """The part of a generation that is wanted too much, or too little while it has a price."""
-        excess = self.bought.sum(axis=1) / self._capacity - 1
-        return float(np.where(excess > 0, excess, np.minimum(-excess, self.price / self._usual)).max())
+def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np.inf) -> Floats:
+    """The point that meets the conditions at the same slack, as far as so many steps of Newton's method lead to it.
 
-    def settle(self) -> None:
-        """Turns the noise down as fast as Newton's method can follow."""
-        self._solve(MOST_NOISE)
-        less = 4.0
-        while self._noise > LEAST_NOISE and less > 1.1:
-            less = min(less**2, 4.0) if self._follows(max(self._noise / less, LEAST_NOISE)) else less**0.5
-        while self._slack > LEAST_SLACK and self._follows(self._noise, max(self._slack / 8, LEAST_SLACK)):
-            pass
+    Stays where a step would be more than `most`: rounding says where it leads.
+    """
+    for _ in range(steps):
+        step, _, _ = conditions.newton(point)
+        size = float(np.abs(step).max())
+        if not SETTLED < size < most:
+            break
+        point = point + step * min(1.0, MOST_CHANGE / size)
+    return point
 
-    def _follows(self, noise: float, slack: float | None = None) -> bool:
-        """Goes on with less noise or slack; returns whether there is a solution, and stays where it is if not."""
-        before = self._noise, self._slack, self.price, self._worth, self.bought
-        if self._solve(noise, slack) < SETTLED:
-            return True
-        self._noise, self._slack, self.price, self._worth, self.bought = before
-        return False
 
-    def _solve(self, noise: float, slack: float | None = None) -> float:
-        """Newton's method on the logarithms of the prices, by halves where it goes too far; returns what it misses."""
-        self._noise, self._slack = noise, noise * SLACK if slack is None else slack
-        self._buy()
-        for _ in range(STEPS):
-            excess = self._excess()
-            before = float(np.abs(excess).max())
-            if before < EXACT or not self._try(self._newton(excess), before):
-                break
-        return float(np.abs(self._excess()).max())
+class _Path:
+    """A point near the path, and the direction of the path there, in which no logarithm changes by more than 1."""
 
-    def _try(self, step: Floats, before: float) -> bool:
-        """Goes as far along the step as demand comes closer to what is there; returns whether it does."""
-        price, worth, bought = self.price, self._worth, self.bought
-        for part in 0.5 ** np.arange(12):
-            self.price = np.maximum(price * np.exp(np.clip(step * part, -2.0, 2.0)), LEAST_PRICE)
-            near = worth + (self.price - price) @ self._worth_by_price
-            self._worth = np.clip(near, LEAST_WORTH + (worth - LEAST_WORTH) / 8, worth * 8)
-            self._buy()
-            if np.abs(self._excess()).max() < before * (1 - 1e-3 * part):
-                return True
-        self.price, self._worth, self.bought = price, worth, bought
-        return False
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions = conditions
+        self.point = _settled(conditions, conditions.start(), TO_START)
+        _, more_slack, side = conditions.newton(self.point)
+        self._side = -side
+        self.direction = -more_slack / np.abs(more_slack).max()
 
-    def _excess(self) -> Floats:
-        """(K,) the part of a generation that is wanted too much; what has next to no price counts as sold."""
-        found: Floats = self.bought.sum(axis=1) / self._capacity - 1 + self._slack * self._usual / self.price
-        return found
+    def go_on(self, length: float) -> float:
+        """Goes on by a length, if Newton's method leads back to the path from there; returns the length to try next."""
+        ahead = self.point + length * self.direction
+        near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END
+        steps = self._back(ahead, min(near, length / 10), length)
+        if steps is None:  # not so far, and from nearer to the path
+            self._back(self.point, length / 40, length)
+            return length / 4
+        return min(length * 2, LONGEST) if steps <= FEW else length / 2 if steps == BACK else length
 
-    def _chances(self) -> Floats:
-        """(K, C) the part of each class that runs on each generation, by what it gains there after what it pays."""
-        gain = (self._speed - self.price[:, None] * self._worth[self._economy.account]) / self._noise
-        most = np.maximum(gain.max(axis=0), 0.0)
-        found: Floats = np.exp(gain - most)
-        found /= np.exp(-most) + found.sum(axis=0)
-        return found
-
-    def _buy(self) -> None:
-        """Finds what income is worth to each account, so that it spends all of it or buys all that it can use."""
-        economy, gpus, income = self._economy, self._economy.gpus, self._economy.income
-        low, high = np.full(len(income), LEAST_WORTH), np.full(len(income), MOST_WORTH)
-        for _ in range(60):
-            chance, left = self._chances(), self._left()
-            mean = self.price @ chance
-            spent, slope = economy.of_accounts(np.stack((mean, (self.price**2 @ chance - mean**2))) * gpus)
-            over = spent + left - income
-            done = np.abs(over) < 1e-9 * income
-            if done.all():
-                break
-            low, high = np.where(over > 0, self._worth, low), np.where(over <= 0, self._worth, high)
-            near = self._worth + over / (slope / self._noise + left / (self._worth - LEAST_WORTH))
-            half = LEAST_WORTH + np.sqrt(np.maximum(low - LEAST_WORTH, 1e-9) * (high - LEAST_WORTH))
-            self._worth = np.where(done, self._worth, np.where((near > low) & (near < high), near, half))
-        self.bought = gpus * chance
-
-    def _left(self) -> Floats:
-        """(L,) the income that stays unspent; all of it where income is worth next to nothing."""
-        found: Floats = self._slack * self._economy.income / (self._worth - LEAST_WORTH)
-        return found
-
-    def _newton(self, excess: Floats) -> Floats:
-        """(K,) by how much the logarithms of prices must change, if demand were linear in them."""
-        economy, price = self._economy, self.price
-        chance = self.bought / economy.gpus
-        # How the demand of each account changes with the net gain of a generation: (K, K, L).
-        by_gain = np.stack([economy.of_accounts(-self.bought * one) for one in chance])
-        bought = economy.of_accounts(self.bought)
-        each = np.arange(len(price))
-        by_gain[each, each] += bought
-        by_gain /= self._noise
-        by_worth: Floats = np.tensordot(price, by_gain, axes=1)  # (K, L)
-        slope = price @ by_worth + self._left() / (self._worth - LEAST_WORTH)
-        self._worth_by_price = (bought - self._worth * by_worth) / slope
-        by_price = -(by_gain @ self._worth) - by_worth @ self._worth_by_price.T
-        change = by_price * price / self._capacity[:, None]
-        change[each, each] -= self._slack * self._usual / price
-        step: Floats = np.linalg.lstsq(change, -excess, rcond=1e-12)[0]
-        return step
+    def _back(self, point: Floats, near: float, length: float) -> int | None:
+        """Goes from a point across the path to it; returns after how many steps, or None, and stays, if to no avail."""
+        last = np.inf
+        for steps in range(1, BACK + 1):
+            step, more_slack, side = self._conditions.newton(point)
+            onward = np.sign(self.direction @ more_slack)
+            step = step - more_slack * ((self.direction @ step) / (self.direction @ more_slack))
+            size = float(np.abs(step).max())
+            if not size < (0.9 * last if steps > FEW else np.inf):
+                return None
+            point, last = point + step * min(1.0, MOST_CHANGE / size), size
+            if size < near:
+                # The path keeps to one side: where that changes, this is another part of it, or two paths cross here.
+                if side * onward != self._side and length > CROSSING:
+                    return None
+                self._side = side * onward
+                self.point, self.direction = point, more_slack * (onward / np.abs(more_slack).max())
+                return steps
+        return None

@@ -16,6 +16,9 @@ from fairshare.policies.market.shares import market_shares
 from fairshare.policies.tickets import DRAW, MEMORY
 from fairshare.tree import Tree
 
+# The part by which prices may miss those of an equilibrium.
+MOST_MISSED = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class MarketOptions:
@@ -45,8 +48,14 @@ class Market(GandivaFair):
         seen = super()._seen(view, owed)
         return replace(seen, settings=replace(seen.settings, trading=False))
 
-    def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
-        share, private = market_shares(seen, tree, sharing).share, share_out(seen, tree, sharing).guaranteed
-        bought, most = share.sum(axis=1), private.sum(axis=1)
+    def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> tuple[Shares, str | None]:
+        by_tickets, market = share_out(seen, tree, sharing), market_shares(seen, tree, sharing)
+        if not market.missed <= MOST_MISSED:
+            return by_tickets, (
+                f"The prices found miss those of an equilibrium by {market.missed:.2%}:"
+                " shares are max-min by tickets, as with gandiva_fair without trades."
+            )
+        bought, most = market.share.sum(axis=1), by_tickets.guaranteed.sum(axis=1)
         kept = np.minimum(np.divide(most, bought, out=np.ones_like(bought), where=bought > 0), 1.0)
-        return Shares(private_clusters(seen, tree, sharing), kept[:, None] * share, share)
+        private = private_clusters(seen, tree, sharing)
+        return Shares(private, kept[:, None] * market.share, market.share), None

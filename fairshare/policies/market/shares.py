@@ -8,13 +8,12 @@ import numpy as np
 
 from fairshare.entitlement import capacity_of, ticket_share
 from fairshare.model import Bools, Floats, Ints, Snapshot
-from fairshare.policies.gandiva_fair.columns import across, down
-from fairshare.policies.market.equilibrium import Economy, equilibrium
+from fairshare.policies.market.economy import Economy, missed
+from fairshare.policies.market.equilibrium import equilibrium
 from fairshare.quotas import with_claims
 from fairshare.tree import Tree
 
 LEAST_GPUS = 1e-6  # less than this is nothing
-NEARLY = 2e-3  # the part of what a class can use by which noise may keep it from buying all
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,7 @@ class MarketShares:
     income: Floats  # (T,) GPUs of the mean price, by tickets among active siblings, level by level
     price: Floats  # (K,) income for a GPU
     share: Floats  # (T, K) GPUs; of an account with others below it, those of all of them together
+    missed: float  # the part by which this is no equilibrium, see `economy.missed`
 
 
 def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
@@ -46,7 +46,7 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     )[:, 0]
     share = np.zeros((len(tree.parent), len(capacity)))
     if not len(some):
-        return MarketShares(income, np.zeros(len(capacity)), share)
+        return MarketShares(income, np.zeros(len(capacity)), share, 0.0)
     rate = np.where(able[some], np.nan_to_num(jobs.rate[some]), 0.0)
     speed = np.divide(rate, rate.max(axis=1)[:, None], out=able[some].astype(np.float64), where=rate > 0)
     kinds, which = np.unique(np.column_stack((jobs.account[some], speed)), axis=0, return_inverse=True)
@@ -54,20 +54,9 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     sizes: Floats = np.bincount(which.ravel(), gpus).astype(np.float64)
     economy = Economy(kinds[:, 1:], sizes, account, income[leaf], capacity)
     found = equilibrium(economy)
-    share[leaf] = economy.of_accounts(_exactly(economy, found.use).T).T
-    return MarketShares(income, found.price, tree.sums(share * _part(tree, share, accounts.cap)))
-
-
-def _exactly(economy: Economy, use: Floats) -> Floats:
-    """(C, K) purchases (C, K) without the little that they are off by noise: all that a class can use where it nearly
-    buys that; the other classes have what these leave, where they nearly do."""
-    bought = across(use)
-    whole = bought > economy.gpus * (1 - NEARLY)
-    found = use * np.where(whole, economy.gpus / np.maximum(bought, LEAST_GPUS), 1.0)[:, None]
-    for some, most in ((~whole, 1 + NEARLY), (whole, 1.0)):
-        left = (economy.capacity - down(found[~some])) / np.maximum(down(found[some]), LEAST_GPUS)
-        found[some] *= np.where(left > most, 1.0, np.maximum(left, 0.0))
-    return found
+    share[leaf] = economy.of_accounts(found.use)
+    shares = tree.sums(share * _part(tree, share, accounts.cap))
+    return MarketShares(income, found.price, shares, missed(economy, found))
 
 
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:

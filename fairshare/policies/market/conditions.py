@@ -1,0 +1,174 @@
+"""The conditions of an equilibrium, loosened by a slack, and Newton's method for them.
+
+In an equilibrium one of each two amounts is zero: what a class uses of a generation, or what it loses by GPUs there
+(their price in worth of income, and what a GPU of the class is worth in use, less the speed); what more GPUs would gain
+for a class, or the part of its jobs that waits; what more income would be worth to an account, or what it saves; the
+price of a generation, or its GPUs that are not sold. As in interior-point methods (Nocedal and Wright, "Numerical
+Optimization", chapters 14 and 19) both are positive here, and their product is the slack times the size of whom it
+concerns. At fixed prices and slack that is the optimum of a strictly concave function for each account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairshare.model import Floats
+from fairshare.policies.market.economy import Economy, Equilibrium
+
+# GPUs of full speed that income of the mean price of a GPU is worth even to whoever has too much of it, so that it buys
+# what is cheapest.
+LEAST_WORTH = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """The amounts at a point; the product of each pair is the slack times its size."""
+
+    use: Floats  # (C, K) GPUs, and
+    loss: Floats  # (C, K) by how much a GPU there is worth less to the class than it costs it
+    gain: Floats  # (C,) GPUs of full speed that one more GPU would make for the class, and
+    waits: Floats  # (C,) GPUs that the class could use and has not
+    worth: (
+        Floats  # (L,) GPUs of full speed that more income would make for an account, beyond LEAST_WORTH, and
+    )
+    saved: Floats  # (L,) income
+    price: Floats  # (K,) income for a GPU, and
+    unsold: Floats  # (K,) GPUs
+
+
+class Conditions:
+    """As functions of a point: logarithms of use, gain, worth, price and slack in one vector, the slack last."""
+
+    def __init__(self, economy: Economy) -> None:
+        """Every generation has GPUs."""
+        self._economy = economy
+        self._unit = float(economy.income.sum() / economy.capacity.sum())
+        self._income = economy.income / self._unit
+        self._runs = economy.speed > 0
+        # Between what a class could use and what its account could buy: income may be worth much more or less.
+        most = np.minimum(economy.gpus, economy.capacity.sum())
+        self._size = np.sqrt(most * np.minimum(most, self._income[economy.account])) / len(economy.capacity)
+        classes, kinds = economy.speed.shape
+        self._ends = np.cumsum([classes * kinds, classes, len(economy.income), kinds])
+
+    def start(self) -> Floats:
+        """A point with slack 1, near the only one that meets the conditions."""
+        use = np.where(self._runs, np.log(self._size)[:, None], 0.0)
+        return np.append(use.ravel(), np.zeros(self._ends[-1] - use.size + 1))
+
+    def reached(self, point: Floats) -> Equilibrium:
+        """What the conditions are met by, in GPUs and the economy's own income."""
+        now = self._pairs(point)
+        return Equilibrium(now.price * self._unit, now.use, (now.worth + LEAST_WORTH) / self._unit)
+
+    def _pairs(self, point: Floats) -> _Pairs:
+        use, gain, worth, price, slack = np.split(np.exp(point), self._ends)
+        use = use.reshape(self._runs.shape)
+        return _Pairs(
+            use=np.where(self._runs, use, 0.0),
+            loss=np.where(self._runs, slack * self._size[:, None] / use, 1.0),
+            gain=gain,
+            waits=slack * self._size / gain,
+            worth=worth,
+            saved=slack * self._income / worth,
+            price=price,
+            unsold=slack * self._economy.capacity / price,
+        )
+
+    def newton(self, point: Floats) -> tuple[Floats, Floats, float]:
+        """Returns the step to where the conditions are met at the same slack, how that moves with the logarithm of the
+        slack, and the sign of the determinant of how excess demand changes with prices.
+
+        All but prices are eliminated: first of each class, then of each account. Differences of large numbers that are
+        nearly equal are summed as what they are of small ones.
+        """
+        economy, now = self._economy, self._pairs(point)
+        kinds = len(now.price)
+        worth = now.worth + LEAST_WORTH
+        bought = economy.of_accounts(now.use)
+        of_class = _Classes(now)
+        # Of each the first is what is missed at the point, the second what changes with the slack.
+        cost = worth[economy.account, None] * now.price + now.gain[:, None] - economy.speed
+        loss = np.where(self._runs, (now.loss - cost, now.loss), 0.0)
+        waits = np.stack((economy.gpus - now.use.sum(axis=1) - now.waits, -now.waits))
+        saved = np.stack((self._income - bought @ now.price - now.saved, -now.saved))
+        unsold = np.stack((economy.capacity - bought.sum(axis=0) - now.unsold, -now.unsold))
+
+        more = np.stack([economy.of_accounts(one) for one in of_class.use(loss, waits)])  # (2, L, K)
+        by_loss, dearer, by_worth = of_class.slopes(economy, now.price)
+        slope = 1.0 / (by_worth + now.saved / now.worth)
+        by_price = bought - worth[:, None] * dearer
+        spent = more @ now.price - saved
+        excess = (more - dearer * (slope * spent)[..., None]).sum(axis=1) - unsold
+        change = np.tensordot(worth, by_loss, axes=1) + (dearer * slope[:, None]).T @ by_price
+        change[np.arange(kinds), np.arange(kinds)] += now.unsold / now.price
+        change = change * now.price
+        price = _solve(change, excess)
+
+        d_price = price * now.price
+        d_worth = slope * (spent + d_price @ by_price.T)
+        loss = (
+            loss
+            - worth[economy.account, None] * d_price[:, None]
+            - d_worth[:, economy.account, None] * now.price
+        )
+        gain = of_class.gain(loss, waits) / now.gain
+        use = np.divide(
+            of_class.use(loss, waits), now.use, out=np.zeros((2, *now.use.shape)), where=self._runs
+        )
+        found = [
+            np.concatenate(one, axis=None)
+            for one in zip(use, gain, d_worth / now.worth, price, (0.0, 1.0), strict=True)
+        ]
+        return found[0], found[1], float(np.linalg.slogdet(change).sign)
+
+
+def _solve(change: Floats, excess: Floats) -> Floats:
+    """(2, K) for excess (2, K)."""
+    scale = np.abs(change).max(axis=1)
+    try:
+        found: Floats = np.linalg.solve(change / scale[:, None], (excess / scale).T).T
+    except np.linalg.LinAlgError:
+        return np.full(excess.shape, np.nan)
+    return found
+
+
+class _Classes:
+    """How the use of each class changes with its losses on generations."""
+
+    def __init__(self, now: _Pairs) -> None:
+        self._each = now.use / now.loss
+        waits = now.waits / now.gain
+        self._part = self._each / (self._each.sum(axis=1) + waits)[:, None]
+        self._all = 1.0 / (self._each.sum(axis=1) + waits)
+        self._waits = waits[:, None]
+        self._others = 1.0 - np.eye(len(now.price))
+        self._rest = self._waits + self._each @ self._others
+
+    def use(self, loss: Floats, waits: Floats) -> Floats:
+        """(2, C, K) GPUs that a class uses more for less losses (2, C, K), and for more that it could use (2, C)."""
+        found: Floats = self._part * (
+            self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
+        )
+        return found
+
+    def gain(self, loss: Floats, waits: Floats) -> Floats:
+        """(2, C) by how much more one more GPU gains."""
+        found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
+        return found
+
+    def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
+        """Of each account (L, K, K) how use changes with losses, and that times prices (L, K), and twice (L,)."""
+        kinds = np.arange(len(price))
+        between = np.stack(
+            [economy.of_accounts(self._part[:, k, None] * self._each) for k in kinds], axis=1
+        )  # (L, K, K)
+        waits = economy.of_accounts(self._part * self._waits)
+        apart = price - price[:, None]
+        dearer = waits * price - (between * apart).sum(axis=2)
+        twice = waits @ price**2 + (between * apart**2).sum(axis=(1, 2)) / 2
+        by_loss = -between
+        by_loss[:, kinds, kinds] = economy.of_accounts(self._part * self._rest)
+        return by_loss, dearer, twice

@@ -1,0 +1,79 @@
+"""A market for GPU time: who wants what, and how near prices and purchases are to a competitive equilibrium.
+
+Each account has an income, and buys what is best for its jobs; a job cannot use more GPUs than it has workers for.
+This is a Fisher market with linear utilities, and with demand caps as in Hylland and Zeckhauser, "The Efficient
+Allocation of Individuals to Positions", Journal of Political Economy 87 (1979). Whoever could use more spends all of
+its income; nobody wants what another of the same income has, as it could have bought that; and a part of each
+generation as large as the account's part of all income costs no more than its income.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fairshare.model import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Economy:
+    """Who wants what: L accounts with C classes of jobs that are alike."""
+
+    speed: Floats  # (C, K) over the best one; 0 where the jobs may not run
+    gpus: Floats  # (C,) that the jobs of the class can use together
+    account: Ints  # (C,) to which the class belongs: ascending, each of the L at least once
+    income: Floats  # (L,) > 0
+    capacity: Floats  # (K,) GPUs
+
+    @cached_property
+    def _first(self) -> Ints:
+        """(L,) the first class of each account."""
+        return np.searchsorted(self.account, np.arange(len(self.income)))
+
+    def of_accounts(self, amount: Floats) -> Floats:
+        """(L, …) the sums of amounts (C, …) over the classes of each account."""
+        total: Floats = np.add.reduceat(amount, self._first, axis=0)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Equilibrium:
+    """What everything costs, and who gets what."""
+
+    price: Floats  # (K,) income for a GPU
+    use: Floats  # (C, K) GPUs
+    worth: Floats  # (L,) GPUs of full speed that each account would make of one more unit of income
+
+
+def missed(economy: Economy, found: Equilibrium) -> float:
+    """Returns by what part prices and purchases miss an equilibrium, at most.
+
+    That is the largest of: what is sold of a generation beyond its GPUs; the part of all income that GPUs which have
+    a price and are not sold would cost; what an account spends beyond its income, and a class uses beyond what it can;
+    and what an account could make more of its income at these prices. The last is bounded by the dual of the account's
+    linear program, in which income is worth what is found, or nothing.
+    """
+    use, sold, bought = found.use, found.use.sum(axis=0), economy.of_accounts(found.use)
+    makes = economy.of_accounts((use * economy.speed).sum(axis=1))
+    could = np.minimum(
+        _could(economy, found.price, found.worth), _could(economy, found.price, 0.0 * found.worth)
+    )
+    parts = (
+        (sold - economy.capacity, economy.capacity),
+        (found.price * (economy.capacity - sold), economy.income.sum()),
+        (bought @ found.price - economy.income, economy.income),
+        (use.sum(axis=1) - economy.gpus, economy.gpus),
+        (could - makes, could),
+    )
+    return max(float(np.divide(over, of, out=np.zeros_like(over), where=of > 0).max()) for over, of in parts)
+
+
+def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
+    """(L,) GPUs of full speed, a bound on what accounts could make at these prices."""
+    gain = (economy.speed - worth[economy.account, None] * price) * (economy.speed > 0)
+    most: Floats = worth * economy.income + economy.of_accounts(
+        np.maximum(gain.max(axis=1), 0.0) * economy.gpus
+    )
+    return most
