@@ -5,17 +5,15 @@ returns what is there; booking something else under the same key raises BookedOt
 """
 
 from accounting.ledger.corrections import Payer, correct_trade, correct_usage
-from accounting.ledger.trades import TradedTime, book_trade, book_trades
-from accounting.ledger.usage import Usage, book_usage, book_usage_many
+from accounting.ledger.trades import TradedTime, book_trades
+from accounting.ledger.usage import Usage, book_usage
 
 __all__ = [
     "Payer",
     "TradedTime",
     "Usage",
-    "book_trade",
     "book_trades",
     "book_usage",
-    "book_usage_many",
     "correct_trade",
     "correct_usage",
 ]

@@ -39,12 +39,6 @@ class TradedTime:
     description: str
 
 
-def book_trade(trade: TradedTime) -> LedgerTransaction:
-    """Books one trade; see `book_trades`."""
-    (booked,) = book_trades([trade])
-    return booked
-
-
 def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
     """Books a transaction for each trade, and returns them in their order.
 

@@ -48,12 +48,7 @@ class Usage:
             raise ValueError(f"usage ends at {self.ends} before it begins at {self.begins}")
 
 
-def book_usage(usage: Usage) -> list[UsageSegment]:
-    """Books what one lease held; see `book_usage_many`."""
-    return book_usage_many([usage])
-
-
-def book_usage_many(usages: Sequence[Usage]) -> list[UsageSegment]:
+def book_usage(usages: Sequence[Usage]) -> list[UsageSegment]:
     """Books what leases held, cut at full UTC hours and at changes of price; a segment each piece.
 
     Returns the segments of all usages in their order. Holds off changes of price until the caller's

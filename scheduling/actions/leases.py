@@ -13,7 +13,7 @@ from django.db.models import F, Prefetch
 
 from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
-from accounting.ledger import Usage, book_usage_many
+from accounting.ledger import Usage, book_usage
 from accounting.sums import start_of_hour
 from scheduling.actions.apart import apart
 from scheduling.actions.gpu_use import end_with, unused_of
@@ -576,4 +576,4 @@ def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
             )
         )
         lease.billed_until = ends
-    book_usage_many(usages)
+    book_usage(usages)

@@ -9,7 +9,7 @@ from django.db import transaction
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.classes import Condition, Holding, Standing
 from accounting.closing import NodeStory, close_hour, open_book
-from accounting.ledger import TradedTime, Usage, book_trade, book_usage
+from accounting.ledger import TradedTime, Usage, book_trades, book_usage
 from accounting.models import LedgerTransaction, UsageSegment
 from tests.make import LONG_AGO, Cast
 
@@ -42,7 +42,7 @@ def usage(cast: Cast, **changes: Any) -> dict[str, Any]:
 
 def book(cast: Cast, **changes: Any) -> list[UsageSegment]:
     with transaction.atomic():
-        return book_usage(Usage(**usage(cast, **changes)))
+        return book_usage([Usage(**usage(cast, **changes))])
 
 
 def traded(cast: Cast, **changes: object) -> TradedTime:
@@ -57,7 +57,8 @@ def traded(cast: Cast, **changes: object) -> TradedTime:
 
 def trade(cast: Cast, **changes: object) -> LedgerTransaction:
     with transaction.atomic():
-        return book_trade(traded(cast, **changes))
+        (booked,) = book_trades([traded(cast, **changes)])
+    return booked
 
 
 def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:

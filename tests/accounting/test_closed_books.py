@@ -41,7 +41,7 @@ def refused(why: str) -> Iterator[None]:
 def segment(cast: make.Cast) -> UsageSegment:
     with transaction.atomic():
         audit.record(actor=cast.ada, verb="test", target=cast.astro, tenant=cast.astro)
-        (booked,) = book_usage(Usage(**usage(cast)))
+        (booked,) = book_usage([Usage(**usage(cast))])
     return booked
 
 
@@ -173,7 +173,7 @@ def test_entries_that_come_later_are_refused_even_in_the_same_transaction(
 
 def test_vouchers_that_come_later_are_refused_even_in_the_same_transaction(cast: make.Cast) -> None:
     with refused("is closed"):
-        (booked,) = book_usage(Usage(**usage(cast)))
+        (booked,) = book_usage([Usage(**usage(cast))])
         booked.pk, booked.lease_id = None, 2
         booked.save(force_insert=True)
 

@@ -17,7 +17,7 @@ from accounting.actions import set_price
 from accounting.classes import NAMES, Condition, Holding, Standing
 from accounting.closing import NodeStory, close_hour, open_book
 from accounting.errors import BookedOtherwise, Refused
-from accounting.ledger import Payer, Usage, book_usage_many, correct_usage
+from accounting.ledger import Payer, Usage, book_usage, correct_usage
 from accounting.models import (
     CapacitySegment,
     ClosedBook,
@@ -285,7 +285,7 @@ def test_whatever_was_held_the_books_close(
             )
             for number, (slot, gpus, begins, starts, ends) in enumerate(leases)
         ]  # fmt: skip
-        segments = book_usage_many(usages)
+        segments = book_usage(usages)
         for count in (0, 1):
             if count and segments:
                 some = [segments[at % len(segments)] for at in set(corrected)]

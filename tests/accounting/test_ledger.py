@@ -15,7 +15,6 @@ from accounting.ledger import (
     Usage,
     book_trades,
     book_usage,
-    book_usage_many,
     correct_trade,
     correct_usage,
 )
@@ -83,7 +82,7 @@ def test_many_jobs_of_a_second_cost_what_their_seconds_cost(cast: Cast) -> None:
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"))
     one = usage(cast, gpus=1, ends=NOON + timedelta(seconds=1))
     with transaction.atomic():
-        book_usage_many([Usage(**one | {"lease_id": lease}) for lease in range(1000)])
+        book_usage([Usage(**one | {"lease_id": lease}) for lease in range(1000)])
     paid = LedgerEntry.objects.filter(account__kind="cost").aggregate(paid=Sum("amount"))["paid"]
     assert paid == 1000 * Decimal("0.000047")
     limit = Quota(pk=1, tenant=cast.uni, kind="money", period="month", limit=paid)
@@ -119,7 +118,7 @@ def test_what_is_booked_in_parts_adds_up_exactly(
         segments = [
             segment
             for begins, ends in pairwise(cuts)
-            for segment in book_usage(Usage(**usage(cast, gpus=gpus, begins=begins, ends=ends)))
+            for segment in book_usage([Usage(**usage(cast, gpus=gpus, begins=begins, ends=ends))])
         ]
         whole = gpu_seconds(gpus, cuts[0], cuts[-1])
         assert sum(segment.gpu_seconds for segment in segments) == whole
@@ -192,11 +191,11 @@ def test_many_are_booked_with_few_queries(cast: Cast, django_assert_max_num_quer
         for lease, (tenant, user) in enumerate([(cast.astro, cast.bob), (cast.bio, cast.charlie)] * 50)
     ]
     with django_assert_max_num_queries(18), transaction.atomic():
-        segments = book_usage_many(usages)
+        segments = book_usage(usages)
     assert [segment.lease_id for segment in segments] == [lease for lease in range(100) for _ in range(3)]
     assert amounts(kind="usage") == {"usage GPU-s A100": 100 * 4 * 150 * 60}
     with django_assert_max_num_queries(5), transaction.atomic():  # two are the savepoint
-        assert book_usage_many(usages) == segments
+        assert book_usage(usages) == segments
 
 
 def test_usage_of_no_time_books_nothing_and_nonsense_is_an_error(cast: Cast) -> None:
@@ -211,7 +210,7 @@ def test_usage_of_no_time_books_nothing_and_nonsense_is_an_error(cast: Cast) -> 
 def test_the_ledger_books_only_inside_a_transaction() -> None:
     cast = make.cast()
     with pytest.raises(transaction.TransactionManagementError):
-        book_usage(Usage(**usage(cast)))
+        book_usage([Usage(**usage(cast))])
 
 
 def test_a_trade_moves_time_both_ways_and_sums_to_zero(cast: Cast) -> None:
@@ -293,7 +292,7 @@ def test_what_lies_in_two_months_and_two_clusters_is_booked_and_corrected_apart(
     begins = datetime(2026, 4, 30, 23, 30, tzinfo=UTC)
     usages = [Usage(**usage(cast, book=b, lease_id=b, begins=begins, ends=begins + HOUR)) for b in (1, 2)]
     with transaction.atomic():
-        segments = book_usage_many(usages)
+        segments = book_usage(usages)
     booked = LedgerTransaction.objects.order_by("month", "book").values_list("month", "book", "kind")
     april, may = begins.date().replace(day=1), begins.date().replace(month=5, day=1)
     assert list(booked) == [(month, b, "usage") for month in (april, may) for b in (1, 2)]

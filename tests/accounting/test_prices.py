@@ -159,7 +159,7 @@ class TestAtOnce:
     def test_a_price_waits_for_what_is_being_booked(self, cast: Cast) -> None:
         with ThreadPoolExecutor(1) as pool:
             with transaction.atomic():
-                book_usage(Usage(**usage(cast)))
+                book_usage([Usage(**usage(cast))])
                 change = pool.submit(self.on_own_connection, lambda: set_price(cast, "4", NOON))
                 self.wait_for_a_lock_to_be_waited_for()
             with pytest.raises(Refused, match="is billed until"):
@@ -182,7 +182,7 @@ class TestAtOnce:
         """Books the usual, and while that is not committed yet once more, changed."""
         with ThreadPoolExecutor(1) as pool:
             with transaction.atomic():
-                book_usage(Usage(**usage(cast)))
+                book_usage([Usage(**usage(cast))])
                 again = pool.submit(self.on_own_connection, lambda: book(cast, **change))
                 self.wait_for_a_lock_to_be_waited_for()
             again.exception(timeout=PATIENCE)

@@ -25,7 +25,7 @@ from django.utils.crypto import get_random_string  # noqa: E402
 
 from accounting.actions import create_tenant  # noqa: E402
 from accounting.clock import now_from_database  # noqa: E402
-from accounting.ledger import Usage, book_usage_many  # noqa: E402
+from accounting.ledger import Usage, book_usage  # noqa: E402
 from accounting.models import Membership, Tenant, User  # noqa: E402
 from portal.tokens.actions import create_token  # noqa: E402
 from scheduling.models import Cluster, Job, JobEvent, Lease, Node  # noqa: E402
@@ -167,7 +167,7 @@ def _ended_jobs(
         )
     )
     with transaction.atomic():
-        book_usage_many(
+        book_usage(
             [
                 Usage(
                     book=cluster.pk, lease_id=lease.pk, job_id=job.pk, job_name=job.name, tenant=job.tenant,

@@ -181,9 +181,9 @@ def book(job: Job, user: User, generation: Generation, *, gpus: int, minutes: fl
     ends = now_from_database() - timedelta(minutes=5)
     with transaction.atomic():
         book_usage(
-            Usage(
+            [Usage(
                 book=job.cluster_id, lease_id=lease, job_id=job.pk, job_name=job.name, tenant=job.tenant, user=user,
                 generation=generation, gpus=gpus, begins=ends - timedelta(minutes=minutes), ends=ends,
                 running_from=ends - timedelta(minutes=minutes),
-            )
+            )]
         )  # fmt: skip

@@ -163,11 +163,11 @@ def test_the_month_by_team_is_what_was_booked_as_idle(scene: Scene, browser_of) 
     begins = max(now - 90 * MINUTE, period_of("month", None, now)[0])
     with transaction.atomic():
         book_usage(
-            Usage(
+            [Usage(
                 book=scene.world.cluster.pk, lease_id=9100, job_id=scene.job.pk, job_name="supernova",
                 tenant=people.astro, user=people.bob, generation=people.a100, gpus=4, begins=begins, ends=now,
                 running_from=begins, unused=[(begins, begins + (now - begins) / 2)],
-            )
+            )]
         )  # fmt: skip
     assert "Astro</th>" in text(browser_of(people.bob), PAGE)
     assert "Astro</th>" in text(browser_of(people.olga), f"{PAGE}?team=uni")
@@ -181,11 +181,11 @@ def test_the_month_by_team_has_what_idle_gpus_cost_and_those_without_a_process_i
     people, begins = scene.people, datetime(2026, 5, 4, 8, tzinfo=UTC)
     with transaction.atomic():
         book_usage(
-            Usage(
+            [Usage(
                 book=scene.world.cluster.pk, lease_id=9100, job_id=scene.job.pk, job_name="supernova",
                 tenant=people.astro, user=people.bob, generation=people.a100, gpus=4, begins=begins,
                 ends=begins + 60 * MINUTE, running_from=begins, unused=[(begins, begins + 15 * MINUTE)],
-            )
+            )]
         )  # fmt: skip
     lease = Lease.objects.filter(job=scene.job).get()
     ProcesslessStretch.objects.create(lease=lease, during=(begins, begins + 10 * MINUTE))

@@ -235,12 +235,12 @@ def test_files_have_all_rows_and_pages_say_how_many_more_there_are(
         begins = now_from_database() - timedelta(minutes=10)
         with transaction.atomic():
             book_usage(
-                Usage(
+                [Usage(
                     book=scene.world.cluster.pk, lease_id=9700 + number, job_id=job.pk, job_name=job.name,
                     tenant=job.tenant, user=job.owner, generation=scene.people.v100, gpus=1, begins=begins,
                     ends=begins + timedelta(minutes=5), running_from=begins,
                     unused=[(begins, begins + timedelta(minutes=2))],
-                )
+                )]
             )  # fmt: skip
     for module in ("tables", "views"):
         monkeypatch.setattr(f"portal.reports.operations.{module}.TOP", 1)

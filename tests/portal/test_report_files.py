@@ -15,7 +15,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounting.clock import now_from_database
-from accounting.ledger import TradedTime, Usage, book_trade, book_usage
+from accounting.ledger import TradedTime, Usage, book_trades, book_usage
 from accounting.periods import period_of
 from accounting.sums import HOUR, start_of_hour
 from portal.reports import capacity
@@ -60,18 +60,18 @@ def full(scene: Scene) -> Scene:
     begins = now_from_database() - min(HOUR, lasts)
     with transaction.atomic():
         book_usage(
-            Usage(
+            [Usage(
                 book=book, lease_id=9100, job_id=scene.job.pk, job_name="supernova", tenant=people.astro,
                 user=people.bob, generation=people.v100, gpus=4, begins=begins, ends=now_from_database(),
                 running_from=begins, unused=[(begins, begins + min(HOUR, lasts) / 2)],
-            )
+            )]
         )  # fmt: skip
-        book_trade(
-            TradedTime(
+        book_trades(
+            [TradedTime(
                 book=book, key="trade:1", seller=people.astro, buyer=people.bio, slow=people.v100,
                 fast=people.a100, fast_gpu_seconds=Decimal(60), slow_gpu_seconds=Decimal(150),
                 begins=scene.trade.begins, ends=scene.trade.ends, description="a trade",
-            )
+            )]
         )  # fmt: skip
     close_hours(people, hour - 6 * HOUR, hour + HOUR, book=book)
     idle(scene, scene.job)

@@ -430,12 +430,12 @@ def future(scene: Scene) -> Scene:
     with transaction.atomic():
         for number, (job, user) in enumerate([(scene.job, people.bob), (scene.other, people.charlie)]):
             book_usage(
-                Usage(
+                [Usage(
                     book=scene.world.cluster.pk, lease_id=9500 + number, job_id=job.pk, job_name=job.name,
                     tenant=job.tenant, user=user, generation=people.v100, gpus=4, begins=begins,
                     ends=begins + timedelta(hours=1), running_from=begins,
                     unused=[(begins, begins + timedelta(minutes=30))],
-                )
+                )]
             )  # fmt: skip
     scene.trade.begins, scene.trade.ends = begins, begins + timedelta(minutes=1)
     scene.trade.save()

@@ -12,7 +12,7 @@ import pytest
 from django.db import transaction
 
 from accounting.clock import now_from_database
-from accounting.ledger import TradedTime, book_trade
+from accounting.ledger import TradedTime, book_trades
 from accounting.trade_totals import booked_trades
 from scheduling.models import Trade
 from tests.portal.scene import Scene
@@ -31,13 +31,13 @@ def scene(scene: Scene) -> Scene:
     for one in Trade.objects.all():
         seconds = Decimal(60)
         with transaction.atomic():
-            book_trade(
-                TradedTime(
+            book_trades(
+                [TradedTime(
                     book=scene.world.cluster.pk, key=f"trade:{one.pk}", seller=people.astro, buyer=people.bio,
                     slow=people.v100, fast=people.a100, fast_gpu_seconds=Decimal(str(one.fast_gpus)) * seconds,
                     slow_gpu_seconds=Decimal(str(one.slow_gpus)) * seconds, begins=one.begins, ends=one.ends,
                     description="a trade",
-                )
+                )]
             )  # fmt: skip
     return scene
 

@@ -152,11 +152,11 @@ def test_days_of_the_api_are_those_of_the_zone(scene: Scene, browser_of) -> None
     people, begins = scene.people, datetime(2026, 5, 4, 22, tzinfo=UTC)
     with transaction.atomic():
         book_usage(
-            Usage(
+            [Usage(
                 book=scene.world.cluster.pk, lease_id=9100, job_id=scene.job.pk, job_name="supernova",
                 tenant=people.astro, user=people.bob, generation=people.a100, gpus=1, begins=begins,
                 ends=begins + timedelta(hours=1), running_from=begins,
-            )
+            )]
         )  # fmt: skip
     bob = browser_of(people.bob)
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from accounting.capacity_report import capacity_report
 from accounting.closing import open_book
-from accounting.ledger import TradedTime, book_trade
+from accounting.ledger import TradedTime, book_trades
 from accounting.models import (
     CapacitySegment,
     ClosedBook,
@@ -450,12 +450,12 @@ class Observer:
         people = self.people
         for _ in range(2):  # said again it is no other one
             with transaction.atomic():
-                book_trade(
-                    TradedTime(
+                book_trades(
+                    [TradedTime(
                         book=self.book, key=f"trade:{trade.hour}", seller=people.astro, buyer=people.bio,
                         slow=people.v100, fast=people.a100, fast_gpu_seconds=trade.fast,
                         slow_gpu_seconds=trade.slow, begins=hour, ends=hour + HOUR, description="a trade",
-                    )
+                    )]
                 )  # fmt: skip
         none = dict.fromkeys(("entitled", "received", "lent", "unused", "bought", "sold"), 0.0)
         for tenant in (people.astro, people.bio):

@@ -164,7 +164,7 @@ def test_what_the_ledger_refuses_of_one_gang_holds_up_no_other(lab: World, hour:
         ran(lease, hour + HOUR / 2)
     refused = leases[1]
     with transaction.atomic():  # other time of it is billed than what it says
-        book_usage(usage_of(refused, hour + HOUR / 2, hour + HOUR * 3 / 4))
+        book_usage([usage_of(refused, hour + HOUR / 2, hour + HOUR * 3 / 4)])
     assert bill_running(cluster_id=lab.cluster.pk) == 2
     billed = Lease.objects.filter(billed_until__gte=hour + HOUR)
     assert set(billed) == {leases[0], leases[2]}
@@ -179,7 +179,7 @@ def test_a_start_that_cannot_be_taken_back_holds_up_no_other(lab: World, hour: d
         ran(lease, hour + HOUR / 2)
         cancel_job(actor=lab.people.bob, job=job)
     with transaction.atomic():
-        book_usage(usage_of(leases[1], hour + HOUR / 2, hour + HOUR * 3 / 4))
+        book_usage([usage_of(leases[1], hour + HOUR / 2, hour + HOUR * 3 / 4)])
     told = [lease.pk for lease in leases]
     closed = close_never_started(cluster_id=lab.cluster.pk, lease_ids=told)
     assert closed == {leases[0].pk, leases[2].pk}

@@ -20,7 +20,7 @@ from accounting.actions import take_back_usage
 from accounting.archive import archive_month
 from accounting.closing import close_empty_days, open_book
 from accounting.held_by_job import JOB, Held
-from accounting.ledger import Payer, Usage, book_usage_many, correct_usage
+from accounting.ledger import Payer, Usage, book_usage, correct_usage
 from accounting.models import UsageSegment
 from accounting.seals import seal_book
 from accounting.sums import DAY, HOUR
@@ -69,7 +69,7 @@ def turn(
         unused=[(ends - idle, ends)] if idle else [],
     )  # fmt: skip
     with transaction.atomic():
-        book_usage_many([usage])
+        book_usage([usage])
 
 
 def over(job: Job, state: str, at: datetime) -> Job:

@@ -258,10 +258,10 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
     since = max(month, begins - hours(2))
     with transaction.atomic():
         book_usage(
-            Usage(
+            [Usage(
                 book=lab.cluster.pk, lease_id=9001, job_id=1, job_name="before", tenant=cast.astro, user=cast.bob,
                 generation=cast.v100, gpus=1, begins=since, ends=since + hours(1), running_from=since,
-            )
+            )]
         )  # fmt: skip
     accounting_actions.set_quota(
         actor=cast.ada,
@@ -286,10 +286,10 @@ def test_hours_of_rolling_days_are_spent_until_the_oldest_are_let_go_of(lab: Wor
         held = since + hours(first)
         with transaction.atomic():
             book_usage(
-                Usage(
+                [Usage(
                     book=lab.cluster.pk, lease_id=9001 + lease, job_id=1, job_name="before", tenant=cast.astro,
                     user=who, generation=cast.v100, gpus=1, begins=held, ends=held + hours(1), running_from=held,
-                )
+                )]
             )  # fmt: skip
     accounting_actions.set_quota(
         actor=cast.ada, tenant=cast.uni, kind=Quota.Kind.GPU_HOURS, period="rolling", days=1, limit=2,
