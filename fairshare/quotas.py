@@ -98,14 +98,19 @@ class Quotas:
         limited = np.isfinite(accounts.cap_total) | np.isfinite(accounts.cap).any(axis=1)
         if accounts.cap_cost is not None:
             limited |= np.isfinite(accounts.cap_cost)
-        self._limited: list[list[int]] = [[] for _ in range(len(tree.parent))]
-        for account, above in enumerate(tree.parent.tolist()):
-            inherited = self._limited[above] if above >= 0 else []
-            self._limited[account] = [account, *inherited] if limited[account] else inherited
+        below = limited.copy()
+        for level in tree.levels[1:]:
+            below[level] |= below[tree.parent[level]]
+        self.below = below  # (T,) accounts that have a limit, and those below them
+        self._limited: dict[int, list[int]] = {}
+        for level in tree.levels:
+            for account in level[below[level]].tolist():
+                inherited = self._limited.get(int(tree.parent[account]), [])
+                self._limited[account] = [account, *inherited] if limited[account] else inherited
 
     def limits_any(self, account: int) -> bool:
         """Whether the account or one above it has a limit."""
-        return bool(self._limited[account])
+        return account in self._limited
 
     def allow(self, account: int, generation: int, gpus: int) -> bool:
         """Whether the account may be given so many more GPUs."""
@@ -114,7 +119,7 @@ class Quotas:
             used[t, generation] + gpus <= cap[t, generation]
             and used[t].sum() + gpus <= cap_total[t]
             and self._pays(t, generation, gpus)
-            for t in self._limited[account]
+            for t in self._limited.get(account, ())
         )
 
     def _pays(self, t: int, generation: int, gpus: int) -> bool:
@@ -124,7 +129,7 @@ class Quotas:
         return bool(self._used[t] @ price + gpus * price[generation] <= most[t] * (1 + EPSILON))
 
     def use(self, account: int, generation: int, gpus: int) -> None:
-        for t in self._limited[account]:
+        for t in self._limited.get(account, ()):
             self._used[t, generation] += gpus
 
     def left(self, accounts: Accounts | None = None) -> Left:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.quotas import Left, Quotas
 
@@ -19,11 +21,10 @@ class Counts:
         # What hours leave for a round was checked when it began; between two, what runs is bound by caps alone.
         self._caps = Quotas(tree, facts.snapshot.accounts) if facts.settings.reclaim else None
         all_kinds = (self._quotas, self._room, self._claims, self._caps)
-        counted = [each for each in all_kinds if each is not None]
-        accounts = range(len(tree.parent))
-        self.is_limited = [any(each.limits_any(t) for each in counted) for t in accounts]
+        counted = [each.below for each in all_kinds if each is not None]
+        self.is_limited: list[bool] = np.any(counted, axis=0).tolist()
         # Accounts whose gangs that take part in the sharing are limited.
-        self.is_strict = [self._quotas.limits_any(t) for t in accounts]
+        self.is_strict: list[bool] = self._quotas.below.tolist()
         self.is_idle = False  # whether by now GPUs are given out that nobody wants who takes part
 
     def use(self, job: int, generation: int, gpus: int) -> None:

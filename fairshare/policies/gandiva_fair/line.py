@@ -16,6 +16,7 @@ class Line:
 
     jobs: Ints  # by account and rank
     listed: list[int]  # the same
+    account: Ints  # of each of these
     level_end: Ints  # of each position in `listed`, where the jobs of this account and priority end
     begin: dict[int, int]  # of each account, its first position in `listed`
     end: dict[int, int]
@@ -37,27 +38,27 @@ class Line:
         new[1:-1] = np.any([key[1:] != key[:-1] for key in alike], axis=0)
         edges = np.flatnonzero(new)
         level_end = np.repeat(edges[1:], np.diff(edges)) if len(some) else edges[:0]
+        return cls._by_account(some, account, level_end)
+
+    @classmethod
+    def _by_account(cls, jobs: Ints, account: Ints, level_end: Ints) -> Line:
         begin = np.flatnonzero(np.diff(account, prepend=NOWHERE))
-        end = np.append(begin[1:], len(some))[: len(begin)]
+        end = np.append(begin[1:], len(jobs))[: len(begin)]
         owners = account[begin].tolist()
         return cls(
-            some,
-            some.tolist(),
+            jobs,
+            jobs.tolist(),
+            account,
             level_end,
             dict(zip(owners, begin.tolist(), strict=True)),
             dict(zip(owners, end.tolist(), strict=True)),
         )
 
     def without(self, gone: Bools) -> Line:
-        """The same without the jobs marked in `gone` (J,); of some accounts none may be left."""
+        """The same without the jobs marked in `gone` (J,)."""
         stays = ~gone[self.jobs]
         before = np.append(0, np.cumsum(stays))  # of each position, how many stay before it
-        begin, end = (
-            dict(zip(edge, before[list(edge.values())].tolist(), strict=True))
-            for edge in (self.begin, self.end)
-        )
-        jobs = self.jobs[stays]
-        return Line(jobs, jobs.tolist(), before[self.level_end[stays]], begin, end)
+        return Line._by_account(self.jobs[stays], self.account[stays], before[self.level_end[stays]])
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:

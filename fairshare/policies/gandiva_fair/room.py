@@ -43,9 +43,11 @@ class Room:
         return found
 
     def slots_among(self, nodes: int, gpus: int) -> int:
-        return sum(
-            (here & nodes).bit_count() * (have // gpus) for have, here in self._having.items() if have >= gpus
-        )
+        found = 0
+        for have, here in self._having.items():
+            if have >= gpus:
+                found += (here & nodes).bit_count() * (have // gpus)
+        return found
 
     def at_least(self, gpus: int) -> int:
         """The nodes that have so many."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -65,8 +65,9 @@ class Turns:
         # Who had more than its share in all can have saved nothing: what it had was more than lent.
         most = np.where(tree.is_leaf, np.maximum(balances.total, 0.0), np.inf)
         saved = np.minimum(balances.guaranteed, most) / settings.quantum
-        self._most: list[float] = (saved + due + 1e-6).tolist()
+        self._spare: list[float] = (saved + due + 1e-6).tolist()  # what guarantees still pay for
         self._owed: list[float] = (balances.total / settings.quantum).tolist()
+        self._tree, self._sizes, self._runs = tree, facts.sizes, jobs.running_on != NOWHERE
         self._account, self._size, self._running_on = facts.account, facts.size, facts.running_on
         # Where nobody runs and nothing is saved up there is nothing to keep, and all take part in the first draw.
         self._first_draw = (
@@ -94,6 +95,7 @@ class Turns:
         """The account was given GPUs without a turn."""
         while account != NOWHERE:
             self._use[account] += gpus
+            self._spare[account] -= gpus
             account = self._parent[account]
 
     def generations(self, job: int) -> list[int]:
@@ -119,7 +121,8 @@ class Turns:
         self._aside: dict[int, int] = {}
         self._late: dict[int, list[tuple[int, int, int]]] = {}
         self._since = {}
-        self._heap = [turn for account in self._heads if (turn := self._turn(account)) is not None]
+        offers = map(self._turn, self._heads) if self._chance is not None else self._offers()
+        self._heap = [turn for turn in offers if turn is not None]
         heapq.heapify(self._heap)
 
     def next(self) -> int:
@@ -241,12 +244,12 @@ class Turns:
         left, due = self._left(account), self._is_due[account]
         while (job := self._own(account)) != NOWHERE:
             overtakes, size = self._overtakes(account, job), self._size[job]
-            kept = self._needs[account] if overtakes else 0
+            kept = self._needs[account] if overtakes else 0  # never 0 for who overtakes
             is_claim = due and size + kept <= left
             if is_claim or not self.only_claims:
                 stage = CLAIM if is_claim else self._beyond[account]
                 waits = self._running_first and self._running_on[job] == NOWHERE
-                number = round(self._number(account, job, stage, overtakes=overtakes), 9)
+                number = round(self._number(account, job, stage, kept), 9)
                 return stage, waits, number, -size, account, job
             tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
             if self._first_draw:
@@ -258,6 +261,24 @@ class Turns:
             if left < 1:
                 return None
         return None
+
+    def _offers(self) -> Iterator[Turn | None]:
+        """`_turn` of all accounts, without chance: of those that offer their first gang all at once."""
+        accounts = np.array(list(self._line.begin), dtype=np.int64)
+        jobs = self._line.jobs[list(self._line.begin.values())]
+        both = zip(accounts.tolist(), jobs.tolist(), strict=True)
+        kept = np.array([self._needs[one] if self._overtakes(one, job) else 0 for one, job in both])
+        use, owed, share, due = (
+            np.array(of)[accounts] for of in (self._use, self._owed, self._share, self._is_due)
+        )
+        size, runs, weight = self._sizes[jobs], self._runs[jobs], np.where(share > 0, share, 1.0)
+        is_claim = due & (size + kept <= self._tree.least_on_path(np.array(self._spare))[accounts])
+        stage = np.where(is_claim, CLAIM, np.where(share > 0, SURPLUS, LEFTOVER))
+        number = np.round((use - owed) / weight + kept / weight - np.where(runs, self._patience, 0.0), 9)
+        offers = is_claim if self.only_claims else np.ones(len(jobs), dtype=bool)
+        columns = (stage, ~runs & self._running_first, number, -size, accounts, jobs)
+        yield from zip(*(column[offers].tolist() for column in columns), strict=True)
+        yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
         """Whether a larger gang that its account saves up for may use the same generations."""
@@ -274,13 +295,13 @@ class Turns:
 
     def _left(self, account: int) -> float:
         """For how many more GPUs all guarantees up the tree pay."""
-        left = math.inf
+        spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
-            left = min(left, self._most[account] - self._use[account])
-            account = self._parent[account]
+            left = spare[account] if spare[account] < left else left  # noqa: FURB136 - a call costs more
+            account = parent[account]
         return left
 
-    def _number(self, account: int, job: int, stage: int, *, overtakes: bool) -> float:
+    def _number(self, account: int, job: int, stage: int, kept: int) -> float:
         """Lower goes first: how many quanta an account is ahead; in a lottery whole ones, and chance decides the rest.
 
         Numbers drawn are arrival times of independent Poisson processes: the earliest is the winner of exactly
@@ -288,11 +309,11 @@ class Turns:
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
-        if overtakes:  # as if the other gang ran already
-            ahead += self._needs[account] / weight
+        if kept:  # as if the other gang ran already
+            ahead += kept / weight
         if self._chance is None:
             return ahead - (0.0 if self._running_on[job] == NOWHERE else self._patience)
-        before = math.floor(ahead + 1e-9) if stage == CLAIM else int(overtakes)
+        before = math.floor(ahead + 1e-9) if stage == CLAIM else int(kept > 0)
         if stage == SURPLUS:
             weight = max(weight + self._owed[account], 1e-3 * weight)
         since = self._since.get((stage, before), 0.0)
