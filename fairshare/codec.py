@@ -7,7 +7,6 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -43,10 +42,9 @@ def encode(value: Snapshot | Decision) -> bytes:
     else:
         header = {"kind": "decision", "ask_again": value.ask_again, "remark": value.remark}
         arrays = _arrays(value)
-        names = [field.name for field in fields(Trade)]
-        rows = list(map(attrgetter(*names), value.trades))
+        shape = len(value.trades), len(Trade._fields)
         # Account and generation numbers are far below 2^53: a float holds them exactly.
-        arrays[_TRADES] = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+        arrays[_TRADES] = np.array(value.trades, dtype=np.float64).reshape(shape)
     return _archive(header, arrays)
 
 
@@ -96,7 +94,7 @@ def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
 def decode_decision(data: bytes) -> Decision:
     """The decision that was encoded; UnreadableRecord when `data` is none."""
     header, arrays = _open(data, "decision")
-    whole = [field.name in {"seller", "buyer", "slow", "fast"} for field in fields(Trade)]
+    whole = [name in {"seller", "buyer", "slow", "fast"} for name in Trade._fields]
     trades = tuple(
         Trade(*(int(x) if is_whole else x for x, is_whole in zip(row, whole, strict=True)))
         for row in arrays.pop(_TRADES).tolist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,8 +186,7 @@ class Reason(IntEnum):
         return 0 < self < Reason.QUOTA_IN_USE
 
 
-@dataclass(frozen=True, slots=True)
-class Trade:
+class Trade(NamedTuple):
     """For this round `seller` gives `fast_gpus` of `fast` for `slow_gpus` of `slow` of `buyer`.
 
     `price` is slow_gpus / fast_gpus; each side gains when seller_speedup < price < buyer_speedup.

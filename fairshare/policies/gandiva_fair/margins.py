@@ -39,20 +39,21 @@ class Margins:
         pair, row = np.nonzero((np.isfinite(pairs.lean) & may[:, slow] & may[:, fast]).T)
         self.leaves, self.traders = len(rows.account), len(rows.account) * len(slow)
         trader = pair * self.leaves + rows.leaf[row]
-        runs = use[row, slow[pair]] + use[row, fast[pair]]
+        low, high = (row * use.shape[1] + kind[pair] for kind in (slow, fast))
+        runs = use.take(low) + use.take(high)
         some = np.flatnonzero((np.bincount(trader, runs, self.traders) > LEAST_GPUS)[trader])
         pair, row, self._trader, self._runs = pair[some], row[some], trader[some], runs[some]
-        low, high = slow[pair], fast[pair]
-        self._ratio = rows.rate[row, high] / rows.rate[row, low]
+        low, high = low[some], high[some]
+        self._ratio = rows.rate.take(high) / rows.rate.take(low)
         self._order = Queue.of(self._trader, pair * len(rows.gpus) + rows.head[row])
-        self._units = [(unit[row, low], unit[row, high]) for unit in rows.units]
-        waits, once = np.maximum(rows.gpus - across(use), 0.0), np.unique(row)
-        self._waits = waits[row]
-        self._on_slow, self._on_fast = use[row, low], use[row, high]
+        self._units = [(unit.take(low), unit.take(high)) for unit in rows.units]
+        waits, takes_part = np.maximum(rows.gpus - across(use), 0.0), np.zeros(len(use))
+        self._waits, takes_part[row] = waits[row], 1.0
+        self._on_slow, self._on_fast = use.take(low), use.take(high)
         # (P × L,) GPUs of the slow generation under these jobs.
         self.on_slow: Floats = np.bincount(self._trader, self._on_slow, self.traders).astype(np.float64)
         # (L,) GPUs that these jobs would run on beyond those that they have.
-        self.waiting: Floats = np.bincount(rows.leaf[once], waits[once], self.leaves).astype(np.float64)
+        self.waiting: Floats = np.bincount(rows.leaf, waits * takes_part, self.leaves).astype(np.float64)
 
     def sold(self) -> Margin:
         """What jobs on the fast generation would sell, those that gain least by it first.

@@ -160,8 +160,9 @@ def _overlaps(pair: Ints, gpus: Floats, other_pair: Ints, other_gpus: Floats) ->
     for of, size in ((pair, gpus), (other_pair, other_gpus)):
         starts.append(begin[of] + Queue.one_by_one(of).before(size))
         ends.append(starts[-1] + size)
-    at = np.unique(np.concatenate([*starts, *ends]))
+    at = np.sort(np.concatenate([*starts, *ends]))
     low, size = at[:-1], np.diff(at)
+    low, size = low[size > 0], size[size > 0]
     which = [np.searchsorted(start, low, side="right") - 1 for start in starts]
     both = size > LEAST_TRADE
     for one, end in zip(which, ends, strict=True):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
-from fairshare.policies.gandiva_fair.columns import anywhere
+from fairshare.policies.gandiva_fair.columns import across, anywhere
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
 # Jobs behind this many times what their account holds run on no generation, whatever it trades.
@@ -55,10 +55,10 @@ class Rows:
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], jobs.account[some]))]
         some = some[_within_reach(jobs, able, some, holds, evenly)]
-        able, head = able[some], _heads(jobs, some, evenly)
+        able, head = able.take(some, axis=0), _heads(jobs, some, evenly)
         gpus = (jobs.workers * jobs.gpus)[some].astype(np.float64)
         account, start = np.unique(jobs.account[some], return_index=True)
-        rate = np.where(able, np.nan_to_num(jobs.rate[some]), 0.0)
+        rate = np.fmax(jobs.rate.take(some, axis=0), 0.0) * able
         speed = _speed(rate, able)
         at = np.where(able, np.arange(len(some))[:, None], NOWHERE)
         return cls(
@@ -91,14 +91,15 @@ class Rows:
         places by comparative speed, on two generations after the other.
         """
         row, use = self._in_order(held, leaves)
+        leaf = self.leaf[row]
         for one in self.rounds:
-            _match(self.leaf[row], use, one.lean[row], one)
+            _match(leaf, use, one.lean.take(row, axis=0), one)
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
         """(U, L) what accounts make in each unit of the GPUs (N, K) of their jobs `row` (N,)."""
         leaf = self.leaf[row]
-        made = (np.einsum("nk,nk->n", unit[row], use) for unit in self.units)
+        made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)
         return np.stack([np.bincount(leaf, one, len(self.account)) for one in made])
 
     def _in_order(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
@@ -107,23 +108,23 @@ class Rows:
         rows, uses = [now[:0]], [left[:0]]
         while len(now):
             begins = self.head[now] == now
-            part = np.where(begins, np.minimum(left.sum(axis=1) / self.size[now], 1.0), part)
+            part = np.where(begins, np.minimum(across(left) / self.size[now], 1.0), part)
             part[self.size[now] == self.gpus[now]] = 1.0
-            by = self.by_speed[now]
-            there = np.take_along_axis(np.where(self.able[now], left, 0.0), by, axis=1)
+            by = self.by_speed.take(now, axis=0) + (np.arange(len(now)) * left.shape[1])[:, None]
+            there = (left * self.able.take(now, axis=0)).take(by)
             before = np.cumsum(there, axis=1) - there
             took = np.empty_like(left)
             wants = (self.gpus[now] * part)[:, None]
-            np.put_along_axis(took, by, np.clip(wants - before, 0.0, there), axis=1)
+            took.put(by, np.clip(wants - before, 0.0, there))
             left -= took
             rows.append(now)
             uses.append(took)
             now = now + 1
-            goes_on = ((left > LEAST_GPUS) & (last >= now[:, None])).any(axis=1)
+            goes_on = anywhere((left > LEAST_GPUS) & (last >= now[:, None]))
             if not goes_on.all():
                 now, left, last, part = now[goes_on], left[goes_on], last[goes_on], part[goes_on]
         row, use = np.concatenate(rows), np.concatenate(uses)
-        runs = np.flatnonzero(use.any(axis=1))
+        runs = np.flatnonzero(anywhere(use > 0))
         runs = runs[np.argsort(row[runs])]
         return row[runs], use[runs]
 
@@ -143,7 +144,7 @@ def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bo
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
     found = np.zeros(len(some), dtype=bool)
-    for may in able[some].T:
+    for may in able.take(some, axis=0).T:
         found |= may & (queue.before(np.where(may, gpus, 0.0))[head] < reach)
     return found
 
@@ -185,9 +186,9 @@ def _rounds(rate: Floats, speed: Floats) -> tuple[Round, ...]:
         slow, fast = np.array(meets, dtype=np.int64).reshape(-1, 2).T
         swaps = typical[slow] > typical[fast]
         slow, fast = np.where(swaps, fast, slow), np.where(swaps, slow, fast)
-        both = known[:, slow] & known[:, fast]
-        lean = np.full(both.shape, np.nan)
-        np.divide(rate[:, fast], rate[:, slow] + rate[:, fast], out=lean, where=both)
+        on_slow, on_fast = rate.take(slow, axis=1), rate.take(fast, axis=1)
+        lean = np.full(on_slow.shape, np.nan)
+        np.divide(on_fast, on_slow + on_fast, out=lean, where=(on_slow > 0) & (on_fast > 0))
         found.append(Round(slow, fast, lean))
         seats = [seats[0], seats[-1], *seats[1:-1]]
     return tuple(found)
@@ -198,7 +199,7 @@ def _match(leaf: Ints, use: Floats, lean: Floats, pairs: Round) -> None:
 
     On all pairs of generations at once; `lean` (N, P) of these jobs.
     """
-    runs = use[:, pairs.slow] + use[:, pairs.fast]
+    runs = use.take(pairs.slow, axis=1) + use.take(pairs.fast, axis=1)
     some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))
     account = leaf[some] * len(pairs.slow) + pair
     by = np.argsort(

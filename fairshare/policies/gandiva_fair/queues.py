@@ -63,7 +63,9 @@ class Queue:
         # Sums over groups, one account after the other; what lies `depth` from an account's begin or end is between.
         sizes, sums = (np.append(0.0, np.cumsum(np.add.reduceat(x, self.head))) for x in (size, size * of))
         heads = self.leaf[self.head]
-        begin, end = np.searchsorted(heads, leaf), np.searchsorted(heads, leaf, side="right")
+        groups = np.bincount(heads, minlength=int(leaf.max(initial=-1)) + 1)
+        end = np.cumsum(groups)[leaf]
+        begin = end - groups[leaf]
         depth = np.minimum(depth, sizes[end] - sizes[begin])
         if first:
             found = np.interp(sizes[begin] + depth, sizes, sums) - sums[begin]

@@ -146,7 +146,7 @@ class _Market:
     def _settle(self, legs: Legs, gpus: Floats) -> Floats:
         """(D,) does the trades, less those by which an account would make less progress, and returns them."""
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
-        asked, share, self._progress = np.unique(leaf), self.share, before.copy()
+        asked, share, self._progress = _marked(leaf, before), self.share, before.copy()
         for cuts in count(1):
             gpus[gpus < LEAST_GPUS] = 0.0
             share = np.maximum(self.share + legs.changes(gpus, *self.share.shape), 0.0)
@@ -158,7 +158,7 @@ class _Market:
             if not cut.any():
                 break
             gpus[cut] *= 0.5 if cuts == 1 else 0.0  # once they may only be too large
-            asked = np.unique(leaf[cut[legs.trade]])
+            asked = _marked(leaf[cut[legs.trade]], before)
         self.share = self._tree.sums(np.where(self._tree.is_leaf[:, None], share, 0.0))
         return gpus
 
@@ -169,3 +169,10 @@ class _Market:
         self._use[rows.of_leaves(leaves)] = 0.0
         self._use[runs] = use
         return rows.progress(runs, use)[:, leaves]
+
+
+def _marked(leaves: Ints, of: Floats) -> Ints:
+    """(M,) each of these accounts (N,) of as many as `of` (…, L) has once, in their order."""
+    found = np.zeros(of.shape[-1], dtype=bool)
+    found[leaves] = True
+    return np.flatnonzero(found)

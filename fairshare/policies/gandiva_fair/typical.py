@@ -21,20 +21,20 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
     if not len(some):
         return rate
     # A job's own scale is what it makes where it was measured, and any where it never ran.
-    typical = np.exp(mean[account[some]])
-    own = np.where(known[some], rate[some] / typical, np.nan)
+    typical, own = np.exp(mean.take(account[some], axis=0)), rate.take(some, axis=0)
+    own = np.divide(own, typical, out=np.full(own.shape, np.nan), where=known.take(some, axis=0))
     first = np.isfinite(own).argmax(axis=1)[:, None]
     scale = np.nan_to_num(np.take_along_axis(own, first, axis=1), nan=1.0)
     found = rate.copy()
-    found[some] = np.where(lacks[some], scale * typical, rate[some])
+    found[some] = np.where(lacks.take(some, axis=0), scale * typical, found.take(some, axis=0))
     return found
 
 
 def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
     """(accounts, K) logarithms of the mean speeds of jobs with several known rates; NaN where no job tells."""
     some = np.flatnonzero(count(known) > 1)
-    known, who = known[some], account[some]
-    log = np.log(rate[some], out=np.zeros(known.shape), where=known)
+    known, who = known.take(some, axis=0), account[some]
+    log = np.log(rate.take(some, axis=0), out=np.zeros(known.shape), where=known)
     # The generation that most of these jobs know.
     main = _sums(known, who, accounts).argmax(axis=1)[who][:, None]
     tells = known & np.take_along_axis(known, main, axis=1)
