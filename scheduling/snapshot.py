@@ -391,8 +391,10 @@ def _read_jobs(
 
 
 def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
-    """(J, K)"""
+    """(J, K); of no job where no policy asks for them."""
     rate = np.full((len(jobs.id), len(generations)), np.nan)
+    if Need.RATES not in _needs(cluster):
+        return rate
     measured = JobSpeed.objects.filter(job__cluster=cluster, job__state__in=Job.UNFINISHED, seconds__gt=0)
     job, generation, steps, lasted = read_columns(
         measured.values_list("job_id", "generation_id", "steps", "seconds"), "i8", "i8", "f8", "f8"
@@ -440,8 +442,9 @@ def _attained(
     row = find(jobs.id, [job for job, _, _ in rows]).tolist()
     column = find(np.array(generations), [generation for _, generation, _ in rows]).tolist()
     for i, k, (_, _, had) in zip(row, column, rows, strict=True):
-        if fs.NOWHERE not in (i, k):
-            found[i, k] = had.total_seconds()
+        # What a job had of a generation that has left the cluster counts on the first one.
+        if i != fs.NOWHERE and generations:
+            found[i, max(k, 0)] += had.total_seconds()
     return found
 
 

@@ -23,14 +23,9 @@ State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """What a policy reads of its view beside gangs, accounts and hardware."""
+    """What a policy reads of its view that others do without, or how it is asked."""
 
     RATES = "rates"  # measured speeds of jobs on generations
-    ESTIMATES = "estimates"  # how long jobs will run
-    DEADLINES = "deadlines"  # by when they should have ended
-    ELASTIC = "elastic"  # smallest and largest number of workers
-    COLOCATION = "colocation"  # how jobs slow each other down on one GPU
-    TOPOLOGY = "topology"  # which nodes are near each other
     OWN_ORDER = "own_order"  # whose jobs take turns by the time that each has had
     ATTAINED = "attained"  # GPU-seconds that each job has had, by generation
     # Rounds between two quanta that take surplus back, where others' only fill what is free.

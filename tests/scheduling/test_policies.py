@@ -23,7 +23,17 @@ from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.tree import Tree
 from fairshare.validate import InvalidPlan
 from scheduling.actions import cancel_job, run_round
-from scheduling.models import Cluster, Job, Lease, Node, PolicyState, Round, RoundRecord, ShareBalance
+from scheduling.models import (
+    Cluster,
+    Job,
+    JobSpeed,
+    Lease,
+    Node,
+    PolicyState,
+    Round,
+    RoundRecord,
+    ShareBalance,
+)
 from scheduling.situations import Memory, situation_now, situation_of_record
 from scheduling.snapshot import read_snapshot, with_candidate
 from scheduling.tasks import run_due_rounds
@@ -390,8 +400,22 @@ def test_a_policy_that_needs_it_sees_what_all_jobs_have_had_on_each_generation(
         a100 = legend.generations.index(people.a100.pk)
         assert view.jobs.attained[:, a100].tolist() == [pytest.approx(200, abs=10), 0]
         assert view.jobs.attained.sum(axis=0)[1 - a100] == pytest.approx(0, abs=10)
+    Node.objects.update(generation=people.v100)
+    view, legend = read_snapshot(Cluster.objects.get(), now=now_from_database())
+    assert legend.generations == [people.v100.pk]
+    assert view.jobs.attained[:, 0] == pytest.approx([200, 0], abs=20), "it had it all the same"
     Cluster.objects.update(shadow=None)
     assert read_snapshot(Cluster.objects.get(), now=now_from_database())[0].jobs.attained is None
+
+
+def test_a_policy_that_needs_them_sees_measured_speeds(lab: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    JobSpeed.objects.create(job=job, generation=lab.people.v100, steps=30, seconds=10)
+    Cluster.objects.update(policy="counting")
+    for needs, rate in ((frozenset(), np.nan), (frozenset({Need.RATES}), 3.0)):
+        monkeypatch.setattr(Counting, "needs", needs)
+        view, _ = read_snapshot(Cluster.objects.get(), now=now_from_database())
+        np.testing.assert_array_equal(view.jobs.rate, [[rate]])
 
 
 def test_a_policy_sees_when_it_is_and_when_jobs_were_submitted(lab: World) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairshare.check.generate import Maker, mixed
 from fairshare.check.oracle import Oracle
 from fairshare.model import Snapshot
+from fairshare.policies.gandiva_fair.classes import classes_of
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
@@ -32,6 +33,15 @@ def is_about(rows: list[list[float]]) -> object:
 def test_who_can_go_elsewhere_leaves_a_generation_to_who_cannot():
     view = snapshot([(0, 1), (1, 1)], [Account(), Account()], [Job(0), Job(1, accepts=(1,))])
     assert shares(view).share == is_about([[1, 0], [0, 1]])
+
+
+def test_gangs_are_alike_only_to_those_of_their_shape_however_many_shapes_there_are():
+    view = snapshot([(0, 1_000_003)], [Account()], [Job(0)])
+    gpus = np.arange(2, 70_000)
+    every, one = np.ones(len(gpus), dtype=np.int64), np.zeros(len(gpus), dtype=np.int64)
+    jobs = replace(view.jobs, account=one, workers=every, gpus=gpus, rate=np.full((len(gpus), 1), np.nan))
+    found = classes_of(jobs, np.ones((len(gpus), 1), dtype=bool), view.cluster)
+    assert sorted(found.gpus) == gpus.tolist()
 
 
 def test_totals_are_compared_over_all_generations():
