@@ -77,12 +77,13 @@ def attach_cluster(
 @transaction.atomic(durable=True)
 def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
     with refused_if_taken(f"There is a cluster {name} already.", "name"):
-        cluster, is_new = Cluster.objects.select_for_update().get_or_create(
+        cluster, is_new = Cluster.objects.get_or_create(
             name=name, defaults={"backend": Cluster.Backend.KUBERNETES}
         )
     if not is_new:
-        _refuse_taken(cluster)
         lock_schedule(cluster.pk)
+        cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)  # after the lock, as all others do
+        _refuse_taken(cluster)
         cluster.detached_at = None
         cluster.save(update_fields=["detached_at"])
         note_all_nodes(cluster, gone=False)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import LedgerTransaction
 from scheduling.actions import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig, submit_job
 from scheduling.backends.base import End, Phase
+from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Round, ShareBalance, ShareInterval, Trade
 from scheduling.sealing import seal
 from scheduling.spec import JobSpec
@@ -326,6 +327,29 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
     other.join()
     assert outcome[first] == "done"
     assert "1 job has not ended" in outcome[second] if first == "submit" else "is detached" in outcome[second]
+
+
+def test_whoever_attaches_again_holds_nothing_while_it_waits_for_the_schedule(
+    api_server: StandIn, people: Cast
+) -> None:
+    """A round has the schedule's lock, and then writes the cluster: neither would go on else."""
+    cluster = attach(api_server, people)
+    detach_cluster(actor=people.ada, cluster=cluster)
+
+    def again() -> None:
+        try:
+            attach(api_server, people)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=again)
+    with transaction.atomic():
+        lock_schedule(cluster.pk)
+        thread.start()
+        wait_for(waits_for_a_lock, what="the other waits")
+        Cluster.objects.select_for_update(nowait=True).get(pk=cluster.pk)
+    thread.join()
+    assert Cluster.objects.get(pk=cluster.pk).detached_at is None
 
 
 def waits_for_a_lock() -> bool:
