@@ -1,7 +1,9 @@
 """Who holds which GPU: coloured and numbered by team, with a legend of what is drawn and nothing else."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+from django.utils.timezone import now
 
 from accounting.models import Membership
 from scheduling.actions import DrainMode, cancel_job, drain_node, start_session, step_service
@@ -50,6 +52,16 @@ def kinds(html: str) -> set[str]:
     legend = set(re.findall(r'<li><span class="gpu gpu-(\w+)', html))
     assert legend == set(re.findall(r'<li class="gpu gpu-(\w+)', html))
     return legend
+
+
+def test_a_drained_node_that_its_cluster_no_longer_has_says_so(scene: Scene, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    Node.objects.filter(pk=Node.objects.first().pk).update(state="drained", state_reason="fan")
+    for is_gone, told in ((False, []), (True, ["left the cluster 3 h ago"])):
+        if is_gone:
+            Node.objects.update(gone_at=now() - timedelta(hours=3))
+        for page in ("/cluster/", "/admin/nodes/"):
+            assert re.findall("left the cluster 3 h ago", text_of(olga.get(page))) == told, page
 
 
 def test_what_is_drained_is_told_apart_and_draining_while_jobs_run_there(scene: Scene, browser_of) -> None:
