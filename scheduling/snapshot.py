@@ -37,6 +37,7 @@ from scheduling.models import Cluster, HeldGpu, Job, JobLabel, JobSpeed, Lease, 
 from scheduling.trade_limits import read_trade_limits
 
 DEFAULT_TICKETS = 100.0
+RATE_DIGITS = 3
 # The label by which jobs of several teams say that they run the same, so that their speeds can be compared.
 MODEL_LABEL = "model"
 
@@ -391,7 +392,10 @@ def _read_jobs(
 
 
 def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
-    """(J, K); of no job where no policy asks for them."""
+    """(J, K) rates with RATE_DIGITS significant digits, so that what is traded goes on while they are measured.
+
+    None where no policy asks for them.
+    """
     rate = np.full((len(jobs.id), len(generations)), np.nan)
     if Need.RATES not in _needs(cluster):
         return rate
@@ -401,8 +405,15 @@ def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> f
     )
     row, column = find(jobs.id, job), find(np.array(generations), generation)
     there = (row != fs.NOWHERE) & (column != fs.NOWHERE)
-    rate[row[there], column[there]] = (steps / lasted)[there]
+    rate[row[there], column[there]] = _rounded((steps / lasted)[there])
     return rate
+
+
+def _rounded(rate: fs.Floats) -> fs.Floats:
+    """(N,) rates of at least 0"""
+    digits = np.floor(np.log10(rate, out=np.zeros_like(rate), where=rate > 0)) - (RATE_DIGITS - 1)
+    found: fs.Floats = np.round(rate / 10.0**digits) * 10.0**digits
+    return found
 
 
 def _models(cluster: Cluster, jobs: _JobColumns) -> fs.Ints | None:

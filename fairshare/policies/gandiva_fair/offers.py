@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,11 +14,44 @@ from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 # Of buyers whose ratios differ by less than NEAR none buys all that is cheap, and of such sellers none sells all: each
 # offers slices, of which later ones rank as if their ratio were worse. So it does not pay either to undercut others.
 NEAR = 1.5
-LEAST_TRADE = 0.01  # GPUs of the fast generation; less is not worth a line in the book
+# GPUs of the fast generation that two parties exchange at least: less is not worth a line in the book. In large markets
+# it may be more, but no more than a part of what the smaller of the two has.
+LEAST_TRADE, LEAST_PART = 0.01, 0.005
 # By how much at least a price differs from the speed-ups of both sides.
 PRICED = 1e-7
+ROUNDING = 1e-6  # of a step
 # What a buyer can pay depends on its price, and this on the sellers it meets: so often is that looked at.
 LOOKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """How finely a market divides what is traded."""
+
+    slices: int  # of each offer
+    step: float  # GPUs, of which all trades are multiples
+    line: float  # GPUs that a trade has at least, where both have enough
+    # Parties of which so many stand together deal with each other first, then so many, at last all (0); none: all.
+    near: tuple[int, ...]
+
+    def least(self, held: Floats) -> Floats:
+        """(P,) GPUs that parties trade at least if they hold `held` (P,) in all."""
+        found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
+        return found
+
+    def whole(self, gpus: Floats) -> Floats:
+        """(D,) rounded down to steps; less than LEAST_GPUS is nothing."""
+        steps = np.floor(gpus / self.step + ROUNDING)
+        return np.where(gpus < LEAST_GPUS, 0.0, steps * self.step)
+
+
+# Where many trade each is too small a part of the whole for slices to be worth their time. There trades are in
+# hundredths of a GPU and between parties nearby, so that what one party changes, be it by little, changes few of them.
+FINE, COARSE, MANY = Grain(8, 1e-9, LEAST_TRADE, ()), Grain(1, 0.01, 0.02, (8, 64, 512, 0)), 64
+
+
+def grain_of(parties: int) -> Grain:
+    return FINE if parties <= MANY else COARSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +117,23 @@ def meet(
     *,
     pricing: Literal["between", "second_price"],
     least: float,
-    slices: int,
+    grain: Grain,
+    held: Floats,
 ) -> Met:
     """Offers to sell, cheapest first, with offers to buy, dearest first, on each pair of generations by itself.
 
     What buyers have to pay with is `has`, by trader. They meet where the ratio of their ratios is at least `least`.
+    Parties hold `held` (P,) GPUs in all.
     """
     second = _seconds(sellers, buyers) if pricing == "second_price" else None
-    sells, buys = _sliced(sellers, slices, sells=True), _sliced(buyers, slices, sells=False)
+    sells, buys = _sliced(sellers, grain.slices, sells=True), _sliced(buyers, grain.slices, sells=False)
     price = _price(_cheapest(sellers, buyers), buyers.ratio, second)
     for _ in range(LOOKS):
-        wants = buyers.affordable(price, has) / slices
-        seller, buyer, gpus = _overlaps(
-            sellers.pair[sells], sellers.gpus[sells] / slices, buyers.pair[buys], wants[buys]
+        wants = buyers.affordable(price, has)
+        supply, demand = _Side.of(sellers, sells, sellers.gpus, grain), _Side.of(buyers, buys, wants, grain)
+        seller, buyer, gpus = _matched(
+            supply, demand, least, grain, grain.least(held) / grain.step - ROUNDING
         )
-        seller, buyer = sells[seller], buys[buyer]
-        good = sellers.ratio[seller] * least <= buyers.ratio[buyer]
-        seller, buyer, gpus = seller[good], buyer[good], gpus[good]
         paid = _price(sellers.ratio[seller], buyers.ratio[buyer], None if second is None else second[buyer])
         bought, spent = (np.bincount(buyer, of, len(price)) for of in (gpus, gpus * paid))
         price = np.divide(spent, bought, out=price, where=bought > LEAST_GPUS)
@@ -151,20 +184,87 @@ def _seconds(sellers: Offers, buyers: Offers) -> Floats:
     return found[: len(buyers.ratio)]
 
 
-def _overlaps(pair: Ints, gpus: Floats, other_pair: Ints, other_gpus: Floats) -> tuple[Ints, Ints, Floats]:
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What is sold, or bought, in S slices, pair after pair, those that go first, first."""
+
+    offers: Offers
+    offer: Ints  # (S,)
+    steps: Floats  # (S,) whole numbers of the grain's steps
+
+    @classmethod
+    def of(cls, offers: Offers, offer: Ints, gpus: Floats, grain: Grain) -> _Side:
+        """`gpus` (O,) of each offer."""
+        return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
+
+    def near(self, size: int, places: int) -> tuple[Ints, Ints]:
+        """(S,) the slices, those of `size` parties that stand together side by side, and a key of these on a pair."""
+        pair = self.offers.pair[self.offer]
+        if not size:
+            return np.arange(len(pair)), pair
+        key = pair * places + self.offers.party[self.offer] // size
+        by = np.argsort(key, kind="stable")
+        return by, key[by]
+
+    def only(self, slices: Ints, steps: Floats) -> _Side:
+        """So much of some slices (N,), of each as often as it is named, and nothing of the others."""
+        return replace(self, steps=np.bincount(slices, steps, len(self.steps)).astype(np.float64))
+
+    def without(self, slices: Ints, steps: Floats) -> _Side:
+        return replace(self, steps=self.steps - self.only(slices, steps).steps)
+
+
+def _matched(
+    supply: _Side, demand: _Side, least: float, grain: Grain, line: Floats
+) -> tuple[Ints, Ints, Floats]:
+    """Which offers meet, and for how many GPUs; `line` (P,) steps are worth a trade to parties."""
+    if not grain.near:
+        sold, bought, steps = _meeting(supply, demand, 0, least, line)
+        return supply.offer[sold], demand.offer[bought], steps * grain.step
+    # First only who sells and buys, and how much in all; then with whom, nearby as far as possible.
+    sold, bought, steps = _meeting(supply, demand, 0, least, np.zeros_like(line))
+    supply, demand, found = supply.only(sold, steps), demand.only(bought, steps), []
+    for size in grain.near:
+        sold, bought, steps = _meeting(supply, demand, size, least, line)
+        supply, demand = supply.without(sold, steps), demand.without(bought, steps)
+        found.append((sold, bought, steps))
+    sold, bought, steps = (np.concatenate(column) for column in zip(*found, strict=True))
+    return supply.offer[sold], demand.offer[bought], steps * grain.step
+
+
+def _meeting(
+    supply: _Side, demand: _Side, size: int, least: float, line: Floats
+) -> tuple[Ints, Ints, Floats]:
+    """Which slices meet, and in how many steps, of parties of which `size` stand together; 0: of all."""
+    places = len(line) // max(size, 1) + 1
+    (sells, here), (buys, there) = supply.near(size, places), demand.near(size, places)
+    sold, bought, steps = _overlaps(here, supply.steps[sells], there, demand.steps[buys])
+    sold, bought = sells[sold], buys[bought]
+    seller, buyer = supply.offer[sold], demand.offer[bought]
+    steps[supply.offers.ratio[seller] * least > demand.offers.ratio[buyer]] = 0.0
+    parties = supply.offers.party[seller], demand.offers.party[buyer]
+    _, trade = np.unique(
+        (supply.offers.pair[seller] * len(line) + parties[0]) * len(line) + parties[1], return_inverse=True
+    )
+    worth = np.bincount(trade, steps)[trade] >= np.minimum(*(line[one] for one in parties))
+    worth &= steps > 0
+    return sold[worth], bought[worth], steps[worth]
+
+
+def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
     """Where intervals of two kinds, those of a pair laid end to end, overlap: which of each kind, and by how much."""
     count = max(int(one.max(initial=-1)) + 1 for one in (pair, other_pair))
-    room = np.maximum(np.bincount(pair, gpus, count), np.bincount(other_pair, other_gpus, count))
+    room = np.maximum(np.bincount(pair, steps, count), np.bincount(other_pair, other_steps, count))
     begin = np.cumsum(room) - room
     starts, ends = [], []
-    for of, size in ((pair, gpus), (other_pair, other_gpus)):
+    for of, size in ((pair, steps), (other_pair, other_steps)):
         starts.append(begin[of] + Queue.one_by_one(of).before(size))
         ends.append(starts[-1] + size)
     at = np.sort(np.concatenate([*starts, *ends]))
     low, size = at[:-1], np.diff(at)
     low, size = low[size > 0], size[size > 0]
     which = [np.searchsorted(start, low, side="right") - 1 for start in starts]
-    both = size > LEAST_TRADE
+    both = size > 0
     for one, end in zip(which, ends, strict=True):
         both &= (one >= 0) & (low < np.append(end, 0.0)[one])
     return which[0][both], which[1][both], size[both]

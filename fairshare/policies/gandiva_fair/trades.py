@@ -26,9 +26,8 @@ from fairshare.policies.gandiva_fair.borders import Borders, Divided, Legs, rati
 from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.evidence import backed, evidence_of
 from fairshare.policies.gandiva_fair.margins import Margins
-from fairshare.policies.gandiva_fair.offers import Met, Offers, meet
+from fairshare.policies.gandiva_fair.offers import Met, Offers, grain_of, meet
 from fairshare.policies.gandiva_fair.own_order import MOST_ROUNDS, Round, Rows
-from fairshare.policies.gandiva_fair.queues import LEAST_GPUS
 from fairshare.policies.gandiva_fair.typical import with_typical
 from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
@@ -36,9 +35,6 @@ from fairshare.tree import Tree
 ROUNDING = 1e-9
 # Ratio of speed-ups below which nothing is traded, whatever the settings say.
 LEAST_GAIN = 1.01
-# Into so many slices buyers divide what they would buy, in markets of so many parties: in larger ones each is too small
-# a part of the whole for that to be worth its time.
-SLICES, SMALL_MARKET = 8, 64
 
 
 def trade(
@@ -84,7 +80,7 @@ class _Market:
         self.share = shares.share.copy()
         self._settings, self._tree = snapshot.settings, tree
         self._rows, self._may, self._party = rows, may, party
-        self._slices = SLICES if len(np.unique(party)) <= SMALL_MARKET else 1
+        self._grain = grain_of(len(np.unique(party)))
         self._borders = Borders(snapshot.accounts, tree, shares.entitled, limits)
         self._use: Floats = np.zeros(rows.able.shape)
         self._progress = self._play(self.share, np.arange(len(rows.account)))
@@ -113,8 +109,8 @@ class _Market:
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
         least = max(self._settings.least_gain, LEAST_GAIN)
-        pricing, slices = self._settings.pricing, self._slices
-        met = meet(sellers, buyers, margins.on_slow, pricing=pricing, least=least, slices=slices)
+        pricing, grain, held = self._settings.pricing, self._grain, across(self.share)
+        met = meet(sellers, buyers, margins.on_slow, pricing=pricing, least=least, grain=grain, held=held)
         legs, gpus = self._legs(margins, sellers, buyers, met)
         crossed = self._borders.crossed(legs)
         gpus = self._settle(legs, self._borders.within(gpus, crossed, self.share))
@@ -148,7 +144,7 @@ class _Market:
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
         asked, share, self._progress = _marked(leaf, before), self.share, before.copy()
         for cuts in count(1):
-            gpus[gpus < LEAST_GPUS] = 0.0
+            gpus = self._grain.whole(gpus)
             share = np.maximum(self.share + legs.changes(gpus, *self.share.shape), 0.0)
             self._progress[:, asked] = self._play(share, asked)
             loses = np.any(self._progress < before * (1 - ROUNDING), axis=0)

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairshare.check.policies import NEWEST
-from fairshare.model import Floats, Snapshot, Trade
+from fairshare.model import Floats, Ints, Settings, Snapshot, Trade
+from fairshare.policies.gandiva_fair.offers import LEAST_TRADE
 from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.quotas import with_claims
+from fairshare.synthetic import synthetic_snapshot
 from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 from tests.fairshare import bench_trades
@@ -342,6 +344,10 @@ def all_may_run(one: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
 @settings(max_examples=150, deadline=None)
 @given(economies())
 def test_trades_conserve_gpus_add_up_and_keep_every_limit(one: Snapshot) -> None:
+    conserve_gpus_add_up_and_keep_every_limit(one)
+
+
+def conserve_gpus_add_up_and_keep_every_limit(one: Snapshot) -> None:
     accounts, tree, before = one.accounts, Tree.of(one.accounts.parent), by_tickets(one).share
     share, done = all_may_run(one)
     assert (share >= 0).all()
@@ -410,3 +416,47 @@ def test_a_share_need_not_be_what_tickets_earn() -> None:
     share, (line,) = trade(one, Tree.of(one.accounts.parent), one.jobs.accepts, held, limits)
     assert line.fast_gpus == pytest.approx(1.0)
     assert share[0, 1] == pytest.approx(0.0)
+
+
+# ---- large markets
+
+
+def many_teams() -> Snapshot:
+    """A hundred teams of users with several thousand jobs on three generations, a tenth of the teams with limits."""
+    return synthetic_snapshot(1000, 10, 100, 1, settings=Settings(trading=True))
+
+
+def without(one: Snapshot, jobs: Ints) -> Snapshot:
+    """The snapshot without these jobs, which may run nowhere any more."""
+    accepts = one.jobs.accepts.copy()
+    accepts[jobs] = False
+    return replace(one, jobs=replace(one.jobs, accepts=accepts))
+
+
+def test_many_teams_conserve_gpus_and_keep_every_limit() -> None:
+    conserve_gpus_add_up_and_keep_every_limit(many_teams())
+
+
+def test_in_large_markets_two_parties_have_one_trade_of_two_generations_that_is_worth_it() -> None:
+    one = many_teams()
+    done = all_may_run(one)[1]
+    assert len(done) == len({(line.seller, line.buyer, line.slow, line.fast) for line in done}) > 100
+    gpus = np.array([line.fast_gpus for line in done])
+    assert gpus * 100 == pytest.approx(np.round(gpus * 100))
+    assert gpus.min() >= LEAST_TRADE - SLACK
+
+
+@pytest.mark.parametrize(("gone", "seed", "most"), [(1, 1, 0.2), (10, 2, 0.3)])
+def test_of_many_trades_few_change_with_what_some_teams_run(gone: int, seed: int, most: float) -> None:
+    one = many_teams()
+    before, chance = set(amounts_of_all(one)), np.random.default_rng(seed)
+    after = set(amounts_of_all(without(one, chance.choice(len(one.jobs), gone, replace=False))))
+    assert before != after
+    assert len(after - before) < most * len(after)
+
+
+def amounts_of_all(one: Snapshot) -> list[tuple[object, ...]]:
+    return [
+        (line.seller, line.buyer, line.slow, line.fast, line.fast_gpus, line.slow_gpus)
+        for line in all_may_run(one)[1]
+    ]
