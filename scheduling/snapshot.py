@@ -394,7 +394,7 @@ def _read_jobs(
 def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
     """(J, K) rates with RATE_DIGITS significant digits, so that what is traded goes on while they are measured.
 
-    None where no policy asks for them.
+    Unknown (NaN) where no policy asks for them.
     """
     rate = np.full((len(jobs.id), len(generations)), np.nan)
     if Need.RATES not in _needs(cluster):

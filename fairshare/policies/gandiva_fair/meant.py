@@ -24,6 +24,8 @@ def meant_for(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> F
     `share` (T, K) is what accounts have, `evenly` (T,) whose jobs of one priority share evenly.
     """
     found, speed = np.zeros(able.shape), speeds_of(jobs, able)
+    if not able.size:
+        return found
     slow = anywhere(able & (speed < 1 / SAME_SPEED))
     choosy = np.bincount(jobs.account[slow], minlength=len(share)) > 0
     rows = Rows.of(jobs, able, np.where(choosy, across(share), 0.0), evenly)

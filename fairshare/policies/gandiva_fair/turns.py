@@ -4,7 +4,8 @@ Every leaf offers the gang that it would run next. In the first stage those go f
 guaranteed time that the leaf and each account above it have saved up and earn this quantum (as in worst-case fair
 weighted fair queueing, Bennett and Zhang 1996, only who is eligible takes part), in the second all others. In both
 goes first who is most behind by its share: shares are worked out level by level, so that turns need not be, and
-what one user gets of holes that no other gang fits in delays nobody of its team.
+what one user gets of holes that no other gang fits in delays nobody of its team. In the second stage leaves whose own
+guarantee pays, but not that of an account above, as others below it used it up, go before those that want surplus.
 
 A leaf whose next gang is too large for what it has saved up so far, or whose first gang finds no room, goes on saving:
 its later gangs have a claim only beyond that, and are compared with others' as if that gang ran already.
@@ -25,8 +26,9 @@ from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.line import Line, alike
 from fairshare.policies.gandiva_fair.shares import Shares
 
-# Stages of a turn: within the guarantee, surplus, no share at all.
-CLAIM, SURPLUS, LEFTOVER = 1, 2, 3
+# Stages of a turn: within all guarantees up the tree; within those below an account whose depth is added to OWN_CLAIM;
+# surplus; no share at all.
+CLAIM, OWN_CLAIM, SURPLUS, LEFTOVER = 1, 2, 1 << 30, 1 << 31
 # Own gangs that an account passes over in search of one within its guarantee.
 SCAN = 4
 
@@ -60,6 +62,10 @@ class Turns:
         # In GPUs of this quantum.
         due = tier_one(shares).sum(axis=1)
         self._share: list[float] = shares.share.sum(axis=1).tolist()
+        depth = np.zeros(len(due), dtype=np.int64)
+        for below, accounts in enumerate(tree.levels):
+            depth[accounts] = below
+        self._depth: list[int] = depth.tolist()
         # The stage of gangs without a claim.
         self._beyond = [SURPLUS if share > 0 else LEFTOVER for share in self._share]
         # Who had more than its share in all can have saved nothing: what it had was more than lent.
@@ -131,7 +137,7 @@ class Turns:
             stage, _, _, _, account, job = self._heap[0]
             # Meanwhile there may be no room for the gang that was offered, or others of its team used the guarantee.
             gone = self.taken[job] or self.hopeless[self.kind[job]]
-            if not gone and (stage != CLAIM or self._may_claim(account, job)):
+            if not gone and (stage >= SURPLUS or stage == self._stage(account, job)):
                 return job
             self._refresh(account)
         return NOWHERE
@@ -247,7 +253,7 @@ class Turns:
             kept = self._needs[account] if overtakes else 0  # never 0 for who overtakes
             is_claim = due and size + kept <= left
             if is_claim or not self.only_claims:
-                stage = CLAIM if is_claim else self._beyond[account]
+                stage = CLAIM if is_claim else self._stage(account, job)
                 waits = self._running_first and self._running_on[job] == NOWHERE
                 number = round(self._number(account, job, stage, kept), 9)
                 return stage, waits, number, -size, account, job
@@ -272,8 +278,11 @@ class Turns:
             np.array(of)[accounts] for of in (self._use, self._owed, self._share, self._is_due)
         )
         size, runs, weight = self._sizes[jobs], self._runs[jobs], np.where(share > 0, share, 1.0)
-        is_claim = due & (size + kept <= self._tree.least_on_path(np.array(self._spare))[accounts])
+        spare = np.array(self._spare)
+        is_claim = due & (size + kept <= self._tree.least_on_path(spare)[accounts])
         stage = np.where(is_claim, CLAIM, np.where(share > 0, SURPLUS, LEFTOVER))
+        for i in np.flatnonzero(due & ~is_claim & (size + kept <= spare[accounts])).tolist():
+            stage[i] = self._stage(int(accounts[i]), int(jobs[i]))
         number = np.round((use - owed) / weight + kept / weight - np.where(runs, self._patience, 0.0), 9)
         offers = is_claim if self.only_claims else np.ones(len(jobs), dtype=bool)
         columns = (stage, ~runs & self._running_first, number, -size, accounts, jobs)
@@ -292,6 +301,20 @@ class Turns:
             return False
         kept = self._needs[account] if self._overtakes(account, job) else 0
         return self._size[job] + kept <= self._left(account)
+
+    def _stage(self, account: int, job: int) -> int:
+        """The stage of a gang: the lower the account is whose guarantee does not pay for it, the later."""
+        if not self._is_due[account]:
+            return self._beyond[account]
+        kept = self._needs[account] if self._overtakes(account, job) else 0
+        wanted, above = self._size[job] + kept, account
+        while above != NOWHERE and wanted <= self._spare[above]:
+            above = self._parent[above]
+        if above == NOWHERE:
+            return CLAIM
+        # Where only claims may stop what runs, others are all alike.
+        is_own = above != account and not self._running_first
+        return OWN_CLAIM + self._depth[above] if is_own else self._beyond[account]
 
     def _left(self, account: int) -> float:
         """For how many more GPUs all guarantees up the tree pay."""
@@ -313,7 +336,7 @@ class Turns:
             ahead += kept / weight
         if self._chance is None:
             return ahead - (0.0 if self._running_on[job] == NOWHERE else self._patience)
-        before = math.floor(ahead + 1e-9) if stage == CLAIM else int(kept > 0)
+        before = math.floor(ahead + 1e-9) if stage < SURPLUS else int(kept > 0)
         if stage == SURPLUS:
             weight = max(weight + self._owed[account], 1e-3 * weight)
         since = self._since.get((stage, before), 0.0)
