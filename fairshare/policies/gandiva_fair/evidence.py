@@ -1,8 +1,8 @@
 """How far what a job prints of its own speed is believed.
 
 A job's rate is what its own program prints, and a team trades by it: claiming too much for fast GPUs earns a higher
-price for them. Only ratios between generations count in trades. What others know of these bounds them: jobs of other
-teams with the same model, or the operator's table of generations.
+price for them, and claiming too little buys them for less. Only ratios between generations count in trades. What others
+know of these bounds them: jobs of other teams with the same model, or the operator's table of generations.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 from fairshare.model import NOWHERE, Floats, Ints
 
 # By what part the ratio of a job's speeds on two generations may differ from what each source says of it.
-SLACK_OF_MODEL, SLACK_OF_TABLE = 0.04, 1.0
+SLACK_OF_MODEL, SLACK_OF_TABLE = 0.02, 0.2
 LEAST_TEAMS = 3  # of which one may lie
+ROUNDING = 1e-9
 
 
 class Source(IntEnum):
@@ -79,21 +80,24 @@ def _median(rows: Floats, least: int) -> Floats:
     return found
 
 
-def backed(rate: Floats, evidence: Evidence) -> Floats:
-    """(J, K) the rates by which jobs may trade; NaN where the evidence speaks against them.
+def bounded(rate: Floats, evidence: Evidence) -> Floats:
+    """(J, K) the rates by which jobs are offered in trades; NaN where the evidence knows nothing of them.
 
-    A job whose ratios differ from the evidence by more than its slack trades nothing, rather than by what others
-    say: so a false claim pays nothing, and who is honestly unlike all others does not lose. Nor does anybody trade
-    by rates on generations of which the evidence knows nothing while it knows others.
+    Where the ratios of a job's rates differ from the evidence by more than its slack, they are taken to differ by that:
+    a claim beyond it pays no more than one at its edge, and who is honestly unlike all others can still trade. Nobody
+    trades by rates on generations of which the evidence knows nothing while it knows others.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():
         return rate
     known = (np.nan_to_num(rate) > 0) & (np.nan_to_num(evidence.expected) > 0)
-    off = np.log(np.divide(rate, evidence.expected, out=np.full(rate.shape, np.nan), where=known))
+    off = np.log(np.divide(rate, evidence.expected, out=np.ones(rate.shape), where=known))
     most, least = (
-        np.where(known, fill * off, -np.inf).max(axis=1, initial=-np.inf) * fill for fill in (1, -1)
+        fill * np.where(known, fill * off, -np.inf).max(axis=1, initial=-np.inf) for fill in (1, -1)
     )
-    fits = most - least <= np.log1p(evidence.slack)
-    found: Floats = np.where(judged[:, None] & (~known | ~fits[:, None]), np.nan, rate)
+    middle = np.where(known.any(axis=1), (most + least) / 2, 0.0)[:, None]
+    most_off = np.log1p(evidence.slack)[:, None] / 2
+    too_far = known & (np.abs(off - middle) > most_off + ROUNDING)
+    edge = evidence.expected * np.exp(middle + np.copysign(most_off, off - middle))
+    found: Floats = np.where(judged[:, None], np.where(known, np.where(too_far, edge, rate), np.nan), rate)
     return found

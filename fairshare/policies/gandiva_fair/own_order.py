@@ -5,7 +5,7 @@ Between two generations the jobs that gain most hold the fast one: comparative a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,6 +76,12 @@ class Rows:
             units=(speed, _plain(rate, speed, able)),
             rounds=_rounds(rate, speed),
         )
+
+    def with_rates(self, rate: Floats) -> Rows:
+        """The same jobs in the same order, as if they had other rates (R, K); NaN unknown."""
+        rate = np.where(self.able, np.nan_to_num(rate), 0.0)
+        speed = _speed(rate, self.able)
+        return replace(self, rate=rate, units=(speed, _plain(rate, speed, self.able)))
 
     def of_leaves(self, leaves: Ints) -> Ints:
         """All rows of some accounts (indices among L)."""

@@ -24,7 +24,7 @@ import numpy as np
 from fairshare.model import Bools, Floats, Ints, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Legs, ration
 from fairshare.policies.gandiva_fair.columns import across
-from fairshare.policies.gandiva_fair.evidence import backed, evidence_of
+from fairshare.policies.gandiva_fair.evidence import bounded, evidence_of
 from fairshare.policies.gandiva_fair.margins import Margins
 from fairshare.policies.gandiva_fair.offers import Met, Offers, grain_of, meet
 from fairshare.policies.gandiva_fair.own_order import MOST_ROUNDS, Round, Rows
@@ -52,8 +52,12 @@ def trade(
     parties, member = parties_of(tree, accounts.trades)
     evidence = evidence_of(jobs.rate, member[jobs.account], jobs.model, snapshot.cluster.table)
     rows = Rows.of(jobs, able, np.where(member >= 0, across(shares.share), 0.0), accounts.evenly)
-    may = np.isfinite(backed(jobs.rate, evidence))[rows.job] & limits.deals[rows.account][rows.leaf]
-    market = _Market(snapshot, tree, shares, limits, rows, may=may, party=parties[member[rows.account]])
+    claims = bounded(jobs.rate, evidence)
+    offered = rows if claims is jobs.rate else rows.with_rates(claims[rows.job])
+    may = np.isfinite(claims[rows.job]) & limits.deals[rows.account][rows.leaf]
+    market = _Market(
+        snapshot, tree, shares, limits, rows, offered=offered, may=may, party=parties[member[rows.account]]
+    )
     quiet = 0
     for pairs in islice(cycle(rows.rounds), MOST_ROUNDS):
         quiet = 0 if market.open(pairs) else quiet + 1
@@ -73,13 +77,17 @@ class _Market:
         limits: TradeLimits,
         rows: Rows,
         *,
+        offered: Rows,
         may: Bools,
         party: Ints,
     ) -> None:
-        """Only the jobs in `rows` trade, generations that `may` (R, K) marks, in the names of parties, `party` (L,)."""
+        """Only the jobs in `rows` trade, generations that `may` (R, K) marks, in the names of parties, `party` (L,).
+
+        They do so at the rates of `offered`; what their accounts make of it is at their own.
+        """
         self.share = shares.share.copy()
         self._settings, self._tree = snapshot.settings, tree
-        self._rows, self._may, self._party = rows, may, party
+        self._rows, self._offered, self._may, self._party = rows, offered, may, party
         self._grain = grain_of(len(np.unique(party)))
         self._borders = Borders(snapshot.accounts, tree, shares.entitled, limits)
         self._use: Floats = np.zeros(rows.able.shape)
@@ -105,7 +113,7 @@ class _Market:
 
     def open(self, pairs: Round) -> bool:
         """Makes all trades of some pairs of generations; whether there were any."""
-        margins = Margins(self._rows, self._use, self._may, pairs)
+        margins = Margins(self._offered, self._use, self._may, pairs)
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
         least = max(self._settings.least_gain, LEAST_GAIN)

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fairshare.changed_speeds import Samples, changed_with_trading
 from fairshare.model import NOWHERE
 from fairshare.policies.gandiva_fair.evidence import (
+    SLACK_OF_MODEL,
+    SLACK_OF_TABLE,
     Source,
-    backed,
+    bounded,
     evidence_of,
 )
-from tests.fairshare.bench_lies import LIES, gain, gain_of_splitting
+from tests.fairshare.bench_lies import LIES, Bound, gain, gain_of_splitting
+from tests.fairshare.policies.teams import own_progress, teams, traded
 
 NAN = np.nan
 
 
 def believed(rate, model, *, table=None):
-    """One job of each team; its ratio of speeds where it may trade by it, and the source of that."""
+    """One job of each team; the ratio of speeds at which it is offered in trades, and the source of that."""
     rate = np.array(rate, dtype=float)
     evidence = evidence_of(rate, np.arange(len(rate)), np.array(model), table and np.array(table))
-    after = backed(rate, evidence)
+    after = bounded(rate, evidence)
     return after[:, 1] / after[:, 0], evidence.source.tolist()
 
 
-def test_nobody_trades_by_a_claim_far_from_what_most_teams_measured_of_the_model() -> None:
-    ratio, source = believed([[1, 9.0], [10, 20.0], [3, 6.0]], [0, 0, 0])
-    assert ratio == pytest.approx([NAN, 2, 2], nan_ok=True)
-    assert source == [Source.MODEL] * 3
+def test_a_claim_far_from_what_most_teams_measured_of_the_model_counts_as_one_at_the_edge() -> None:
+    ratio, source = believed([[1, 9.0], [10, 20.0], [3, 6.0], [2, 1.0]], [0, 0, 0, 0])
+    assert ratio == pytest.approx([2 * (1 + SLACK_OF_MODEL), 2, 2, 2 / (1 + SLACK_OF_MODEL)])
+    assert source == [Source.MODEL] * 4
 
 
 def test_two_teams_are_not_enough_to_judge_each_other() -> None:
@@ -38,9 +43,27 @@ def test_two_teams_are_not_enough_to_judge_each_other() -> None:
 
 
 def test_where_no_model_is_known_the_table_judges() -> None:
-    ratio, source = believed([[1, 9.0], [1, 1.6]], [NOWHERE, 0], table=(1.0, 3.0))
+    ratio, source = believed([[1, 9.0], [1, 2.8]], [NOWHERE, 0], table=(1.0, 3.0))
     assert source == [Source.TABLE] * 2
-    assert ratio == pytest.approx([NAN, 1.6], nan_ok=True)
+    assert ratio == pytest.approx([3 * (1 + SLACK_OF_TABLE), 2.8])
+
+
+def test_no_two_generations_are_further_apart_than_the_slack_allows() -> None:
+    rate = np.array([[1.0, 9.0, 2.0], [4.0, 5.0, 0.1], [1.0, np.nan, 7.0]])
+    table = np.array([1.0, 2.0, 3.0])
+    off = bounded(rate, evidence_of(rate, np.arange(3), None, table)) / table
+    spread = np.nanmax(off, axis=1) / np.nanmin(off, axis=1)
+    assert spread == pytest.approx(np.full(3, 1 + SLACK_OF_TABLE))
+
+
+def test_who_is_honestly_unlike_all_others_trades_and_does_not_lose() -> None:
+    rates = [np.tile([1.0, speed_up], (8, 1)) for speed_up in (1.2, 6.0)]
+    view = teams(rates, (4, 4))
+    view = replace(view, cluster=replace(view.cluster, table=np.array([1.0, 3.0])))
+    share, trades = traded(view)
+    assert trades
+    without, now = (own_progress(rates, held, "in order") for held in (np.full((2, 2), 2.0), share))
+    assert (now > without * 1.05).all()
 
 
 def test_the_truth_is_left_as_it_is() -> None:
@@ -52,14 +75,15 @@ def test_a_rate_that_nothing_backs_is_not_traded_by_where_others_are_backed() ->
     rate = np.array([[1.0, 2.0, 50.0]] * 3)
     rate[1:, 2] = NAN
     evidence = evidence_of(rate, np.arange(3), np.zeros(3, dtype=int), None)
-    after = backed(rate, evidence)
+    after = bounded(rate, evidence)
     assert np.isnan(after[:, 2]).all()
     assert np.isfinite(after[:, :2]).all()
 
 
+@pytest.mark.parametrize("bound", ["models", "table"])
 @pytest.mark.parametrize("name", LIES)
-def test_no_lie_gains_five_percent_where_claims_are_bounded(name: str) -> None:
-    gains = [gain(LIES[name], seed, bound="models") for seed in range(12)]
+def test_no_lie_gains_five_percent_where_claims_are_bounded(name: str, bound: Bound) -> None:
+    gains = [gain(LIES[name], seed, bound=bound) for seed in range(12)]
     assert max(gains) < 0.05
 
 
