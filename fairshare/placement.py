@@ -17,20 +17,14 @@ _NO_NODE = np.iinfo(np.int64).max  # as what would be left on a node that cannot
 def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
     """(workers,) positions in `free` for workers of `gpus` each, rank by rank; None if they do not fit.
 
-    Fewest nodes, and of these the ones that leave the least behind.
+    Fewest nodes, and of these the ones that leave the least behind. Where `free` is negative there is nothing.
     """
-    nodes = nodes_for(free, workers, gpus)
-    return None if nodes is None else np.array(nodes, dtype=np.int64)
-
-
-def nodes_for(free: Ints, workers: int, gpus: int) -> list[int] | None:
-    """The same as a list; where `free` is negative there is nothing."""
     if not len(free):
         return None
     left = np.where(free >= workers * gpus, free, _NO_NODE)
     best = int(left.argmin())
     if left[best] != _NO_NODE:
-        return [best] * workers
+        return np.full(workers, best)
     if workers == 1:
         return None
     slots = np.maximum(free // gpus, 0)
@@ -42,8 +36,8 @@ def nodes_for(free: Ints, workers: int, gpus: int) -> list[int] | None:
     rest = workers - (int(reach[full - 1]) if full else 0)
     others = ordered[full:]
     last = others[np.where(slots[others] >= rest, free[others], _NO_NODE).argmin()]
-    nodes: list[int] = np.repeat(ordered[:full], slots[ordered[:full]]).tolist()
-    return nodes + [int(last)] * rest
+    found: Ints = np.append(np.repeat(ordered[:full], slots[ordered[:full]]), np.full(rest, last))
+    return found
 
 
 def _take(free: Ints, spot: Ints, gpus: int) -> None:

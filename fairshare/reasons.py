@@ -12,16 +12,15 @@ from fairshare.tree import Tree
 def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
     """(J, K) where each job could run now if the cluster were empty, and (J,) the Reason if nowhere."""
     cluster, accounts, jobs = snapshot.cluster, snapshot.accounts, snapshot.jobs
-    total = (jobs.workers * jobs.gpus)[:, None]
     exists = jobs.accepts & (np.bincount(cluster.node_generation, minlength=len(cluster.generations)) > 0)
     slots = worker_slots(cluster, cluster.installed, jobs.gpus)
     worker_fits = exists & (slots > 0)
     gang_fits = worker_fits & (slots >= jobs.workers[:, None])
-    in_quota = (total <= tree.least_on_path(accounts.cap)[jobs.account]) & (
-        total <= tree.least_on_path(accounts.cap_total)[jobs.account, None]
-    )
-    allowed = gang_fits & in_quota
-    now = allowed & (worker_slots(cluster, open_to_all(cluster), jobs.gpus) >= jobs.workers[:, None])
+    caps = Left(tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total))
+    allowed, to_all = _within(caps, jobs, gang_fits), open_to_all(cluster)
+    now = allowed.copy()
+    if not np.array_equal(to_all, cluster.installed):
+        now &= worker_slots(cluster, to_all, jobs.gpus) >= jobs.workers[:, None]
     if cluster.closed is not None:
         now |= allowed & (jobs.running_on[:, None] == np.arange(len(cluster.generations)))
     reason = jobs.blocked.copy()

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairshare.placement import nodes_for
+from fairshare.model import Ints
+from fairshare.placement import fit
 from fairshare.policies.gandiva_fair.room import Room, in_order
 
 GPUS = st.lists(st.integers(-2, 9), min_size=1, max_size=12)
@@ -22,15 +23,19 @@ def changed(gpus: list[int], changes: list[tuple[int, int]]) -> tuple[Room, np.n
     return room, array
 
 
+def as_list(nodes: Ints | None) -> list[int] | None:
+    return None if nodes is None else nodes.tolist()
+
+
 @given(GPUS, CHANGES, st.integers(1, 6), st.integers(1, 9), st.sets(st.integers(0, 11)))
 def test_a_gang_finds_the_nodes_that_a_search_of_all_finds(
     gpus: list[int], changes: list[tuple[int, int]], workers: int, each: int, without: set[int]
 ) -> None:
     room, array = changed(gpus, changes)
-    assert room.nodes_for(workers, each) == nodes_for(array, workers, each)
+    assert room.nodes_for(workers, each) == as_list(fit(array, workers, each))
     others = np.where(np.isin(np.arange(len(array)), list(without)), 0, array)
     among = ~sum(1 << node for node in without)
-    assert room.nodes_for(workers, each, among) == nodes_for(others, workers, each)
+    assert room.nodes_for(workers, each, among) == as_list(fit(others, workers, each))
 
 
 @given(GPUS, CHANGES, st.integers(1, 9), st.integers(0))
