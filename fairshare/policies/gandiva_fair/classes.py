@@ -52,21 +52,22 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
     """The classes of all jobs that may run somewhere: `able` (J, K)."""
     some = np.flatnonzero(anywhere(able))
     may, speed = able.take(some, axis=0), speeds_of(jobs, able).take(some, axis=0)
+    may, speed = np.ascontiguousarray(may.T), np.ascontiguousarray(speed.T)
     step: Steps = (~may).astype(np.int16)
     slower = may & (speed < 1)
     step[slower] = np.clip(np.round(np.log(speed[slower]) / np.log(SAME_SPEED)), -1000, 0)
     leaf, shape, most = jobs.account[some], *_shapes(jobs, cluster)
     shape = shape[some]
-    order = np.lexsort([shape, *step.T, *sort_keys(leaf)])
-    leaf, shape, step = leaf[order], shape[order], step.take(order, axis=0)
+    order = np.lexsort([shape, *step, *sort_keys(leaf)])
+    leaf, shape, step = leaf[order], shape[order], step.take(order, axis=1)
     begins = np.diff(leaf, prepend=NOWHERE) != 0
-    begins[1:] |= anywhere(step[1:] != step[:-1]) | (shape[1:] != shape[:-1])
+    begins[1:] |= (step[:, 1:] != step[:, :-1]).any(axis=0) | (shape[1:] != shape[:-1])
     starts = np.flatnonzero(begins)
     gpus = (jobs.workers * jobs.gpus)[some[order]].astype(np.float64)
     return Classes(
         leaf=leaf[starts],
-        able=may[order[starts]].T.copy(),
-        step=step[starts].T.copy(),
+        able=may.take(order[starts], axis=1),
+        step=step.take(starts, axis=1),
         gpus=np.add.reduceat(gpus, starts) if len(starts) else gpus,
         most=most[shape[starts]],
     )

@@ -37,6 +37,12 @@ def count(marks: Bools) -> NDArray[np.uint8]:
     return found
 
 
+def lowest(values: NDArray[np.number]) -> NDArray[np.number]:
+    """(C,) the minima over the generations of (C, K), of which there is at least one."""
+    found: NDArray[np.number] = np.ascontiguousarray(values.T).min(axis=0)
+    return found
+
+
 def highest(values: NDArray[np.number]) -> NDArray[np.number]:
     """(C,) the maxima over the generations of (C, K), of which there is at least one."""
     found: NDArray[np.number] = np.ascontiguousarray(values.T).max(axis=0)

@@ -130,10 +130,12 @@ class Families(Network):
         """Let accounts have so much (A,) in all, whatever that overloads."""
         flow, accounts = self.flow, self._accounts
         now = accounts.sums(flow.held.sum(axis=0))
-        more = self._spare()
-        flow.held -= more * accounts.part(more.sum(axis=0), np.maximum(now - has, 0.0))
+        less, more = (np.where(change > EPSILON, change, 0.0) for change in (now - has, has - now))
+        if less.any():
+            spare = self._spare()
+            flow.held -= spare * accounts.part(spare.sum(axis=0), less)
         wanted = self.wanted()
-        self._grow(wanted * accounts.part(wanted, np.maximum(has - now, 0.0)))
+        self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
         """Newton's step: the part of the way, less than `part`, at which what must be behind `full` (M,) gates fits.

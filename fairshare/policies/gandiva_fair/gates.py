@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.columns import lowest
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
 
 N = TypeVar("N", bound=np.generic)
@@ -36,11 +37,11 @@ class Gates:
         generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
         at = pool * len(generations) + generations
-        wants, largest = flow.gpus * flow.able, gpus.max(axis=0, initial=0.0)
+        wants = flow.gpus * flow.able
         for owner, may_have in inside:
-            if (may_have >= largest).all():
-                continue
             first = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
+            if not (lowest(may_have)[owner[first]] < np.add.reduceat(flow.gpus, first)).any():
+                continue
             here = np.where(owner[first] == NOWHERE, np.inf, may_have.take(owner[first], axis=0).T)
             outside = at.take(first, axis=1)
             known = np.concatenate(most)

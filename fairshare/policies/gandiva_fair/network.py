@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -84,9 +85,19 @@ class Network:
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
         """`bounds` nest, the innermost first. Rows of a group are side by side, and have its least."""
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
-        # Numbers are multiplied several times as fast as marks.
-        self._able, self._moves = flow.able.astype(np.float64), (~flow.is_kept).astype(np.float64)
-        self._evenly = self._able * _one_over(self._able.sum(axis=0))
+
+    # Numbers are multiplied several times as fast as marks.
+    @cached_property
+    def _able(self) -> Floats:
+        return self.flow.able.astype(np.float64)
+
+    @cached_property
+    def _moves(self) -> Floats:
+        return (~self.flow.is_kept).astype(np.float64)
+
+    @cached_property
+    def _evenly(self) -> Floats:
+        return self._able * _one_over(self._able.sum(axis=0))
 
     @property
     def left(self) -> Floats:
@@ -165,7 +176,7 @@ class Network:
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
-        able, gets, gates = self._able.take(rows, axis=1), gets[rows], self.gates.rows(rows)
+        able, gets, gates = self.flow.able.take(rows, axis=1), gets[rows], self.gates.rows(rows)
         left = np.maximum(self.left, 0.0) + gates.nothing
         pull = gates.least_outside(left)
         for _ in range(_SPREADS):

@@ -147,26 +147,25 @@ def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floa
 
 def _with_guarantees(flow: Flow) -> Flow:
     """The rows and, beside those that are faster on some generations, rows of what these have, which is theirs."""
-    unmet = flow.unmet
     best = open_steps(flow.step, flow.able).max(axis=0)
     alike = ~((flow.step != best) & flow.able).any(axis=0)
-    flat, rest = flow.of(np.flatnonzero(alike)), flow.of(np.flatnonzero(~alike))
-    flat.base = flat.held.copy()
-    k, row = np.nonzero(rest.held)
-    sure = rest.of(row)
-    sure.gpus, sure.is_kept = rest.held[k, row], np.ones(len(row), dtype=bool)
-    sure.able &= sure.step >= rest.step[k, row]
+    k, row = np.nonzero(flow.held * ~alike)
+    sure = flow.of(row)
+    sure.gpus, sure.is_kept = flow.held[k, row], np.ones(len(row), dtype=bool)
+    sure.able &= sure.step >= flow.step[k, row]
     sure.held *= np.arange(len(flow.able))[:, None] == k
-    rest.gpus, rest.held = unmet[~alike], np.zeros_like(rest.held)
-    return flat + rest + sure
+    flow.gpus, flow.base = np.where(alike, flow.gpus, flow.unmet), flow.held * alike
+    flow.held = flow.base.copy()
+    return flow + sure
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
     """Let rows have the best use of their pools beside what they have: fast GPUs first, then all that they can."""
-    fastest_first(Network(flow, gates, bounds))
+    whole = Network(flow, gates, bounds)
+    fastest_first(whole)
     # What rows have they keep, unless more of all together needs it.
     for keeps_all in (True, False):
-        rows = np.flatnonzero(Network(flow, gates, bounds).may_have_more())
+        rows = np.flatnonzero(whole.may_have_more())
         if not len(rows):
             break
         some = flow.of(rows)
@@ -231,5 +230,6 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
         families.divide(tickets[here], least[here], start)
         family = group
     speed_up(network)
-    np.add.at(share, flow.leaf, flow.held.T)
+    leaves = bounds[len(limits.above)]
+    share[flow.leaf[leaves.first]] = leaves.sums(flow.held).T
     return tree.sums(share)
