@@ -198,13 +198,14 @@ class _Side:
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """(S,) the slices, those of `size` parties that stand together side by side, and a key of these on a pair."""
-        pair = self.offers.pair[self.offer]
+        """Slices of something, those of `size` parties that stand together side by side, and keys of these on a pair."""
+        some = np.flatnonzero(self.steps > 0)
+        offer = self.offer[some]
         if not size:
-            return np.arange(len(pair)), pair
-        key = pair * places + self.offers.party[self.offer] // size
+            return some, self.offers.pair[offer]
+        key = self.offers.pair[offer] * places + self.offers.party[offer] // size
         by = np.argsort(key, kind="stable")
-        return by, key[by]
+        return some[by], key[by]
 
     def only(self, slices: Ints, steps: Floats) -> _Side:
         """So much of some slices (N,), of each as often as it is named, and nothing of the others."""
@@ -242,12 +243,14 @@ def _meeting(
     sold, bought = sells[sold], buys[bought]
     seller, buyer = supply.offer[sold], demand.offer[bought]
     steps[supply.offers.ratio[seller] * least > demand.offers.ratio[buyer]] = 0.0
-    parties = supply.offers.party[seller], demand.offers.party[buyer]
-    _, trade = np.unique(
-        (supply.offers.pair[seller] * len(line) + parties[0]) * len(line) + parties[1], return_inverse=True
-    )
-    worth = np.bincount(trade, steps)[trade] >= np.minimum(*(line[one] for one in parties))
-    worth &= steps > 0
+    worth = steps > 0
+    if line.any():
+        parties = supply.offers.party[seller], demand.offers.party[buyer]
+        _, trade = np.unique(
+            (supply.offers.pair[seller] * len(line) + parties[0]) * len(line) + parties[1],
+            return_inverse=True,
+        )
+        worth &= np.bincount(trade, steps)[trade] >= np.minimum(*(line[one] for one in parties))
     return sold[worth], bought[worth], steps[worth]
 
 
