@@ -198,7 +198,7 @@ class _Side:
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Slices of something, those of `size` parties that stand together side by side, and keys of these on a pair."""
+        """Slices of something, those of `size` parties that stand together side by side; a key of these on a pair."""
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
         if not size:
