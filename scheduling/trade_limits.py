@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from django.db.models import F
 
 from accounting.models import Tenant
 from fairshare import model as fs
 from scheduling.locks import lock_limits
-from scheduling.models import Cluster, Round, Trade, TradeLimit
+from scheduling.models import Cluster, Trade, TradeLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,10 @@ def read_trade_limits(
 
 def _given_elsewhere(cluster: Cluster, tenants: Iterable[Tenant]) -> Mapping[tuple[int, int], float]:
     """GPUs of tenant and generation that go to others in the trades in force on other clusters."""
-    last = Round.objects.filter(
-        cluster__in=Cluster.objects.attached().exclude(pk=cluster.pk), number=F("cluster__round_number")
-    )
+    others = Cluster.objects.attached().exclude(pk=cluster.pk)
     given: dict[tuple[int, int], float] = defaultdict(float)
-    in_force = Trade.objects.filter(round__in=last, ends=None).select_related("seller", "buyer").order_by()
-    for trade in in_force:
+    in_force = Trade.objects.filter(round__cluster__in=others, ends=None).select_related("seller", "buyer")
+    for trade in in_force.order_by():
         for tenant in tenants:
             sells, buys = (side.path.startswith(tenant.path) for side in (trade.seller, trade.buyer))
             if sells and not buys:

@@ -427,7 +427,6 @@ def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle()
     [
         ("scheduling_job", ["reason"]),
         ("scheduling_sharebalance", ["owed", "share", "corrected"]),
-        ("scheduling_trade", ["ends"]),
     ],
 )
 def test_what_a_round_changes_of_most_rows_is_in_no_index(table: str, columns: list[str]) -> None:

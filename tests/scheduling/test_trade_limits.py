@@ -51,10 +51,10 @@ def other(lab: World) -> World:
 
 
 def traded(lab: World) -> list[tuple[float, float]]:
-    """GPUs of the fast and of the slow generation in the trades of the next round that is due."""
-    round_ = run_round(cluster_id=lab.cluster.pk)
-    assert round_ is not None
-    return [(trade.fast_gpus, trade.slow_gpus) for trade in Trade.objects.filter(round=round_)]
+    """GPUs of the fast and of the slow generation in the trades in force after the next round that is due."""
+    assert run_round(cluster_id=lab.cluster.pk) is not None
+    in_force = Trade.objects.filter(round__cluster=lab.cluster, ends=None)
+    return [(trade.fast_gpus, trade.slow_gpus) for trade in in_force]
 
 
 def given_now() -> float:
@@ -122,6 +122,16 @@ def test_what_a_team_above_lets_out_is_counted_over_all_clusters_and_not_what_st
     people.bio.parent, people.bio.path = None, f"{people.bio.pk}/"
     people.bio.save()
     lab.quantum()
+    other.quantum()
+    assert given_now() == pytest.approx(1)
+
+
+def test_what_is_given_by_a_trade_that_goes_on_elsewhere_counts(lab: World, other: World) -> None:
+    limit(lab, Allowance(lab.people.a100, most_gpus=Decimal(1)))
+    lab.quantum()
+    first = Trade.objects.get()
+    lab.quantum()
+    assert Trade.objects.get() == first, "it goes on"
     other.quantum()
     assert given_now() == pytest.approx(1)
 

@@ -421,9 +421,9 @@ def test_a_share_need_not_be_what_tickets_earn() -> None:
 # ---- large markets
 
 
-def many_teams() -> Snapshot:
+def many_teams(seed: int = 1) -> Snapshot:
     """A hundred teams of users with several thousand jobs on three generations, a tenth of the teams with limits."""
-    return synthetic_snapshot(1000, 10, 100, 1, settings=Settings(trading=True))
+    return synthetic_snapshot(1000, 10, 100, seed, settings=Settings(trading=True))
 
 
 def without(one: Snapshot, jobs: Ints) -> Snapshot:
@@ -433,8 +433,9 @@ def without(one: Snapshot, jobs: Ints) -> Snapshot:
     return replace(one, jobs=replace(one.jobs, accepts=accepts))
 
 
-def test_many_teams_conserve_gpus_and_keep_every_limit() -> None:
-    conserve_gpus_add_up_and_keep_every_limit(many_teams())
+@pytest.mark.parametrize("seed", range(3))
+def test_many_teams_conserve_gpus_and_keep_every_limit(seed: int) -> None:
+    conserve_gpus_add_up_and_keep_every_limit(many_teams(seed))
 
 
 def test_in_large_markets_two_parties_have_one_trade_of_two_generations_that_is_worth_it() -> None:
