@@ -74,13 +74,14 @@ class Economy:
     model: list[Floats]
 
 
-def economy(seed: int) -> Economy:
+def economy(seed: int, *, alike: bool = False) -> Economy:
+    """Most jobs of a team are of one model, or all of them: then they are `alike`."""
     chance = np.random.default_rng(seed)
     of_model = chance.uniform(1.0, 6.0, MODELS)
     count = int(chance.integers(4, 7))
     favourite = chance.integers(0, MODELS, count)
     model = [
-        np.where(chance.random(2 * sum(CAPACITY) // count) < 0.7, one, chance.integers(0, MODELS))
+        np.where(alike | (chance.random(2 * sum(CAPACITY) // count) < 0.7), one, chance.integers(0, MODELS))
         for one in favourite
     ]
     speed_up = [of_model[own] * np.exp(SPREAD * chance.normal(size=len(own))) for own in model]
@@ -124,9 +125,12 @@ def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> 
     return outcome(one, false, bound=bound, pricing=pricing) / truth - 1
 
 
-def gain_of_splitting(seed: int, *, pricing: Pricing = "between") -> float:
-    """What two accounts with half of the tickets and every other job each pay."""
-    one = economy(seed)
+def gain_of_splitting(seed: int, *, alike: bool = False, pricing: Pricing = "between") -> float:
+    """What two accounts with half of the tickets and every other job each pay.
+
+    Where jobs are not alike this is another order of the team's jobs, too: others of them run.
+    """
+    one = economy(seed, alike=alike)
     truth = outcome(one, one.speed_up, bound="none", pricing=pricing)
     own = one.speed_up[LIAR]
     halves = [own[::2], own[1::2]]
@@ -150,10 +154,14 @@ def main(economies: int) -> None:
                 f"  price {pricing}, bounded by {bound}: {mean:+.1%} in the mean, {most:+.1%} by the lie that pays most"
                 f" in the mean, at most {found[best].max():+.1%} ({best})\n"
             )
-        split = np.array([gain_of_splitting(seed, pricing=pricing) for seed in range(economies)])
-        sys.stdout.write(
-            f"  price {pricing}, splitting a team: {split.mean():+.1%} in the mean, at most {split.max():+.1%}\n"
-        )
+        for alike in (True, False):
+            split = np.array(
+                [gain_of_splitting(seed, alike=alike, pricing=pricing) for seed in range(economies)]
+            )
+            sys.stdout.write(
+                f"  price {pricing}, splitting a team whose jobs {'are alike' if alike else 'differ'}:"
+                f" {split.mean():+.1%} in the mean, at most {split.max():+.1%}\n"
+            )
 
 
 if __name__ == "__main__":

@@ -93,7 +93,12 @@ def test_some_lies_gain_more_where_claims_are_believed() -> None:
     assert max(gain(LIES["all × 1.25"], seed, bound="none") for seed in range(12)) > 0.05
 
 
-def test_splitting_a_team_gains_next_to_nothing() -> None:
+def test_splitting_a_team_whose_jobs_are_alike_gains_next_to_nothing() -> None:
+    assert max(gain_of_splitting(seed, alike=True) for seed in range(20)) < 0.01
+
+
+def test_splitting_a_team_whose_jobs_differ_gains_little() -> None:
+    """It is another order of its jobs."""
     assert max(gain_of_splitting(seed) for seed in range(20)) < 0.05
 
 
