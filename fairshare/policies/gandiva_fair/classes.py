@@ -37,15 +37,10 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
 
     1 where a rate is unknown, so that a generation that nobody tried is tried; 0 where the job may not run.
     """
-    known = able & (jobs.rate > 0)
-    relative = able.astype(np.float64)
-    some = np.flatnonzero(anywhere(known))
-    if len(some):
-        rates, is_known = jobs.rate.take(some, axis=0), known.take(some, axis=0)
-        rates[~is_known] = 0.0
-        speeds = rates / highest(rates)[:, None]
-        relative[some] = np.where(is_known, speeds, relative.take(some, axis=0))
-    return relative
+    rates = np.fmax(jobs.rate, 0.0) * able  # 0 where unknown
+    best = highest(rates)
+    found: Floats = rates / np.where(best > 0, best, 1.0)[:, None] + (able & (rates == 0))
+    return found
 
 
 def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
