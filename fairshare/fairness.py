@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairshare.model import Floats, Ints
+from fairshare.rates import within_reason
 
 NOTHING = 1e-9  # GPU-seconds; less than this is nothing
 
@@ -91,6 +92,7 @@ def own_speeds(rate: Floats, gpus: Ints) -> Floats:
     `rate` (J, K) in steps per second, NaN unknown. Of the generation that most jobs measured beside others,
     each other one's speed is the mean ratio over the jobs measured on both, weighted by their `gpus`, as in trades.
     """
+    rate = within_reason(rate)
     known = np.nan_to_num(rate) > 0
     together = known.T.astype(np.int64) @ known.astype(np.int64)
     speed = np.full(rate.shape[1], np.nan)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
+from fairshare.rates import within_reason
 
 
 def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ...]]:
@@ -15,6 +16,7 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
     `rates` (J, K) are steps per second, NaN where nobody measured. What is missing is guessed from the median
     ratio of the team's other jobs (`team` (J,)), else of all jobs; where there is none, as fast as where it ran.
     """
+    rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)
     filled = np.where(known, rates, np.nan)
     everybody = _ratios(rates, known)

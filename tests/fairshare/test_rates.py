@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from fairshare.check.policies import NEWEST, POLICIES
 from fairshare.driver import Situation
+from fairshare.fairness import own_speeds
 from fairshare.model import Decision
 from fairshare.rates import MOST_RATIO, within_reason
+from fairshare.simulator.speeds import speeds_of
 from tests.fairshare.build import Account, Job, snapshot
 
 RATES = st.one_of(st.floats(min_value=5e-324, max_value=1.7e308), st.sampled_from([1e-300, 1.0, 1e300]))
@@ -54,3 +56,13 @@ def test_rates_within_reason_stay_as_they_are() -> None:
     plain = rates[[0, 2]]
     assert within_reason(plain) is plain
     assert within_reason(rates)[1] == pytest.approx([0.0, 1 / MOST_RATIO, 1.0])
+
+
+@pytest.mark.parametrize("fast", [1e300, 5e-324])
+def test_reports_and_simulations_reckon_with_no_rate_beyond_reason(fast: float) -> None:
+    rates = np.array([[1.0, 2.0], [1e300, fast], [1e-300, fast]])
+    speeds = [own_speeds(rates, np.ones(3, dtype=np.int64))]
+    speeds += speeds_of(rates, np.ones((3, 2), dtype=bool), np.zeros(3, dtype=np.int64))
+    for speed in speeds:
+        assert min(speed) == 1
+        assert max(speed) <= MOST_RATIO * (1 + 1e-9)
