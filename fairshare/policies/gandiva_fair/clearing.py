@@ -1,4 +1,4 @@
-"""Room for a gang where it fits nowhere: picked gangs no larger than it move out of its way, wherever they fit."""
+"""Room for a gang where it fits nowhere: picked gangs move out of its way, larger ones only if they begin."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class _Clearing:
             if other in places.pinned or not self._finds_room(other, k, node):
                 continue
             # Those of its own account may become slower for it: their owner wants all of them to run.
-            yields = self._yields(other, k)
-            if yields or size[other] <= self._size:
-                there.append((places.places[other] == places.home(other), size[other], other, yields))
+            yields, is_at_home = self._yields(other, k), places.places[other] == places.home(other)
+            if yields or size[other] <= self._size or not is_at_home:
+                there.append((is_at_home, size[other], other, yields))
         if places.free[k].gpus[node] + sum(gpus for _, gpus, _, _ in there) < target:
             return False
         for _, _, other, yields in sorted(there):
