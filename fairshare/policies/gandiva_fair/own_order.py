@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
-from fairshare.policies.gandiva_fair.columns import across, anywhere
+from fairshare.policies.gandiva_fair.columns import across, anywhere, sort_keys
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
 # Jobs behind this many times what their account holds run on no generation, whatever it trades.
@@ -53,7 +53,7 @@ class Rows:
         is measured in GPUs of full speed and in GPUs of the slowest generation.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
-        some = some[np.lexsort((-jobs.priority[some], jobs.account[some]))]
+        some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
         some = some[_within_reach(jobs, able, some, holds, evenly)]
         able, head = able.take(some, axis=0), _heads(jobs, some, evenly)
         gpus = (jobs.workers * jobs.gpus)[some].astype(np.float64)
@@ -149,9 +149,8 @@ def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bo
     """(N,) jobs that could run, on some generation, if their account held REACH times as many GPUs of it."""
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
-    found = np.zeros(len(some), dtype=bool)
-    for may in able.take(some, axis=0).T:
-        found |= may & (queue.before(np.where(may, gpus, 0.0))[head] < reach)
+    may = np.ascontiguousarray(able.take(some, axis=0).T)
+    found: Bools = np.logical_or.reduce(may & (queue.before(may * gpus).take(head, axis=1) < reach))
     return found
 
 

@@ -46,11 +46,11 @@ class Queue:
         return found
 
     def before(self, size: Floats) -> Floats:
-        """(N,) the sum of the sizes of its account's entries before each."""
-        before = np.cumsum(size) - size
-        new = np.ones(len(size), dtype=bool)
+        """(…, N) the sum of the sizes (…, N) of its account's entries before each."""
+        before = np.cumsum(size, axis=-1) - size
+        new = np.ones(len(self.leaf), dtype=bool)
         new[1:] = self.leaf[1:] != self.leaf[:-1]
-        found: Floats = before - before[new][np.cumsum(new) - 1]
+        found: Floats = before - before[..., new].take(np.cumsum(new) - 1, axis=-1)
         return found
 
     def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
