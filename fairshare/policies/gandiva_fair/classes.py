@@ -51,7 +51,7 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
     step: Steps = (~may).astype(np.int16)
     slower = may & (speed < 1)
     step[slower] = np.clip(np.round(np.log(speed[slower]) / np.log(SAME_SPEED)), -1000, 0)
-    leaf, shape, most = jobs.account[some], *_shapes(jobs, cluster)
+    leaf, shape, most = jobs.account[some], *shapes_of(jobs, cluster)
     shape = shape[some]
     order = np.lexsort([shape, *step, *sort_keys(leaf)])
     leaf, shape, step = leaf[order], shape[order], step.take(order, axis=1)
@@ -68,7 +68,7 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
     )
 
 
-def _shapes(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
+def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
     """(J,) the number of each gang's shape, and (S, K) the GPUs that gangs of a shape can have together.
 
     Shapes of which gangs can fill every generation are number 0.

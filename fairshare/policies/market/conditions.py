@@ -2,7 +2,8 @@
 
 In an equilibrium one of each two amounts is zero: what a class uses of a generation, or what it loses by GPUs there
 (their price in worth of income, and what a GPU of the class is worth in use, less the speed); what more GPUs would gain
-for a class, or the part of its jobs that waits; what more income would be worth to an account, or what it saves; the
+for a class, or the part of its jobs that waits; what it would gain if it could use more of a generation, or what it
+does not use of that; what more income would be worth to an account, or what it saves; the
 price of a generation, or its GPUs that are not sold. As in interior-point methods (Nocedal and Wright, "Numerical
 Optimization", chapters 14 and 19) both are positive here, and their product is the slack times the size of whom it
 concerns. At fixed prices and slack that is the optimum of a strictly concave function for each account.
@@ -34,6 +35,10 @@ class _Pairs:
         Floats  # (L,) GPUs of full speed that more income would make for an account, beyond LEAST_WORTH, and
     )
     saved: Floats  # (L,) income
+    crowd: (
+        Floats  # (C, K) by how much more a GPU there would be worth if the class could use more of them, and
+    )
+    room: Floats  # (C, K) GPUs there that it could use and has not; of no meaning where it can use all
     price: Floats  # (K,) income for a GPU, and
     unsold: Floats  # (K,) GPUs
 
@@ -46,12 +51,15 @@ class Conditions:
         self._economy = economy
         self._unit = float(economy.income.sum() / economy.capacity.sum())
         self._income = economy.income / self._unit
-        self._runs = economy.speed > 0
+        self._runs = (economy.speed > 0) & (economy.room > 0)
         # Between what a class could use and what its account could buy: income may be worth much more or less.
         most = np.minimum(economy.gpus, economy.capacity.sum())
         self._size = np.sqrt(most * np.minimum(most, self._income[economy.account])) / len(economy.capacity)
         classes, kinds = economy.speed.shape
-        self._ends = np.cumsum([classes * kinds, classes, len(economy.income), kinds])
+        whole = np.minimum(economy.gpus[:, None], economy.capacity)
+        self._limited = self._runs & (economy.room < whole)
+        limits = np.count_nonzero(self._limited)
+        self._ends = np.cumsum([classes * kinds, classes, len(economy.income), limits, kinds])
 
     def start(self) -> Floats:
         """A point with slack 1, near the only one that meets the conditions."""
@@ -64,8 +72,14 @@ class Conditions:
         return Equilibrium(now.price * self._unit, now.use, (now.worth + LEAST_WORTH) / self._unit)
 
     def _pairs(self, point: Floats) -> _Pairs:
-        use, gain, worth, price, slack = np.split(np.exp(point), self._ends)
-        use = use.reshape(self._runs.shape)
+        use, gain, worth, limit, price, slack = np.split(np.exp(point), self._ends)
+        use, crowd, room = (
+            use.reshape(self._runs.shape),
+            np.zeros(self._runs.shape),
+            np.ones(self._runs.shape),
+        )
+        crowd[self._limited] = limit
+        room[self._limited] = slack * np.repeat(self._size, self._limited.sum(axis=1)) / limit
         return _Pairs(
             use=np.where(self._runs, use, 0.0),
             loss=np.where(self._runs, slack * self._size[:, None] / use, 1.0),
@@ -73,6 +87,8 @@ class Conditions:
             waits=slack * self._size / gain,
             worth=worth,
             saved=slack * self._income / worth,
+            crowd=crowd,
+            room=room,
             price=price,
             unsold=slack * self._economy.capacity / price,
         )
@@ -90,8 +106,9 @@ class Conditions:
         bought = economy.of_accounts(now.use)
         of_class = _Classes(now)
         # Of each the first is what is missed at the point, the second what changes with the slack.
-        cost = worth[economy.account, None] * now.price + now.gain[:, None] - economy.speed
-        loss = np.where(self._runs, (now.loss - cost, now.loss), 0.0)
+        cost = worth[economy.account, None] * now.price + now.gain[:, None] + now.crowd - economy.speed
+        room = np.where(self._limited, (economy.room - now.use - now.room, -now.room), 0.0)
+        loss = np.where(self._runs, (now.loss - cost, now.loss), 0.0) + now.crowd / now.room * room
         waits = np.stack((economy.gpus - now.use.sum(axis=1) - now.waits, -now.waits))
         saved = np.stack((self._income - bought @ now.price - now.saved, -now.saved))
         unsold = np.stack((economy.capacity - bought.sum(axis=0) - now.unsold, -now.unsold))
@@ -115,12 +132,12 @@ class Conditions:
             - d_worth[:, economy.account, None] * now.price
         )
         gain = of_class.gain(loss, waits) / now.gain
-        use = np.divide(
-            of_class.use(loss, waits), now.use, out=np.zeros((2, *now.use.shape)), where=self._runs
-        )
+        use = of_class.use(loss, waits)
+        limit = ((use - room) / now.room)[:, self._limited]
+        use = np.divide(use, now.use, out=np.zeros(use.shape), where=self._runs)
         found = [
             np.concatenate(one, axis=None)
-            for one in zip(use, gain, d_worth / now.worth, price, (0.0, 1.0), strict=True)
+            for one in zip(use, gain, d_worth / now.worth, limit, price, (0.0, 1.0), strict=True)
         ]
         return found[0], found[1], float(np.linalg.slogdet(change).sign)
 
@@ -139,7 +156,7 @@ class _Classes:
     """How the use of each class changes with its losses on generations."""
 
     def __init__(self, now: _Pairs) -> None:
-        self._each = now.use / now.loss
+        self._each = now.use / (now.loss + now.use * now.crowd / now.room)
         waits = now.waits / now.gain
         self._part = self._each / (self._each.sum(axis=1) + waits)[:, None]
         self._all = 1.0 / (self._each.sum(axis=1) + waits)

@@ -26,11 +26,18 @@ class Economy:
     account: Ints  # (C,) to which the class belongs: ascending, each of the L at least once
     income: Floats  # (L,) > 0
     capacity: Floats  # (K,) GPUs
+    # (C, K) GPUs of a generation that the class can use, where gangs of its shape cannot fill nodes; None: all.
+    most: Floats | None = None
 
     @cached_property
     def _first(self) -> Ints:
         """(L,) the first class of each account."""
         return np.searchsorted(self.account, np.arange(len(self.income)))
+
+    @cached_property
+    def room(self) -> Floats:
+        """(C, K) GPUs of each generation that the class can use of it."""
+        return np.broadcast_to(self.capacity, self.speed.shape) if self.most is None else self.most
 
     def of_accounts(self, amount: Floats) -> Floats:
         """(L, …) the sums of amounts (C, …) over the classes of each account."""
@@ -65,6 +72,7 @@ def missed(economy: Economy, found: Equilibrium) -> float:
         (found.price * (economy.capacity - sold), economy.income.sum()),
         (bought @ found.price - economy.income, economy.income),
         (use.sum(axis=1) - economy.gpus, economy.gpus),
+        (use - economy.room, economy.room),
         (could - makes, could),
     )
     return max(float(np.divide(over, of, out=np.zeros_like(over), where=of > 0).max()) for over, of in parts)
@@ -72,8 +80,9 @@ def missed(economy: Economy, found: Equilibrium) -> float:
 
 def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
     """(L,) GPUs of full speed, a bound on what accounts could make at these prices."""
-    gain = (economy.speed - worth[economy.account, None] * price) * (economy.speed > 0)
-    most: Floats = worth * economy.income + economy.of_accounts(
-        np.maximum(gain.max(axis=1), 0.0) * economy.gpus
-    )
-    return most
+    gain = np.maximum(economy.speed - worth[economy.account, None] * price, 0.0) * (economy.speed > 0)
+    by = np.argsort(-gain, axis=1)
+    best, room = np.take_along_axis(gain, by, axis=1), np.take_along_axis(economy.room, by, axis=1)
+    use = np.clip(economy.gpus[:, None] - (np.cumsum(room, axis=1) - room), 0.0, room)
+    found: Floats = worth * economy.income + economy.of_accounts((best * use).sum(axis=1))
+    return found

@@ -37,7 +37,10 @@ def equilibrium(economy: Economy) -> Equilibrium:
     price, use = np.zeros(len(has)), np.zeros(economy.speed.shape)
     if not has.any() or not len(economy.gpus):
         return Equilibrium(price, use, np.zeros(len(economy.income)))
-    conditions = Conditions(replace(economy, speed=economy.speed[:, has], capacity=economy.capacity[has]))
+    most = None if economy.most is None else economy.most[:, has]
+    conditions = Conditions(
+        replace(economy, speed=economy.speed[:, has], capacity=economy.capacity[has], most=most)
+    )
     with np.errstate(all="ignore"):  # of steps that lead too far, and are taken back
         found = conditions.reached(_end_of_path(conditions))
     price[has], use[:, has] = found.price, found.use

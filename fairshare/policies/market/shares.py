@@ -8,6 +8,7 @@ import numpy as np
 
 from fairshare.entitlement import capacity_of, ticket_share
 from fairshare.model import Bools, Floats, Ints, Snapshot
+from fairshare.policies.gandiva_fair.classes import shapes_of
 from fairshare.policies.market.economy import Economy, missed
 from fairshare.policies.market.equilibrium import equilibrium
 from fairshare.quotas import with_claims
@@ -30,9 +31,10 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     """Divides the cluster by tickets as a market would.
 
     `able` (J, K) marks where jobs that share may run. A job's speeds are its measured rates over the best one; one
-    that is not measured counts as fast everywhere. Limits on all GPUs together bound what an account wants, the
-    first jobs of its own order. Limits on a generation bound what it gets, not what it pays; limits on costs are
-    for the selection of gangs, which gives what they cut off to whoever can use it.
+    that is not measured counts as fast everywhere. No class buys more of a generation than gangs of its shape can
+    have. Limits on all GPUs together bound what an account wants, the first jobs of its own order. Limits on a
+    generation bound what it gets, not what it pays; limits on costs are for the selection of gangs, which gives what
+    they cut off to whoever can use it.
     """
     accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
     capacity = capacity_of(snapshot.cluster)
@@ -49,10 +51,15 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
         return MarketShares(income, np.zeros(len(capacity)), share, 0.0)
     rate = np.where(able[some], np.nan_to_num(jobs.rate[some]), 0.0)
     speed = np.divide(rate, rate.max(axis=1)[:, None], out=able[some].astype(np.float64), where=rate > 0)
-    kinds, which = np.unique(np.column_stack((jobs.account[some], speed)), axis=0, return_inverse=True)
+    shape, most = shapes_of(jobs, snapshot.cluster)
+    kinds, which = np.unique(
+        np.column_stack((jobs.account[some], shape[some], speed)), axis=0, return_inverse=True
+    )
     leaf, account = np.unique(kinds[:, 0].astype(np.int64), return_inverse=True)
     sizes: Floats = np.bincount(which.ravel(), gpus).astype(np.float64)
-    economy = Economy(kinds[:, 1:], sizes, account, income[leaf], capacity)
+    economy = Economy(
+        kinds[:, 2:], sizes, account, income[leaf], capacity, most[kinds[:, 1].astype(np.int64)]
+    )
     found = equilibrium(economy)
     share[leaf] = economy.of_accounts(found.use)
     shares = tree.sums(share * _part(tree, share, accounts.cap))

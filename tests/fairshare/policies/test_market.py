@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from fairshare.check.economy import Account as Owner
+from fairshare.check.economy import Economy as Case
 from fairshare.check.economy import Job as Gang
 from fairshare.check.economy import economy as case
 from fairshare.check.generate import random_economy
@@ -39,7 +40,8 @@ def best(economy: Economy, account: int, *, limits: list[tuple[Floats, float]]) 
     classes, kinds = speed.shape
     rows = [np.repeat(np.eye(classes)[c], kinds) for c in range(classes)]
     rows += [np.tile(weight, classes) for weight, _ in limits]
-    bounds = [(0, None if one > 0 else 0) for one in speed.ravel()]
+    each = np.broadcast_to(np.inf if economy.most is None else economy.most[own], speed.shape)
+    bounds = [(0, bound if one > 0 else 0) for one, bound in zip(speed.ravel(), each.ravel(), strict=True)]
     most = [*gpus, *(bound for _, bound in limits)]
     found = linprog(-speed.ravel(), np.array(rows), most, bounds=bounds, method="highs")
     assert found.status == 0
@@ -77,7 +79,10 @@ def progress(one: Economy, found: Equilibrium) -> Floats:
 
 
 def wide_economy(seed: int, generations: int) -> Economy:
-    """Incomes differ by up to a million, speeds by up to a hundred, sizes by up to a thousand."""
+    """Incomes differ by up to a million, speeds by up to a hundred, sizes by up to a thousand.
+
+    Some classes cannot use all of a generation.
+    """
     chance = np.random.default_rng(seed)
     accounts = int(chance.integers(2, 12))
     owner = np.repeat(np.arange(accounts), chance.integers(1, 4, accounts))
@@ -88,12 +93,14 @@ def wide_economy(seed: int, generations: int) -> Economy:
     speed[np.arange(len(owner)), chance.integers(generations, size=len(owner))] = 1.0
     income = np.exp(chance.uniform(0.0, np.log(1e6), accounts) * (chance.random() < 0.6))
     capacity = np.exp(chance.uniform(0.0, np.log(1000.0), generations))
+    limited = chance.random(speed.shape) < 0.3 * (chance.random() < 0.5)
     return Economy(
         speed=speed / speed.max(axis=1, keepdims=True),
         gpus=np.exp(chance.uniform(0.0, np.log(1000.0), len(owner))),
         account=owner,
         income=income / income.sum() * capacity.sum(),
         capacity=capacity,
+        most=capacity * np.where(limited, chance.uniform(0.3, 1.0, speed.shape), 1.0),
     )
 
 
@@ -103,6 +110,7 @@ def assert_equilibrium(one: Economy, found: Equilibrium) -> None:
     assert (found.use >= 0).all()
     assert (found.use.sum(axis=1) <= one.gpus * (1 + NOTHING)).all()
     assert (bought.sum(axis=0) <= one.capacity * (1 + NOTHING)).all()
+    assert one.most is None or (found.use <= one.most * (1 + NOTHING)).all()
     # No waste: what has a price is sold, and what has none is left only where nobody can use more of it.
     unsold = one.capacity - bought.sum(axis=0)
     assert (unsold * found.price <= NOTHING * one.income.sum()).all()
@@ -194,6 +202,24 @@ def test_who_bought_more_than_its_private_cluster_stops_nobody_for_it() -> None:
     ]
     given = case([(0, 4), *[(1, 8)] * 3, (2, 8), (3, 3)], [Owner()] * 4, gangs, trading=False, rounds=12)
     (promise,) = [one for one in PROMISES if one.name == "1"]
+    assert breach(given, POLICIES["market:1"], [promise]) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        case([(0, 4), (1, 4), (2, 8)], [Owner()], [Gang(0, workers=3)] * 4, trading=False, rounds=2),
+        case(
+            [(0, 8), (0, 8), (1, 8), (1, 8), (2, 8)],
+            [Owner()] * 2,
+            [*[Gang(0, gpus=3)] * 3, *[Gang(1, workers=2, gpus=8)] * 2],
+            trading=False,
+            rounds=1,
+        ),
+    ],
+)
+def test_nobody_buys_more_of_a_generation_than_its_gangs_can_have(given: Case) -> None:
+    (promise,) = [one for one in PROMISES if one.name == "12"]
     assert breach(given, POLICIES["market:1"], [promise]) is None
 
 
