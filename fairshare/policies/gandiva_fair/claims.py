@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairshare.model import Ints
+from fairshare.model import NOWHERE, Ints
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.clearing import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.picked import Picked
+from fairshare.policies.gandiva_fair.stopping import stop_for
 
 # Gangs that seek faster GPUs of a generation in vain before no other one tries.
 _TRIES = 32
@@ -15,10 +16,11 @@ _TRIES = 32
 _SWAPS = 4
 
 
-def claim_fast(picked: Picked) -> None:
+def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
     """Gangs go where they are faster and their account is due a turn; those that are ahead there make way.
 
-    Of the gangs of one account those that gain more for each GPU go first, and others save up for them.
+    Of the gangs of one account those that gain more for each GPU go first, and others save up for them. Returns who
+    stopped for it, where gangs `may_stop`.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -26,13 +28,13 @@ def claim_fast(picked: Picked) -> None:
     saving = set[tuple[int, int]]()
     # Generations between which no larger gang changed places since one moved.
     stuck = set[tuple[int, int]]()
-    in_vain = [0] * speed.shape[1]
+    in_vain, stopped = [0] * speed.shape[1], list[int]()
     for job, k in zip(jobs.tolist(), generations.tolist(), strict=True):
         account = facts.account[job]
         if (account, k) in saving or in_vain[k] == _TRIES:
             continue
         here = int(picked.generation[job])
-        if speed[job, k] <= speed[job, here]:
+        if here == NOWHERE or speed[job, k] <= speed[job, here]:
             continue
         if not picked.is_due(job, k):
             saving.add((account, k))
@@ -42,9 +44,14 @@ def claim_fast(picked: Picked) -> None:
             if not found and (here, k) not in stuck:
                 found = swaps.try_for(job, here, k)
                 stuck.add((here, k))
+            if not found and may_stop:
+                others = stop_for(picked, job, k)
+                stopped += others
+                found = len(others) > 0
         in_vain[k] += not found
         if found:
             stuck.clear()
+    return stopped
 
 
 def _faster(picked: Picked) -> tuple[Ints, Ints]:

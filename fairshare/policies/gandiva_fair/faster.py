@@ -14,13 +14,17 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 def speed_up(picked: Picked) -> None:
     """Move picked gangs where they are faster and no other account loses by it."""
+    if picked.facts.may_move:
+        move_up(picked, held=False)
+        _change_places(picked)
+
+
+def move_up(picked: Picked, *, held: bool) -> None:
+    """Move picked gangs to faster GPUs that are free, those that others hold who were not picked only if `held`."""
     facts = picked.facts
-    if not facts.may_move:
-        return
     for job in _slower(picked):
         if facts.jobs.resident[job] >= facts.settings.residence:
-            _move_up(picked, job)
-    _change_places(picked)
+            _move_up(picked, job, held=held)
 
 
 def _slower(picked: Picked) -> list[int]:
@@ -32,8 +36,8 @@ def _slower(picked: Picked) -> list[int]:
     return [job for job in slow.tolist() if job not in picked.places.pinned]
 
 
-def _move_up(picked: Picked, job: int) -> None:
-    """Move a picked gang to faster GPUs that nobody holds."""
+def _move_up(picked: Picked, job: int, *, held: bool) -> None:
+    """Move a picked gang to faster GPUs."""
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     speed, size = facts.speed[job], facts.size[job]
     able = np.flatnonzero(facts.able[job]).tolist()
@@ -41,7 +45,7 @@ def _move_up(picked: Picked, job: int) -> None:
     for k in sorted(faster, key=lambda k: -speed[k]):
         if places.free_gpus[k] >= size and picked.may_change(job, here, k):
             spot = places.take_back(job)
-            if places.place(job, (k,), held=False):
+            if places.place(job, (k,), held=held):
                 picked.change(job, k)
                 return
             places.give(job, spot)

@@ -9,6 +9,7 @@ from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
 from fairshare.policies.gandiva_fair.columns import anywhere
+from fairshare.policies.gandiva_fair.faster import move_up
 from fairshare.policies.gandiva_fair.giving_way import give_way
 from fairshare.policies.gandiva_fair.line import Line
 from fairshare.policies.gandiva_fair.picked import Picked
@@ -24,8 +25,10 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     chance = random if facts.settings.draw == "lottery" else None
     turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
     _fill(picked, turns, only_claims=True, may_move=True)
-    if facts.may_move:
-        claim_fast(picked)
+    if facts.may_move and (stopped := claim_fast(picked, may_stop=True)):
+        move_up(picked, held=True)  # those that are faster there come before others of who stopped
+        turns.stopped(stopped)
+        _fill(picked, turns, only_claims=True, may_move=True)
     _stay_rooted(picked, turns)
     _fill(picked, turns, only_claims=False, may_move=True)
     if facts.may_move:
@@ -39,7 +42,7 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
 
 def _fill_again(picked: Picked, turns: Turns) -> None:
     """Pick of all that were not picked who fits beside the others now."""
-    turns.hopeless = bytearray(len(turns.hopeless))
+    turns.hope_again()
     _fill(picked, turns, only_claims=False, may_move=False)
 
 

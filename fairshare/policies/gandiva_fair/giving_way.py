@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from fairshare.model import NOWHERE
 from fairshare.policies.gandiva_fair.columns import anywhere
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.places import Spot
-from fairshare.policies.gandiva_fair.room import in_order
+from fairshare.policies.gandiva_fair.room import Room, in_order
 from fairshare.policies.gandiva_fair.turns import Turns
 
 
@@ -21,7 +22,7 @@ def give_way(picked: Picked, turns: Turns) -> bool:
 
 
 def _go_on(picked: Picked, turns: Turns) -> bool:
-    """Let gangs of one worker that ran go on where one that begins has their GPUs and is wanted less.
+    """Let gangs that ran go on where some that begin have their GPUs and are wanted less.
 
     When they had their turns their GPUs were others', who changed places since.
     """
@@ -32,35 +33,47 @@ def _go_on(picked: Picked, turns: Turns) -> bool:
     for job in facts.in_order(picked.chosen & (facts.jobs.running_on == NOWHERE)):
         begins[facts.account[job]].append(job)
     found, in_vain = False, set[tuple[int, int]]()
-    alone = facts.jobs.workers == 1
-    for other in facts.in_order(picked.places.running & ~picked.chosen & anywhere(facts.sharing) & alone):
+    for other in facts.in_order(picked.places.running & ~picked.chosen & anywhere(facts.sharing)):
         own = begins[facts.account[other]]
         # What one of a kind could not take no later one takes, which may only take from fewer.
         kind = facts.account[other], turns.kind[other]
         if kind in in_vain:
             continue
         less = (job for job in reversed(own) if facts.order[job] > facts.order[other])
-        job = next((job for job in less if _takes(picked, turns, other, job)), NOWHERE)
-        if job == NOWHERE:
-            in_vain.add(kind)
-        else:
-            own.remove(job)
+        gone = _take(picked, turns, other, less)
+        if gone:
+            for job in gone:
+                own.remove(job)
             in_vain.clear()
             found = True
+        else:
+            in_vain.add(kind)
     return found
 
 
-def _takes(picked: Picked, turns: Turns, other: int, job: int) -> bool:
-    """Give a gang what a picked one has on some node, if that is enough."""
-    facts, places, (k, nodes) = picked.facts, picked.places, picked.places.places[job]
-    if not facts.sharing[other, k]:
-        return False
-    room = [places.free[k].gpus[node] + facts.gpus[job] * nodes.count(node) for node in nodes]
-    spot = Spot(k, [nodes[int(np.argmax(room))]])
-    if max(room) < facts.gpus[other] or not picked.exchange(job, other, spot):
-        return False
-    turns.exchanged(job, other)
-    return True
+def _take(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
+    """Give a gang what picked ones of `less` have of some generation, where that is enough. Returns these, or none."""
+    facts, places = picked.facts, picked.places
+    on: dict[int, list[int]] = defaultdict(list)
+    room: dict[int, Room] = {}
+    for job in less:
+        k, nodes = places.places[job]
+        if not facts.sharing[other, k]:
+            continue
+        on[k].append(job)
+        if k not in room:
+            room[k] = Room(np.array(places.free[k].gpus))
+        for node in nodes:
+            room[k].add(node, facts.gpus[job])
+        found = room[k].nodes_for(facts.workers[other], facts.gpus[other])
+        if found is None:
+            continue
+        lacks = {node for node in found if places.free[k].gpus[node] < facts.gpus[other] * found.count(node)}
+        gone = [one for one in on[k] if lacks.intersection(places.places[one].nodes)]
+        if gone and picked.exchange(gone, other, Spot(k, found)):
+            turns.exchanged(gone, other)
+            return gone
+    return []
 
 
 def _fill_holes(picked: Picked, turns: Turns) -> bool:
@@ -102,8 +115,8 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool
         if facts.workers[other] > 1 or facts.size[other] > size or not (runs or fills):
             continue
         stays_out = not fills or (runs and turns.is_first(job))
-        if facts.sharing[other, k] and not stays_out and picked.exchange(job, other, spot):
-            turns.exchanged(job, other)
+        if facts.sharing[other, k] and not stays_out and picked.exchange([job], other, spot):
+            turns.exchanged([job], other)
             return True
         if runs:
             return False

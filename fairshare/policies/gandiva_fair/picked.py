@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats
@@ -59,17 +61,29 @@ class Picked:
         if facts.jobs.only_idle is None or facts.takes_part(job):
             self.due[account, generation] -= gpus * facts.settings.quantum
 
-    def exchange(self, job: int, other: int, spot: Spot) -> bool:
-        """Pick a gang in the place of one that was picked; False, and no change, where limits forbid that."""
-        k, size = spot.generation, self.facts.size[job]
-        self._count(job, k, -size)
-        if not self.counts.allow(other, k):
-            self._count(job, k, size)
+    def exchange(self, jobs: Sequence[int], other: int, spot: Spot) -> bool:
+        """Pick a gang in the place of some that were picked; False, and no change, where limits forbid that."""
+        before = {job: self.drop(job) for job in jobs}
+        if not self.counts.allow(other, spot.generation):
+            for job, home in before.items():
+                self.pick_again(job, home)
             return False
-        self.generation[job] = NOWHERE
-        self.places.take_back(job)
         self.places.give(other, spot)
-        self.pick(other, k)
+        self.pick(other, spot.generation)
+        return True
+
+    def drop(self, job: int) -> Spot:
+        """Pick the gang no more. Returns where it was."""
+        self._count(job, int(self.generation[job]), -self.facts.size[job])
+        self.generation[job] = NOWHERE
+        return self.places.take_back(job)
+
+    def pick_again(self, job: int, spot: Spot) -> bool:
+        """Pick a gang that was dropped where it was; False where others have that now."""
+        if not self.places.fits(job, spot, self.places.free[spot.generation]):
+            return False
+        self.places.give(job, spot)
+        self.pick(job, spot.generation)
         return True
 
     # Gangs that were picked change places

@@ -7,7 +7,9 @@ import numpy as np
 from fairshare.model import NOWHERE
 from fairshare.policies.gandiva_fair.balances import tier_one
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
+from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.search import place_all
 from fairshare.policies.gandiva_fair.settling import settle_down
@@ -64,13 +66,11 @@ def _is_worse_off(picked: Picked) -> bool:
     facts = picked.facts
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False
-    some, account = np.flatnonzero(picked.chosen), facts.jobs.account
-    size = facts.sizes.astype(np.float64)
-    progress = size[some] * facts.speed[some, picked.generation[some]]
-    makes = np.bincount(account[some], progress, len(facts.tree.parent))
-    weight, fast = np.zeros((2, *facts.shares.share.shape))
-    np.add.at(weight, account, facts.sharing * size[:, None])
-    np.add.at(fast, account, facts.sharing * size[:, None] * facts.speed)
-    mean = np.divide(fast, weight, out=np.zeros_like(fast), where=weight > 0)
-    due = (tier_one(facts.shares) * mean).sum(axis=1)
-    return bool((makes < due - 1e-6 * (1 + due))[facts.tree.is_leaf].any())
+    guaranteed = np.where(facts.tree.is_leaf[:, None], tier_one(facts.shares), 0.0)
+    rows = Rows.of(facts.jobs, facts.sharing, across(guaranteed), facts.snapshot.accounts.evenly)
+    leaves = np.arange(len(rows.account))
+    due = rows.progress(*rows.run(guaranteed[rows.account], leaves))[0]
+    some = np.flatnonzero(picked.chosen)
+    progress = facts.sizes[some] * facts.speed[some, picked.generation[some]]
+    makes = np.bincount(facts.jobs.account[some], progress, len(guaranteed))[rows.account]
+    return bool((makes < due - 1e-6 * (1 + due)).any())

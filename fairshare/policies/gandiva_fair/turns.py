@@ -193,11 +193,21 @@ class Turns:
         left = self._left(account)
         return more <= left or left < 0
 
-    def exchanged(self, job: int, other: int) -> None:
-        """A gang of the same account was picked instead of one that was."""
-        self.taken[job] = 0
-        self.used(self._account[job], -self._size[job])
+    def stopped(self, jobs: Sequence[int]) -> None:
+        """Jobs that were picked are picked no more, and what they had is free."""
+        for job in jobs:
+            self.taken[job] = 0
+            self.used(self._account[job], -self._size[job])
+        self.hope_again()
+
+    def exchanged(self, jobs: Sequence[int], other: int) -> None:
+        """A gang of the same account was picked instead of some that were."""
         self.picked(other)
+        self.stopped(jobs)
+
+    def hope_again(self) -> None:
+        """There may be room now for kinds for which there was none."""
+        self.hopeless = bytearray(len(self.hopeless))
 
     def _own(self, account: int) -> int:
         """The job that the account would run next."""
@@ -356,6 +366,8 @@ class Turns:
             self._save_for(account, job)
 
     def _save_for(self, account: int, job: int) -> None:
+        if job in self._saving:
+            return
         self._saving.add(job)
         self._needs[account] = self._needs.get(account, 0) + self._size[job]
         self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]

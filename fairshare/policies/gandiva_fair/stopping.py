@@ -1,0 +1,62 @@
+"""Gangs stop where their accounts had more than their due, for one that is due a turn there and finds no other room."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from fairshare.model import Ints
+from fairshare.policies.gandiva_fair.picked import Picked
+from fairshare.policies.gandiva_fair.places import Spot
+from fairshare.policies.gandiva_fair.room import Room
+
+
+def stop_for(picked: Picked, job: int, k: int) -> list[int]:
+    """Move a picked gang to generation `k`, where picked gangs of other accounts stop for it.
+
+    Returns those that stopped; none, and no change, in vain.
+    """
+    facts, places, here = picked.facts, picked.places, int(picked.generation[job])
+    if not picked.may_change(job, here, k):
+        return []
+    room, there = Room(np.array(places.free[k].gpus)), defaultdict[int, list[int]](list)
+    for other in _ahead(picked, k).tolist():
+        if facts.account[other] != facts.account[job] and other not in places.pinned:
+            for node in places.places[other].nodes:
+                room.add(node, facts.gpus[other])
+                there[node].append(other)
+    nodes = room.nodes_for(facts.workers[job], facts.gpus[job])
+    if nodes is None:
+        return []
+    spot, stopped = Spot(k, nodes), dict[int, Spot]()
+    for node in dict.fromkeys(nodes):
+        for other in there[node]:
+            if places.free[k].gpus[node] >= facts.gpus[job] * nodes.count(node):
+                break
+            if other not in stopped and picked.is_ahead(other, k):
+                stopped[other] = picked.drop(other)
+    if places.fits(job, spot, places.free[k]):
+        places.take_back(job)
+        places.give(job, spot)
+        picked.change(job, k)
+    gone = [other for other in [*stopped][::-1] if not picked.pick_again(other, stopped[other])]
+    for other in gone:
+        # Its account saves for it what it is due there, and takes that for no gang that it wants less.
+        picked.due[facts.account[other], k] -= facts.size[other] * facts.settings.quantum
+    return gone
+
+
+def _ahead(picked: Picked, k: int) -> Ints:
+    """Picked gangs whose account is a turn ahead on `k`, and on all generations where the gang may run together.
+
+    Such a gang waits for nothing that its account is due. Those of the account that is furthest ahead come first, and
+    of these the one that it wants least.
+    """
+    facts = picked.facts
+    some = np.flatnonzero((picked.generation == k) & ~facts.stays)
+    due, turn = picked.due[facts.jobs.account[some]], facts.sizes[some] * facts.settings.quantum
+    ahead = (due[:, k] <= -turn) & ((due * facts.able[some]).sum(axis=1) <= -turn)
+    some, due = some[ahead], due[ahead, k]
+    found: Ints = some[np.lexsort((-facts.order[some], due))]
+    return found
