@@ -101,7 +101,10 @@ class Played:
             off = ahead + received - earned(share, received) - np.maximum(ahead, self.fluid)
             for leaf in np.flatnonzero((share > 0) & (off > 0)).tolist():
                 if not could_use(self.economy, one, leaf, ahead < 1e-9):
-                    received[leaf] -= off[leaf]
+                    # What nobody had earns less to all, to the leaf itself too.
+                    received[leaf] -= min(
+                        off[leaf] / max(1.0 - share[leaf] / share.sum(), 1e-9), received[leaf]
+                    )
             counted += received
             ahead = np.where(share > 0, ahead + received - earned(share, received), 0.0)
             found.append(np.where(share > self._alone[one.active], np.maximum(ahead, 0.0), ahead))

@@ -396,17 +396,34 @@ def _well_packed(played: Played) -> Verdict | None:
 # ---- 9: the first of an account's own jobs gets its turn
 
 
+def _fills_instead(played: Played, one: Round, first: int) -> bool:
+    """Whether a larger job of the account and priority begins instead, and fills a node that the first would not."""
+    jobs, nodes = played.economy.jobs, played.economy.nodes
+    used = [0] * len(nodes)
+    for j, places in one.after.items():
+        for node in places:
+            used[node] += jobs[j].gpus
+    mine = jobs[first]
+    return any(
+        (jobs[j].account, jobs[j].priority, jobs[j].workers) == (mine.account, mine.priority, 1)
+        and jobs[j].gpus > mine.size
+        and used[one.after[j][0]] == nodes[one.after[j][0]][1]
+        for j in one.started
+    )
+
+
 def _saved_for(played: Played, first: int) -> float:
     """GPU-quanta that its account, and each one above, can have saved up for the first of the account's jobs.
 
-    What other jobs below it have while it waits is used where nobody outside wants their GPUs who is not ahead. What
-    they have beside it is used, too, and more than the guarantee of that round where others want it. It is no more
-    than private clusters have of the generations where the job may run.
+    What other jobs below it have while it waits is used where nobody outside wants their GPUs who is not ahead, and
+    where one fills a node that it would not fill (8b). What they have beside it is used, too, and more than the
+    guarantee of that round where others want it. It is no more than private clusters have of the generations where the
+    job may run, and than what the others leave of the share.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf
     for account in economy.paths[economy.jobs[first].account]:
-        saved = 0.0
+        saved = beside = 0.0
         for one in played.rounds:
             own = [j for j in one.after if account in economy.paths[economy.jobs[j].account] and j != first]
             rest = {j: nodes for j, nodes in one.after.items() if j not in own}
@@ -416,35 +433,52 @@ def _saved_for(played: Played, first: int) -> float:
                 ahead[economy.jobs[j].account] < EPSILON and would_fit(economy, j, rest) for j in others
             )
             had = sum(economy.jobs[j].size for j in own)
-            if first not in one.after and (contested or would_fit(economy, first, rest)):
+            could_run = contested or would_fit(economy, first, rest)
+            if could_run and first not in one.after and not _fills_instead(played, one, first):
                 had = 0
             least = -np.inf if contested else 0.0
             saved += max(oracle.guarantee[1][account] * played.served - had, least)
+            beside += oracle.share[account] * played.served - had
         there = float(oracle.entitled[account] @ economy.able[first]) * played.served * len(played.rounds)
-        found = min(found, saved, there)
+        found = min(found, saved, beside, there)
     return max(found, 0.0)
 
 
+def _wanted_most(played: Played, one: Round) -> list[int]:
+    """The jobs of which no other of their account is wanted more: where an account shares evenly, several."""
+    jobs, active = played.economy.jobs, played.oracle(one).active
+    first: dict[int, int] = {}
+    for j in sorted(active, key=lambda j: (-jobs[j].priority, j)):
+        first.setdefault(jobs[j].account, j)
+    return [j for j in active if not played.wants_more(first[jobs[j].account], j)]
+
+
 def _first_gets_turns(played: Played) -> Verdict | None:
-    economy = played.economy
+    economy, rounds = played.economy, played.rounds
     if not economy.is_still or economy.settings.trading or economy.settings.residence:
         return UNTESTED
-    oracle = played.oracle(played.rounds[0])
+    if any(job.keeps for job in economy.jobs):
+        return UNTESTED
+    oracle, firsts = played.oracle(rounds[0]), _wanted_most(played, rounds[0])
     broken, worst, judged = [], 1.0, False
-    for t in [t for t in oracle.leaves if not economy.accounts[t].evenly]:
-        own = [j for j in oracle.active if economy.jobs[j].account == t]
-        first = min(own, key=lambda j: (-economy.jobs[j].priority, j))
-        size, guaranteed = economy.jobs[first].size, oracle.guarantee[1][t]
-        ideal = min(_saved_for(played, first) / size, float(len(played.rounds)))
+    for first in firsts:
+        t, size = economy.jobs[first].account, economy.jobs[first].size
+        if economy.accounts[t].evenly:
+            continue
+        opposed = [j for j in firsts if j != first]
+        room = sum(
+            would_fit(economy, first, {j: one.after[j] for j in opposed if j in one.after}) for one in rounds
+        )
+        ideal = min(_saved_for(played, first) / size, room)
         if ideal < 5:
             continue
         judged = True
-        turns = sum(first in one.after for one in played.rounds)
+        turns = sum(first in one.after for one in rounds)
         worst = min(worst, turns / ideal)
         if turns < 0.75 * ideal - 3:
             broken.append(
-                f"job {first}, the first of account {t}, ran in {turns} of {len(played.rounds)} rounds; for {size}"
-                f" GPUs a guarantee of {guaranteed:.2f} is worth {ideal:.1f}"
+                f"job {first}, the first of account {t}, ran in {turns} of {len(rounds)} rounds; for {size} GPUs a"
+                f" guarantee of {oracle.guarantee[1][t]:.2f} is worth {ideal:.1f}"
             )
     return _verdict(broken, worst) if judged else UNTESTED
 
@@ -622,7 +656,10 @@ PROMISES = (
         "The job that its account wants most gets its turn",
         "At least three quarters of the rounds that the guarantee is worth where the job may run, less three, in"
         " proportion to what whole gangs let anybody have. What other jobs of its account (or team) have meanwhile of"
-        " GPUs that nobody else wants but who is ahead is used and not saved up: to stop others for it would break 1.",
+        " GPUs that nobody else wants but who is ahead is used and not saved up: to stop others for it would break 1."
+        " Rounds in which the first jobs of others leave no room for it do not count: one of them has to wait."
+        " What a larger job of its account and priority has that fills a node which it would not is used, too (8b)."
+        " Not with services, which stay (13).",
         "part of its turns",
         _first_gets_turns,
     ),

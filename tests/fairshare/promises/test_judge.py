@@ -15,7 +15,8 @@ from fairshare.check.generate import FLAVOURS, random_economy
 from fairshare.check.judge import breach, judged, smallest
 from fairshare.check.oracle import Oracle, all_fit
 from fairshare.check.play import Judged, play
-from fairshare.check.policies import VERSION_1
+from fairshare.check.played import Played
+from fairshare.check.policies import NEWEST, VERSION_1
 from fairshare.check.promises import PROMISES
 from fairshare.driver import Situation
 from fairshare.model import Decision, Reason, Settings, Snapshot
@@ -233,3 +234,11 @@ def test_tallies_count_what_economies_say():
     ]
     assert all(tally.judged <= 3 for tally in tallies)
     assert isinstance(random_economy(1, 0).settings, Settings)
+
+
+def test_holes_that_one_user_alone_fits_in_are_nobody_s_loss():
+    """Gangs of 3 on nodes of 4 leave three GPUs to single ones, which are due one: that does not add up."""
+    gangs = [*[Job(0, gpus=3)] * 4, *[Job(1, gpus=3)] * 4, *[Job(2)] * 12]
+    given = economy([(0, 4)] * 3, [Account(5.5), Account(5.5), Account()], gangs, trading=False, rounds=90)
+    played = Played.of(given, NEWEST)
+    assert played.lag[:, 2].max() <= played.fluid + 1e-6 < 10
