@@ -12,19 +12,22 @@ from fairshare.policies.gandiva_fair.line import alike
 from fairshare.policies.gandiva_fair.picked import Picked
 
 
-def speed_up(picked: Picked) -> None:
-    """Move picked gangs where they are faster and no other account loses by it."""
-    if picked.facts.may_move:
-        move_up(picked, held=False)
-        _change_places(picked)
+def speed_up(picked: Picked) -> bool:
+    """Move picked gangs where they are faster and no other account loses by it; returns whether any moved."""
+    if not picked.facts.may_move:
+        return False
+    moved = move_up(picked, held=False)
+    return _change_places(picked) or moved
 
 
-def move_up(picked: Picked, *, held: bool) -> None:
-    """Move picked gangs to faster GPUs that are free, those that others hold who were not picked only if `held`."""
+def move_up(picked: Picked, *, held: bool) -> bool:
+    """Move picked gangs to faster GPUs that are free, those that others hold who were not picked only if `held`.
+
+    Returns whether any moved; each does so once.
+    """
     facts = picked.facts
-    for job in _slower(picked):
-        if facts.jobs.resident[job] >= facts.settings.residence:
-            _move_up(picked, job, held=held)
+    slower = [job for job in _slower(picked) if facts.jobs.resident[job] >= facts.settings.residence]
+    return sum(_move_up(picked, job, held=held) for job in slower) > 0
 
 
 def _slower(picked: Picked) -> list[int]:
@@ -36,8 +39,8 @@ def _slower(picked: Picked) -> list[int]:
     return [job for job in slow.tolist() if job not in picked.places.pinned]
 
 
-def _move_up(picked: Picked, job: int, *, held: bool) -> None:
-    """Move a picked gang to faster GPUs."""
+def _move_up(picked: Picked, job: int, *, held: bool) -> bool:
+    """Move a picked gang to faster GPUs; False in vain."""
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     speed, size = facts.speed[job], facts.size[job]
     able = np.flatnonzero(facts.able[job]).tolist()
@@ -47,12 +50,14 @@ def _move_up(picked: Picked, job: int, *, held: bool) -> None:
             spot = places.take_back(job)
             if places.place(job, (k,), held=held):
                 picked.change(job, k)
-                return
+                return True
             places.give(job, spot)
+    return False
 
 
-def _change_places(picked: Picked) -> None:
-    """Gangs of one account and shape change generations where together they are faster so."""
+def _change_places(picked: Picked) -> bool:
+    """Gangs of one account and shape change generations where together they are faster so; False in vain."""
+    changed = False
     facts = picked.facts
     jobs, speed = facts.jobs, np.maximum(facts.speed, 1e-9)
     pinned = np.zeros(len(jobs), dtype=bool)
@@ -71,16 +76,18 @@ def _change_places(picked: Picked) -> None:
             first, second = np.flatnonzero(own & up), np.flatnonzero(own & down)
             first = first[np.argsort(-gain[first], kind="stable")]
             second = second[np.argsort(gain[second], kind="stable")]
-            _exchange(picked, some[first], some[second], a, b)
+            changed |= _exchange(picked, some[first], some[second], a, b)
+    return changed
 
 
-def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> None:
-    """Let gangs on `a` and on `b` change places, pair by pair, as long as that pays."""
-    speed, places = picked.facts.speed, picked.places
+def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> bool:
+    """Let gangs on `a` and on `b` change places, pair by pair, as long as that pays; False where it never does."""
+    speed, places, changed = picked.facts.speed, picked.places, False
     for one, other in zip(up.tolist(), down.tolist(), strict=False):
         if speed[one, b] + speed[other, a] <= (speed[one, a] + speed[other, b]) * SAME_SPEED:
             break
         first, second = places.take_back(one), places.take_back(other)
         places.give(one, second)
         places.give(other, first)
-        picked.generation[one], picked.generation[other] = b, a
+        picked.generation[one], picked.generation[other], changed = b, a, True
+    return changed

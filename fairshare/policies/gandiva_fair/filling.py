@@ -9,7 +9,7 @@ from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
 from fairshare.policies.gandiva_fair.columns import anywhere
-from fairshare.policies.gandiva_fair.faster import move_up
+from fairshare.policies.gandiva_fair.faster import move_up, speed_up
 from fairshare.policies.gandiva_fair.giving_way import give_way
 from fairshare.policies.gandiva_fair.line import Line
 from fairshare.policies.gandiva_fair.picked import Picked
@@ -36,7 +36,8 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     if facts.settings.may_preempt:
         settle_down(places)
     _fill_again(picked, turns)
-    while give_way(picked, turns):
+    # Gangs take their places first: which of its own a gang gives way to hangs on what is beside it.
+    while speed_up(picked) or give_way(picked, turns):
         _fill_again(picked, turns)
 
 

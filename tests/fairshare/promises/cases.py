@@ -121,6 +121,34 @@ CASES: dict[str, Economy] = {
         trading=False,
         rounds=3,
     ),
+    "2 a job in whose place two begin that changed places": S(
+        [(0, 8), (1, 8), (1, 8)],
+        [*[A()] * 3, A(tickets=4.0)],
+        [
+            J(0),
+            *[J(0, gpus=2, accepts=(0,))] * 2,
+            J(0),
+            J(0, rate={0: 1.0, 1: 2.567}),
+            J(1, gpus=4, rate={0: 1.0, 1: 1.564}),
+            J(1, gpus=2, rate={0: 1.0, 1: 3.412}),
+            J(1, accepts=(0, 1), rate={0: 1.0, 1: 0.879}),
+            J(2, gpus=2, rate={0: 1.0, 1: 1.016}),
+            J(2, gpus=4, rate={0: 1.0, 1: 0.565}),
+            J(2, accepts=(0, 1), rate={0: 1.0, 1: 1.3}),
+            J(3, gpus=2, accepts=(1,), rate={0: 1.0, 1: 1.544}),
+            J(3, accepts=(0, 1), rate={0: 1.0, 1: 0.793}),
+            J(3, rate={0: 1.0, 1: 1.601}),
+            J(3, gpus=4, rate={0: 1.0, 1: 2.297}),
+            J(3, gpus=2, rate={0: 1.0, 1: 1.121}),
+            J(3, rate={0: 1.0, 1: 1.713}),
+            J(3, gpus=2, rate={0: 1.0, 1: 0.702}),
+            J(3, accepts=(1,), rate={0: 1.0, 1: 0.773}),
+            J(3, rate={0: 1.0, 1: 2.141}),
+        ],
+        trading=False,
+        switch_cost=2.0,
+        rounds=65,
+    ),
     "3 three gangs on two generations": S(
         [(0, 8), (1, 8)], [A(), A(), A()], [J(0, gpus=4), J(1, gpus=4), J(2, gpus=4)], trading=False, rounds=60
     ),
@@ -249,3 +277,29 @@ CASES: dict[str, Economy] = {
         rounds=6,
     ),
 }  # fmt: skip
+
+# Version 1 keeps the promise in these, and later ones have once broken it.
+KEPT_BY_VERSION_1: dict[str, Economy] = {
+    "8b a hole beside a gang that begins, once another went to faster GPUs": S(
+        [(0, 4), (1, 8)],
+        [*[A()] * 3],
+        [
+            J(0, rate={0: 1.0, 1: 2.031}),
+            J(0, rate={0: 1.0, 1: 2.238}),
+            J(0, rate={0: 1.0, 1: 1.545}),
+            J(0, rate={0: 1.0, 1: 1.053}),
+            J(0),
+            J(0, rate={0: 1.0, 1: 1.111}),
+            J(1, rate={0: 1.0, 1: 1.474}),
+            J(1, gpus=4, rate={0: 1.0, 1: 1.131}),
+            J(1),
+            J(1, gpus=2),
+            J(2, rate={0: 1.0, 1: 0.775}),
+            J(2, rate={0: 1.0, 1: 1.136}),
+            J(2, rate={0: 1.0, 1: 0.703}),
+        ],
+        trading=False,
+        switch_cost=2.0,
+        rounds=60,
+    ),
+}
