@@ -23,7 +23,7 @@ NEWEST = POLICIES[f"{policies.DEFAULT}:{policies.versions(policies.DEFAULT)[-1]}
 _LESS = {
     VERSION_1.name: ("8a", "15"),
     "gandiva_fair:2": ("1", "2", "3", "5", "5b", "7", "8a", "8b", "9b", "10", "13", "14", "15"),
-    "market:1": ("1", "2", "3", "7", "8a", "8b", "9b", "12", "13", "14", "15"),
+    "market:1": ("1", "2", "3", "7", "8a", "8b", "9b", "12", "13", "15"),
 }
 
 
