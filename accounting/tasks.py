@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from accounting import mail, webhooks
 from accounting.actions.requests import requests_soon_to_end, tell_of_end
-from accounting.clock import now_from_database
-from accounting.each import each
-from accounting.locks import OutboxLock, only_one
+from accounting.core.clock import now_from_database
+from accounting.core.locks import OutboxLock, only_one
+from accounting.core.run_each import each
+from accounting.ledger.partitions import add_months_ahead
 from accounting.models import Letter, WebhookCall
-from accounting.months import add_months_ahead
-from accounting.outbox import due, forget
+from accounting.notifications import mail, webhooks
+from accounting.notifications.outbox import due, forget
 
 # Who does not answer must not have all workers wait for it, as rounds and bills do for workers; beat comes again.
 LASTS = 20.0  # seconds

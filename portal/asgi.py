@@ -7,7 +7,7 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 django.setup(set_prefix=False)
 
-from accounting.statements import plan_once  # noqa: E402 - needs the settings
+from accounting.core.statements import plan_once  # noqa: E402 - needs the settings
 from portal.addresses import with_client_address  # noqa: E402 - as above
 from portal.edge.app import with_edge  # noqa: E402 - as above
 from portal.edge.handler import Handler  # noqa: E402 - as above
@@ -15,7 +15,7 @@ from portal.edge.places import share_places  # noqa: E402 - as above
 from portal.response_headers import with_security_headers  # noqa: E402 - as above
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
 from portal.warm_up import load_pages, look_around  # noqa: E402 - as above
-from scheduling.output import outlive_full_disks  # noqa: E402 - as above
+from scheduling.core.safe_streams import outlive_full_disks  # noqa: E402 - as above
 
 application = with_client_address(with_sessions(with_security_headers(with_edge(Handler()))))
 outlive_full_disks()

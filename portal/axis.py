@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from math import isfinite
 
-from accounting.wording import exact_number
+from accounting.core.wording import exact_number
 
 LEAST = 1e-300
 MOST_STEPS = 4  # on the longer side of zero

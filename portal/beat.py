@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import beat
 
-from scheduling import heartbeat
+from scheduling.core import heartbeat
 
 
 class Scheduler(beat.Scheduler):

@@ -6,7 +6,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import task_postrun, task_prerun
 
-from scheduling.output import outlive_full_disks
+from scheduling.core.safe_streams import outlive_full_disks
 
 outlive_full_disks()
 

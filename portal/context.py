@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from accounting.permissions import may_somewhere
+from accounting.access.permissions import may_somewhere
 
 
 def reader(request: HttpRequest) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from django.db.backends.postgresql.psycopg_any import errors
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from accounting.texts import not_storable, why_not_storable
+from accounting.core.texts import not_storable, why_not_storable
 from portal.api.problems import NOT_UNDERSTOOD, problem
 from portal.reports.periods import WrongQuestion
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from accounting.clock import now_from_database
-from accounting.wording import duration
-from scheduling.causes import Cause
-from scheduling.interruptions import Interruption
+from accounting.core.clock import now_from_database
+from accounting.core.wording import duration
+from scheduling.leases.causes import Cause
+from scheduling.leases.interruptions import Interruption
 from scheduling.models import Lease
 
 MOST_SHOWN = 20
@@ -54,7 +54,7 @@ class Interruptions:
 
 
 def shown(found: Sequence[Interruption]) -> Interruptions:
-    """`found` as scheduling.interruptions lists them, the latest first."""
+    """`found` as scheduling.leases.interruptions lists them, the latest first."""
     now = now_from_database()
     latest = [
         Shown(one, LABELS[one.cause], ((one.ended or now) - one.began).total_seconds()) for one in found

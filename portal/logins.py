@@ -9,7 +9,7 @@ from django.contrib.sessions.backends import db
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from accounting.statements import Statement
+from accounting.core.statements import Statement
 
 _session = Statement(
     "SELECT session_data, expire_date FROM django_session WHERE session_key = $1 AND expire_date > $2",

@@ -13,10 +13,10 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils import timezone
 
-from accounting.clock import zone_named
+from accounting.core.clock import zone_named
 from accounting.models.tenants import roles_read_once
 from portal.addresses import is_this_machine
-from scheduling import live
+from scheduling.core import pubsub
 from scheduling.models import Cluster
 
 View = Callable[..., Any]
@@ -64,7 +64,7 @@ class LivePositionMiddleware:
     ) -> HttpResponseBase | None:
         is_page = "text/html" in request.headers.get("Accept", "") and "HX-Request" not in request.headers
         if is_page and request.method == "GET" and request.user.is_authenticated:
-            request.live_position = live.recent_position()
+            request.live_position = pubsub.recent_position()
         return None
 
 

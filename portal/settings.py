@@ -9,8 +9,8 @@ from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 from environ.fileaware_mapping import FileAwareMapping
 
-from accounting.numbers import IN_WORDS, read_whole
-from scheduling import whereabouts
+from accounting.core.numbers import IN_WORDS, read_whole
+from scheduling.backends import network_sources
 from scheduling.backends.local.isolation import USUAL_UIDS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -325,7 +325,7 @@ if FAIRLOT_SESSIONS_URL and not re.fullmatch(
     raise ImproperlyConfigured("FAIRLOT_SESSIONS_URL must be like https://*.sessions.example.org")
 # From where the web servers connect to sessions in pods: nobody else is let through the walls of a team.
 try:
-    FAIRLOT_PORTAL_FROM = whereabouts.read(env.list("FAIRLOT_PORTAL_FROM", default=[]))
+    FAIRLOT_PORTAL_FROM = network_sources.read(env.list("FAIRLOT_PORTAL_FROM", default=[]))
 except ValueError as error:
     raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
 # Users for the teams' jobs on this machine, where Fairlot runs as root; the last one is not given to a team.

@@ -7,12 +7,12 @@ from time import monotonic
 
 from celery import shared_task
 
-from accounting.clock import now_from_database
-from accounting.locks import only_one
-from accounting.subscriptions import due_subscriptions
+from accounting.core.clock import now_from_database
+from accounting.core.locks import only_one
+from accounting.notifications.subscriptions import due_subscriptions
 from portal.account.lockout import forget_ended
 from portal.reports.posting import send_report
-from scheduling.locks import Lock
+from scheduling.core.locks import Lock
 
 logger = logging.getLogger(__name__)
 # One takes seconds, and rounds and bills wait for workers, too; beat comes again.

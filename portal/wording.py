@@ -8,9 +8,9 @@ from decimal import Decimal
 from math import inf
 from typing import Any
 
+from accounting.core.wording import duration, exact, fixed, number, percent, to_the_second  # noqa: F401 - pages have them from here
 from accounting.models import Membership
 from accounting.models.tenants import has_role
-from accounting.wording import duration, exact, fixed, number, percent, to_the_second  # noqa: F401 - pages have them from here
 from scheduling.models import Job
 
 # Name of the URL, label, icon, and for whom it is ("" everybody).

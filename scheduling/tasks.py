@@ -10,23 +10,38 @@ from django.conf import settings
 
 from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.actions.requests import requests_to_end
-from accounting.clock import now_from_database
-from accounting.each import each
-from accounting.errors import Refused
-from accounting.journals import JOURNALS
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.run_each import each
+from accounting.ledger.hash_chain import seal_all
+from accounting.ledger.journals import JOURNALS
 from accounting.models import Budget
-from accounting.seals import seal_all
 from fairshare.validate import InvalidPlan
-from scheduling import actions
-from scheduling import reconcile as reconciling
-from scheduling.actions.announcements import services_to_announce
-from scheduling.actions.apart import note_failure
-from scheduling.actions.metrics import clusters_to_measure
-from scheduling.actions.replicas import services_to_step
-from scheduling.actions.sessions import sessions_to_step
+from scheduling import retention
+from scheduling.anomalies.actions import continue_analyses, request_nightly
+from scheduling.books import pricing
+from scheduling.books.closing import close_hours, clusters_to_close
+from scheduling.clusters.attaching import check_cluster
+from scheduling.clusters.metrics import clusters_to_measure, measure_cluster
+from scheduling.core.enqueue import wake_forecasts, wake_shadow
+from scheduling.core.run_apart import note_failure
+from scheduling.draining.actions import drains_due, end_drain
+from scheduling.execution import reconcile as reconciling
+from scheduling.execution.operations import perform_operations
+from scheduling.grants import end_grant
+from scheduling.idle.actions import idle_to_step, step_idle
+from scheduling.jobs.time_limit import end_overlong, overlong
+from scheduling.leases.actions import bill_running
+from scheduling.limits.budget_status import budgets_in_one_moment
 from scheduling.models import Cluster
-from scheduling.outlooks import budgets_in_one_moment
-from scheduling.wake import wake_forecasts, wake_shadow
+from scheduling.rounds import actions as rounds
+from scheduling.rounds import forecasts, shadow
+from scheduling.schedules.schedule_runs import due_schedules, run_schedule
+from scheduling.services import replicas
+from scheduling.services.announcements import announce_service, services_to_announce
+from scheduling.services.replicas import services_to_step
+from scheduling.sessions.actions import sessions_to_step, step_session
+from scheduling.shares.hour_sums import sum_share_hours
 
 logger = logging.getLogger(__name__)
 # Well below the time after which a task is taken for hung.
@@ -48,7 +63,7 @@ def run_due_rounds() -> None:
 
 def _run_round(cluster_id: int) -> None:
     try:
-        decided = actions.run_round(cluster_id=cluster_id)
+        decided = rounds.run_round(cluster_id=cluster_id)
     except InvalidPlan as error:
         note_failure(cluster_id=cluster_id, what="a round was refused", error=error)
         return
@@ -61,13 +76,13 @@ def _run_round(cluster_id: int) -> None:
 @shared_task
 def forecast_starts(cluster_id: int) -> None:
     """Tells when what waits is expected to start, from where the last round left the cluster."""
-    actions.forecast_starts(cluster_id=cluster_id)
+    forecasts.forecast_starts(cluster_id=cluster_id)
 
 
 @shared_task
 def ask_shadow(cluster_id: int) -> None:
     """Asks the policy beside the cluster's own what it would have decided in the last rounds."""
-    actions.ask_shadow(cluster_id=cluster_id)
+    shadow.ask_shadow(cluster_id=cluster_id)
 
 
 @shared_task
@@ -77,7 +92,7 @@ def run_operations(cluster_id: int) -> None:
 
 
 def _perform(cluster: Cluster) -> None:
-    actions.perform_operations(cluster=cluster, log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES)
+    perform_operations(cluster=cluster, log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES)
 
 
 @shared_task
@@ -101,7 +116,7 @@ def check_clusters() -> None:
 
 def _check(cluster: Cluster) -> None:
     try:
-        actions.check_cluster(actor=None, cluster=cluster)
+        check_cluster(actor=None, cluster=cluster)
     except Refused:
         logger.info("%s was detached while it was asked", cluster)
 
@@ -109,33 +124,33 @@ def _check(cluster: Cluster) -> None:
 @shared_task
 def run_due_schedules() -> None:
     """Submits the jobs of all schedules that are due, or writes down why not."""
-    each(actions.due_schedules(), lambda schedule_id: actions.run_schedule(schedule_id=schedule_id))
+    each(due_schedules(), lambda schedule_id: run_schedule(schedule_id=schedule_id))
 
 
 @shared_task
 def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
-    each(clusters, lambda cluster_id: actions.bill_running(cluster_id=cluster_id))
+    each(clusters, lambda cluster_id: bill_running(cluster_id=cluster_id))
 
 
 @shared_task
 def close_books() -> None:
     """Closes the full hours of all clusters, of detached ones those until they were detached."""
-    each(actions.clusters_to_close(), lambda cluster_id: actions.close_hours(cluster_id=cluster_id))
+    each(clusters_to_close(), lambda cluster_id: close_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def sum_shares() -> None:
     """Sums the share intervals of the full hours of all clusters."""
     clusters = Cluster.objects.values_list("id", flat=True)
-    each(clusters, lambda cluster_id: actions.sum_share_hours(cluster_id=cluster_id))
+    each(clusters, lambda cluster_id: sum_share_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def price_classes() -> None:
     """Settles what classes of held time change in the bills of closed hours."""
-    each(actions.clusters_to_close(), lambda cluster_id: actions.price_classes(cluster_id=cluster_id))
+    each(clusters_to_close(), lambda cluster_id: pricing.price_classes(cluster_id=cluster_id))
 
 
 @shared_task
@@ -148,56 +163,56 @@ def seal_books() -> None:
 @shared_task
 def step_service(service_id: int) -> None:
     """A step of one service towards what it should be."""
-    actions.step_service(service_id=service_id)
-    actions.announce_service(service_id=service_id)
+    replicas.step_service(service_id=service_id)
+    announce_service(service_id=service_id)
 
 
 @shared_task
 def step_services() -> None:
     """The same for all: what a lost message left undone, and what was to wait."""
     ids = services_to_step().values_list("id", flat=True)
-    each(ids, lambda service_id: actions.step_service(service_id=service_id))
+    each(ids, lambda service_id: replicas.step_service(service_id=service_id))
 
 
 @shared_task
 def step_sessions() -> None:
     """Warns and stops sessions whose time has come."""
     ids = sessions_to_step().values_list("pk", flat=True)
-    each(ids, lambda session_id: actions.step_session(session_id=session_id))
+    each(ids, lambda session_id: step_session(session_id=session_id))
 
 
 @shared_task
 def end_overlong_jobs() -> None:
     """Stops what has run for as long as it may, or warns of it."""
-    found = actions.overlong(now_from_database())
-    each([one.job_id for one in found], lambda job_id: actions.end_overlong(job_id=job_id))
+    found = overlong(now_from_database())
+    each([one.job_id for one in found], lambda job_id: end_overlong(job_id=job_id))
 
 
 @shared_task
 def end_drains() -> None:
     """Stops what still runs on drained nodes whose deadline is over."""
-    each(actions.drains_due(now_from_database()), lambda node_id: actions.end_drain(node_id=node_id))
+    each(drains_due(now_from_database()), lambda node_id: end_drain(node_id=node_id))
 
 
 @shared_task
 def measure_use() -> None:
     """Asks the metrics of attached clusters how much held GPUs are used."""
     clusters = clusters_to_measure().values_list("id", flat=True)
-    each(clusters, lambda cluster_id: actions.measure_cluster(cluster_id=cluster_id))
+    each(clusters, lambda cluster_id: measure_cluster(cluster_id=cluster_id))
 
 
 @shared_task
 def step_idle_jobs() -> None:
     """Warns of GPUs that nobody uses, or stops what holds them."""
-    found = actions.idle_to_step(now_from_database())
-    each(found, lambda job_id: actions.step_idle(job_id=job_id))
+    found = idle_to_step(now_from_database())
+    each(found, lambda job_id: step_idle(job_id=job_id))
 
 
 @shared_task
 def end_grants() -> None:
     """Puts back what was granted until a moment that has come."""
     ids = requests_to_end().values_list("pk", flat=True)
-    each(ids, lambda request_id: actions.end_grant(request_id=request_id))
+    each(ids, lambda request_id: end_grant(request_id=request_id))
 
 
 @shared_task
@@ -219,26 +234,26 @@ def watch_budgets() -> None:
 def announce_services() -> None:
     """Names that somebody has deleted in a cluster come back, those of removed services go."""
     ids = services_to_announce().values_list("id", flat=True)
-    each(ids, lambda service_id: actions.announce_service(service_id=service_id))
+    each(ids, lambda service_id: announce_service(service_id=service_id))
 
 
 @shared_task
 def analyse_sharing() -> None:
     """Goes on with analyses for a while; the rest is for the next message, so that rounds get their turn, too."""
-    if actions.continue_analyses(seconds=ANALYSIS_SECONDS, at_once=settings.FAIRLOT_ANALYSES_AT_ONCE):
+    if continue_analyses(seconds=ANALYSIS_SECONDS, at_once=settings.FAIRLOT_ANALYSES_AT_ONCE):
         analyse_sharing.delay()
 
 
 @shared_task
 def analyse_nightly() -> None:
     """Asks for last week's sharing anomalies of every cluster."""
-    actions.request_nightly()
+    request_nightly()
 
 
 @shared_task
 def prune() -> None:
     """Lets go of details that are older than the settings keep them."""
-    actions.prune(
+    retention.prune(
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
         turns=timedelta(days=settings.FAIRLOT_KEEP_TURNS_DAYS),
     )
@@ -248,4 +263,4 @@ def prune() -> None:
 def remove_files() -> None:
     """Deletes logs and checkpoints of jobs that ended longer ago than the setting keeps them; 0 keeps all."""
     if days := settings.FAIRLOT_KEEP_JOB_FILES_DAYS:
-        actions.remove_files(after=timedelta(days=days))
+        retention.remove_files(after=timedelta(days=days))

@@ -82,7 +82,7 @@ MONTHS = [date(2026, 1, 1), date(2026, 4, 1), date(2026, 5, 1)]
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """The test database, with the months in which tests book."""
-    from accounting.months import add_months  # noqa: PLC0415
+    from accounting.ledger.partitions import add_months  # noqa: PLC0415
 
     with django_db_blocker.unblock():
         add_months(MONTHS)
@@ -91,8 +91,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
 @pytest.fixture
 def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
     """For who drops the vouchers of a month: the tests after it have them again."""
+    from accounting.ledger.partitions import add_months  # noqa: PLC0415
     from accounting.models import ClosedBook  # noqa: PLC0415
-    from accounting.months import add_months  # noqa: PLC0415
 
     yield
     with django_db_blocker.unblock():

@@ -13,20 +13,21 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 from django.db.models.functions import Now
 
-from accounting import audit, mail
+from accounting.access import audit
+from accounting.access.permissions import may, require
 from accounting.actions.checks import check_fields
-from accounting.clock import now_from_database
-from accounting.errors import Refused
-from accounting.forecast import forecast
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.wording import fixed
+from accounting.limits.forecast import forecast
+from accounting.limits.past_budgets import amount_at
+from accounting.limits.periods import period_of
+from accounting.limits.spending import Held, money_spent
 from accounting.models import Budget, BudgetChange, BudgetWarning, Membership, Tenant, User, WebhookCall
 from accounting.models.budgets import new_nonce
-from accounting.outgoing import NotReachable, check_url
-from accounting.past_budgets import amount_at
-from accounting.periods import period_of
-from accounting.permissions import may, require
-from accounting.spending import Held, money_spent
-from accounting.tariff import MICROSECOND
-from accounting.wording import fixed
+from accounting.notifications import mail
+from accounting.notifications.safe_http import NotReachable, check_url
+from accounting.pricing.tariff import MICROSECOND
 
 MOST_PERCENTAGES = 6
 USUAL_PERCENTAGES = (80, 100)

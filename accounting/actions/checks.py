@@ -11,8 +11,8 @@ from django.db import IntegrityError, models, transaction
 from django.db.backends.postgresql.psycopg_any import errors
 from django.db.models import ProtectedError
 
-from accounting.errors import Refused
-from accounting.texts import why_no_name
+from accounting.core.errors import Refused
+from accounting.core.texts import why_no_name
 
 
 def check_fields(instance: models.Model, *names: str) -> None:

@@ -13,12 +13,12 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from accounting import audit
+from accounting.access import audit
 from accounting.actions.checks import check_name
 from accounting.actions.quotas import Which, check_limit, find, limit_of, remove_within, set_within
 from accounting.actions.quotas import told as say
 from accounting.actions.tenants import archive_within, check_tickets, create_within, set_tickets_within
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
 from accounting.models.requests import TICKETS, limit_target, team_target
 

@@ -10,14 +10,14 @@ from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Max, Min
 
-from accounting import audit
+from accounting.access import audit
+from accounting.access.permissions import require
 from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
-from accounting.clock import now_from_database
-from accounting.errors import Refused
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.ledger.partitions import first_of_month
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
-from accounting.months import first_of_month
-from accounting.permissions import require
-from accounting.tariff import HOUR
+from accounting.pricing.tariff import HOUR
 
 NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9 ._+()]*")
 NAME_IN_WORDS = "the letters a to z, digits, spaces and - . _ + ( ), and begins with a letter or digit"
@@ -91,8 +91,8 @@ def set_price(
 ) -> Price:
     """From `since` (default: now) a GPU-hour costs `per_gpu_hour`, until the next price that is set already.
 
-    What was held idle, preemptible or borrowed costs that price where one is given; see accounting/class_prices.py.
-    It is in the currency that Fairlot has now, and stays in it.
+    What was held idle, preemptible or borrowed costs that price where one is given; see
+    accounting/closing/class_charges.py. It is in the currency that Fairlot has now, and stays in it.
     Ends the price that runs then, or replaces it when it begins at that very moment. Refused when time
     after `since` is booked already: prices never change the past.
     """

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from django.db import transaction as database
 
-from accounting import audit, heads, seals
-from accounting.errors import Refused
-from accounting.ledger import Payer, correct_trade, correct_usage
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.core.errors import Refused
+from accounting.ledger import Payer, correct_trade, correct_usage, hash_chain, heads
 from accounting.models import LedgerHead, LedgerTransaction, UsageSegment, User
-from accounting.permissions import require
 
 REASON = LedgerHead._meta.get_field("reason").max_length or 0
 
@@ -59,7 +59,7 @@ def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
 @database.atomic(durable=True)
 def _resume(actor: User | None, reason: str) -> LedgerHead:
     now = heads.hold()
-    why = seals.why_unsealed(now)
+    why = hash_chain.why_unsealed(now)
     if not why:
         raise Refused("Sealing has not stopped.", "reason")
     head = heads.append(heads.NO_BOOK, 0, b"", now, reason=reason)

@@ -6,12 +6,12 @@ from typing import Any
 
 from django.db import transaction
 
-from accounting import audit
+from accounting.access import audit
+from accounting.access.permissions import require
 from accounting.actions.checks import refused_if_taken
 from accounting.actions.tenants import check_tickets
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant, User
-from accounting.permissions import require
 
 
 @transaction.atomic(durable=True)

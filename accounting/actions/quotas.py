@@ -7,12 +7,12 @@ from typing import Required, TypedDict, Unpack
 
 from django.db import transaction
 
-from accounting import audit
+from accounting.access import audit
+from accounting.access.permissions import require
 from accounting.actions.checks import check_fields
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Generation, Quota, Request, Tenant, User
 from accounting.models.requests import limit_target
-from accounting.permissions import require
 
 LONGEST_DAYS = 366
 

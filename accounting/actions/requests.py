@@ -1,4 +1,4 @@
-"""Asking and answering. Whoever approves also makes the rounds look: scheduling/actions/grants.py."""
+"""Asking and answering. Whoever approves also makes the rounds look: scheduling/grants.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, QuerySet
 
-from accounting import audit, mail
+from accounting.access import audit
+from accounting.access.permissions import require
 from accounting.actions import grants
-from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Quota, Request, Tenant, User
-from accounting.permissions import require
-from accounting.request_letters import text_of
+from accounting.notifications import mail
+from accounting.notifications.request_mails import text_of
 
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000

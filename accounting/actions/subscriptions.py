@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from accounting import audit, mail
-from accounting.errors import NotAllowed, Refused
+from accounting.access import audit
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
+from accounting.notifications import mail
 
 LONGEST_LABEL = 400
 

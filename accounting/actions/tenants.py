@@ -6,13 +6,13 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.text import slugify
 
-from accounting import audit
+from accounting.access import audit
+from accounting.access.permissions import require
 from accounting.actions.checks import check_fields, check_name, refused_if_referenced, refused_if_taken
-from accounting.errors import Refused
+from accounting.core.errors import Refused
+from accounting.core.wording import fixed
 from accounting.models import BudgetWarning, Request, Tenant, User, WebhookCall
 from accounting.models.requests import TICKETS, team_target
-from accounting.permissions import require
-from accounting.wording import fixed
 
 
 @transaction.atomic(durable=True)

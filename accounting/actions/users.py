@@ -11,11 +11,11 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from accounting import audit
+from accounting.access import audit
+from accounting.access.permissions import require
 from accounting.actions.checks import check_fields, check_name, refused_if_taken
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import User
-from accounting.permissions import require
 
 
 @dataclass(frozen=True, slots=True)

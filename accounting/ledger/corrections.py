@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
-from accounting.entries import Booking, accounts_of, entries_of, entries_of_charges, insert, together
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.ledger.checks import require_transaction
+from accounting.ledger.posting import Booking, accounts_of, entries_of, entries_of_charges, insert, together
+from accounting.ledger.rollups import correct_sums
 from accounting.ledger.usage import in_words, key_of, span_of
 from accounting.models import (
     ClassCharge,
@@ -22,7 +23,6 @@ from accounting.models import (
     UsageSegment,
     User,
 )
-from accounting.sums import correct_sums
 
 # By the segments that they are of.
 Charges: TypeAlias = Mapping[int, ClassCharge]

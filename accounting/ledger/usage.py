@@ -12,13 +12,13 @@ from typing import TypeAlias
 from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting.bulk import array
-from accounting.entries import Booking, entries_of, insert
-from accounting.errors import BookedOtherwise
+from accounting.core.bulk import array
+from accounting.core.errors import BookedOtherwise
 from accounting.ledger.checks import require_transaction
+from accounting.ledger.partitions import first_of_month
+from accounting.ledger.posting import Booking, entries_of, insert
 from accounting.models import Generation, LedgerTransaction, Tenant, UsageSegment, User
-from accounting.months import first_of_month
-from accounting.tariff import Tariff, cost_of, gpu_seconds, tariffs_of
+from accounting.pricing.tariff import Tariff, cost_of, gpu_seconds, tariffs_of
 
 # A lease, and when a segment of it begins.
 Place: TypeAlias = tuple[int, datetime]

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import migrations, models
 
-from accounting import signing
+from accounting.ledger import signing
 
 GUARD = """
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON accounting_ledgerhead
@@ -22,7 +22,7 @@ SUM = (
     f"transaction_id, book, month, {MICROS.format('hour')}, tenant_id, user_id, generation_id, gpu_seconds, assembling,"
     " idle, cost, currency, segments"
 )
-# As accounting/journals.py had them when this was written.
+# As accounting/ledger/journals.py had them when this was written.
 JOURNALS = {
     -1: (
         "accounting_auditevent",

@@ -32,7 +32,7 @@ class ClosedBook(models.Model):
     """How far the books of a cluster are closed: every full hour from `since` until `until`.
 
     Of those until `priced_until` what was held in which class is settled. Of those before `details_since` only
-    sums are in the database; see accounting/archive.py.
+    sums are in the database; see accounting/closing/archive.py.
     """
 
     book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")

@@ -10,7 +10,7 @@ from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
 from django.db import models
 
-from accounting.names import by_name
+from accounting.core.name_order import by_name
 
 
 class Generation(models.Model):

@@ -2,7 +2,7 @@
 
 A transaction is a set of entries whose amounts sum to zero in each unit. Units are GPU-seconds of
 one generation ("GPU-s A100") and money ("EUR"). Transactions, their entries and their vouchers are kept
-in a partition for each month (UTC) in which what they tell of began; `accounting/months.py` makes them.
+in a partition for each month (UTC) in which what they tell of began; `accounting/ledger/partitions.py` makes them.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class LedgerEntry(models.Model):
 class LedgerSeal(models.Model):
     """A link of a book's chain: what its transactions from one id to another said when it was made.
 
-    `leaves` holds SHA-256 of each of them, in a form of accounting/seals.py; `digest` is the SHA-256 of the
+    `leaves` holds SHA-256 of each of them, in a form of accounting/ledger/hash_chain.py; `digest` is the SHA-256 of the
     digest before it and these leaves. Whoever changes a row afterwards breaks the chain there, and whoever mends
     the chain changes its last digest, which others may have noted.
 
@@ -212,8 +212,8 @@ class SealedBook(models.Model):
 class LedgerHead(models.Model):
     """A link of the one chain over all books and journals: which seal was made, after which head, signed.
 
-    See accounting/heads.py. `book` 0 has no seal: it says that there was nothing to seal, or, with a reason, that
-    somebody resumed the sealing.
+    See accounting/ledger/heads.py. `book` 0 has no seal: it says that there was nothing to seal, or, with a reason,
+    that somebody resumed the sealing.
     """
 
     number = models.BigIntegerField(primary_key=True)

@@ -7,9 +7,9 @@ from typing import Any, Self
 from django.conf import settings
 from django.db import models
 
+from accounting.core.name_order import by_name
 from accounting.models.hardware import Generation
 from accounting.models.tenants import Tenant, User
-from accounting.names import by_name
 
 
 class QuotaQuerySet(models.QuerySet["Quota"]):

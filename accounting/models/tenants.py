@@ -11,8 +11,8 @@ from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
 from django.db.models.functions import Now
 
-from accounting.prepared import Prepared
-from accounting.statements import Statement
+from accounting.core.prepared import Prepared
+from accounting.core.statements import Statement
 
 # By user, in the order of their paths: the tenants that the user sees, each with the highest role there.
 _known: ContextVar[dict[int, dict[int, int]] | None] = ContextVar("roles read once", default=None)

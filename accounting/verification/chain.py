@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from accounting import heads, seals, signing
-from accounting.journals import name_of
+from accounting.ledger import hash_chain, heads, signing
+from accounting.ledger.journals import name_of
 from accounting.verification.found import Found, first_row
 
 
 def a_seal_does_not_hold() -> Found | None:
-    return _found(seals.first_broken())
+    return _found(hash_chain.first_broken())
 
 
 def a_chain_lost_its_end() -> Found | None:
-    return _found(seals.first_lost_end())
+    return _found(hash_chain.first_lost_end())
 
 
-def _found(broken: seals.Broken | None) -> Found | None:
+def _found(broken: hash_chain.Broken | None) -> Found | None:
     if broken is None:
         return None
     return Found(f"{name_of(broken.book)}, seal {broken.seal}: {broken.what}")

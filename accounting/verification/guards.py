@@ -1,7 +1,7 @@
 """The triggers that guard the tables, and their functions: that each is there, is on, and says what it should.
 
-guards.txt has what they should say. tests/accounting/test_guards.py compares it with what the migrations make, and
-writes it with FAIRLOT_WRITE_GUARDS=1.
+guards.txt has what they should say. tests/accounting/ledger/test_guards.py compares it with what the migrations make,
+and writes it with FAIRLOT_WRITE_GUARDS=1.
 """
 
 from __future__ import annotations

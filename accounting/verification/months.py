@@ -7,10 +7,10 @@ from typing import Any
 
 from django.db.models import Max, Min
 
-from accounting.archive import archived_months, told_when_archived
+from accounting.closing.archive import archived_months, told_when_archived
+from accounting.ledger.hash_chain import APART, books_of, leaf_of_files, sealed_files
+from accounting.ledger.partitions import months_after, start_of_month
 from accounting.models import AuditEvent, ClosedBook, LedgerSeal
-from accounting.months import months_after, start_of_month
-from accounting.seals import APART, books_of, leaf_of_files, sealed_files
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from portal.account import lockout
 
 T = TypeVar("T")

@@ -31,10 +31,10 @@ from django.db.models.functions import Greatest, Now
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from accounting import audit
-from accounting.errors import Refused
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.core.errors import Refused
 from accounting.models import User
-from accounting.permissions import require
 from portal.addresses import network_of
 from portal.models import PasswordTries
 

@@ -13,12 +13,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.actions import set_preferences
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import User
 from portal.account import lockout
 from portal.account.forms import LoginForm, OwnPasswordForm
 from portal.models import ApiToken
-from scheduling.situations import some_cluster_lets_jobs_take_turns
+from scheduling.shares.situations import some_cluster_lets_jobs_take_turns
 
 
 class Login(LoginView):

@@ -9,14 +9,14 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 
-from accounting.permissions import may
+from accounting.access.permissions import may
 from portal.inputs import keeps_form
 
 View = Callable[..., HttpResponse]
 
 
 def permitted(verb: str) -> Callable[[View], View]:
-    """For whoever may do `verb` anywhere, by the table of accounting/permissions.py."""
+    """For whoever may do `verb` anywhere, by the table of accounting/access/permissions.py."""
 
     def decorate(view: View) -> View:
         @wraps(view)

@@ -13,10 +13,10 @@ from django.shortcuts import get_object_or_404
 
 from accounting import actions
 from accounting.actions.budgets import USUAL_PERCENTAGES, signing_key_for
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Budget, Tenant, User
 from portal.administration.forms import decimal, perform
-from scheduling.outlooks import outlooks
+from scheduling.limits.budget_status import outlooks
 
 NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
 

@@ -13,16 +13,23 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_safe
 
-from accounting.errors import Refused
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.models import Tenant
-from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
 from portal.sorting import Names, Since, Sorting
-from scheduling import actions
 from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
 from scheduling.backends.kubernetes.metrics import USUAL_QUERY
 from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, Need
+from scheduling.clusters.attaching import (
+    attach_cluster,
+    check_cluster,
+    detach_cluster,
+    replace_kubeconfig,
+    set_bare_pods,
+    set_reachable,
+)
 from scheduling.models import Cluster, ClusterAccess, MetricsSource
 
 
@@ -83,7 +90,7 @@ def attach(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
         "attach",
-        lambda post: actions.attach_cluster(
+        lambda post: attach_cluster(
             actor=request.user,
             name=name,
             kubeconfig=_kubeconfig(request),
@@ -163,7 +170,7 @@ def check(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "check",
-        lambda post: actions.check_cluster(actor=request.user, cluster=found),
+        lambda post: check_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is checked.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
@@ -179,9 +186,7 @@ def replace(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "replace",
-        lambda post: actions.replace_kubeconfig(
-            actor=request.user, cluster=found, kubeconfig=_kubeconfig(request)
-        ),
+        lambda post: replace_kubeconfig(actor=request.user, cluster=found, kubeconfig=_kubeconfig(request)),
         done=f"{found.name} has a new kubeconfig.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
@@ -195,7 +200,7 @@ def reachable(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "reachable",
-        lambda post: actions.set_reachable(actor=request.user, cluster=found, ranges=post.get("ranges", "")),
+        lambda post: set_reachable(actor=request.user, cluster=found, ranges=post.get("ranges", "")),
         done=f"What jobs of {found.name} may reach is saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
@@ -209,7 +214,7 @@ def bare_pods(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "bare-pods",
-        lambda post: actions.set_bare_pods(
+        lambda post: set_bare_pods(
             actor=request.user, cluster=found, bare_pods=post.get("bare_pods") == "on"
         ),
         done=f"How {found.name} runs new jobs of one worker is saved.",
@@ -225,7 +230,7 @@ def detach(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "detach",
-        lambda post: actions.detach_cluster(actor=request.user, cluster=found),
+        lambda post: detach_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is detached.",
         to=("admin_clusters",),
         page=partial(cluster_page, pk=pk),

@@ -12,13 +12,12 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show
 from portal.administration.team import managed, team_or_home
-from scheduling import actions
-from scheduling.actions.departures import Fate, HandedOver, Work, heirs, work_of_member
+from scheduling.departures.actions import Fate, HandedOver, Work, heirs, remove_member, work_of_member
 
 FATES = [
     (Fate.WAITS.value, "It waits, and goes on if the right comes back"),
@@ -70,7 +69,7 @@ def _remove(request: HttpRequest, *, slug: str, pk: int, is_admin: bool) -> Http
 
     def act(post: QueryDict) -> None:
         choice = decided(post, heirs(membership.tenant, request.user))
-        tell(request, actions.remove_member(actor=request.user, membership=membership, **choice))
+        tell(request, remove_member(actor=request.user, membership=membership, **choice))
 
     return perform(
         request,

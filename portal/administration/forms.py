@@ -14,13 +14,13 @@ from django.shortcuts import redirect
 from django.utils import timezone
 
 from accounting import actions
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
 from accounting.models import Membership
-from accounting.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
 from portal.fragments import render_page
 from portal.inputs import unstorable_of
-from scheduling.preview import ShareChange
-from scheduling.timetable.walls import when_shown
+from scheduling.shares.preview import ShareChange
+from scheduling.timetable.local_time import when_shown
 
 MOST_DIGITS = 15  # before and behind the point
 

@@ -13,7 +13,8 @@ from portal.administration.clusters import cluster_page
 from portal.administration.forms import perform, whole
 from portal.administration.nodes import settings_page
 from portal.administration.tenants import tenant_page
-from scheduling import actions
+from scheduling.clusters.metrics import set_metrics_source
+from scheduling.idle.actions import remove_idle_rule, set_idle_rule
 from scheduling.models import Cluster, IdleRule
 
 AS_ABOVE = "above"
@@ -67,9 +68,9 @@ def _set(
     if action == AS_ABOVE:
         held = IdleRule.objects.filter(tenant=tenant, cluster=cluster).first()
         if held is not None:
-            actions.remove_idle_rule(actor=actor, rule=held)
+            remove_idle_rule(actor=actor, rule=held)
         return
-    actions.set_idle_rule(
+    set_idle_rule(
         actor=actor,
         tenant=tenant,
         cluster=cluster,
@@ -88,7 +89,7 @@ def metrics(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "metrics",
-        lambda post: actions.set_metrics_source(
+        lambda post: set_metrics_source(
             actor=request.user, cluster=cluster, url=post.get("url", ""), query=post.get("query", "")
         ),
         done=f"Where the metrics of {cluster.name} are asked for is set.",

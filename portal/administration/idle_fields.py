@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.models import Tenant
-from scheduling.actions.idle_gpus import IdleRules
+from scheduling.idle.actions import IdleRules
 from scheduling.models import Cluster, IdleRule
 
 

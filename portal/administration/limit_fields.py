@@ -9,12 +9,12 @@ from typing import Any
 from django.http import QueryDict
 
 from accounting.actions.quotas import Which
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
+from accounting.core.name_order import by_name
+from accounting.limits.quotas import is_reached
 from accounting.models import Generation, Quota, Tenant, User
-from accounting.names import by_name
-from accounting.quotas import is_reached
 from portal.administration.forms import chosen, decimal, whole
-from scheduling.standings import used_by_account
+from scheduling.limits.usage import used_by_account
 
 EACH = "each"
 

@@ -12,14 +12,14 @@ from django.urls import reverse
 from accounting import actions
 from accounting.actions.quotas import check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Quota, Tenant
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import perform, previewed, refusal, whole
 from portal.administration.limit_fields import read_limit, read_which
 from portal.administration.tenants import tenant_page, tenants_page
-from scheduling.preview import preview
-from scheduling.snapshot import Change
+from scheduling.shares.preview import preview
+from scheduling.shares.snapshot import Change
 
 
 @permitted("quota.set")

@@ -9,15 +9,15 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
 from accounting.actions.tenants import check_tickets
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Tenant
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import previewed, refusal, whole
 from portal.administration.team import managed, team_page
 from portal.administration.tenants import tenant_page
 from portal.administration.tree import tickets_within
-from scheduling.preview import preview
-from scheduling.snapshot import Change
+from scheduling.shares.preview import preview
+from scheduling.shares.snapshot import Change
 
 
 @posted_from("team", "slug")

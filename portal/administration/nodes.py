@@ -9,20 +9,22 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods, require_safe
 
-from accounting.clock import now_from_database
-from accounting.errors import Refused
+from accounting.access.permissions import may
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
+from accounting.ledger.hash_chain import why_stopped
 from accounting.models import Generation
-from accounting.names import by_name
-from accounting.permissions import may
-from accounting.seals import why_stopped
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, part, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
 from portal.inputs import keeps_form
 from portal.sorting import Names, Sorting
-from scheduling.actions import DrainMode, clusters, draining
-from scheduling.actions.idle_gpus import IdleRules
-from scheduling.drained_jobs import jobs_to_drain
+from scheduling.clusters import actions as clusters
+from scheduling.draining import actions as draining
+from scheduling.draining.actions import DrainMode
+from scheduling.draining.drained_jobs import jobs_to_drain
+from scheduling.idle.actions import IdleRules
 from scheduling.models import Cluster, IdleRule, Node
 
 # What becomes of the jobs of a node that is drained, as its operator is told.

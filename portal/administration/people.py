@@ -13,17 +13,16 @@ from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.actions.users import Credentials
-from accounting.errors import Refused
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.models import User
-from accounting.names import by_name
 from portal.account import lockout
 from portal.administration import departures
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, check_storable, perform, refusal, show
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
-from scheduling import actions as scheduling
-from scheduling.actions.departures import Work
+from scheduling.departures.actions import Work, deactivate_user, settle_work
 
 USERS_PER_PAGE = 50
 
@@ -121,10 +120,10 @@ def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
         "role": (lambda post: actions.set_portal_role(
                     actor=request.user, user=person, portal_role=post.get("portal_role", "")),
                  f"The role of {name} is changed."),
-        "deactivate": (lambda post: departures.tell(request, scheduling.deactivate_user(
+        "deactivate": (lambda post: departures.tell(request, deactivate_user(
                            actor=request.user, user=person, **departures.decided(post, _heirs()))),
                        f"{name} can no longer sign in."),
-        "settle": (lambda post: departures.tell(request, scheduling.settle_work(
+        "settle": (lambda post: departures.tell(request, settle_work(
                        actor=request.user, user=person, **departures.decided(post, _heirs()))),
                    f"The work of {name} is settled."),
         "reactivate": (lambda post: actions.reactivate_user(actor=request.user, user=person),

@@ -10,17 +10,17 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from accounting.errors import Refused
-from accounting.permissions import may
+from accounting.access.permissions import may
+from accounting.core.errors import Refused
 from fairshare import policies
 from fairshare.policies.base import Option, options_of
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform, previewed, refusal, show, whole
-from scheduling.actions import clusters
-from scheduling.comparison import compare
+from scheduling.clusters import actions as clusters
 from scheduling.models import Cluster
-from scheduling.preview import preview_policy
-from scheduling.situations import OWN_SETTINGS, policy_of_cluster
+from scheduling.rounds.comparison import compare
+from scheduling.shares.preview import preview_policy
+from scheduling.shares.situations import OWN_SETTINGS, policy_of_cluster
 
 
 @dataclass(frozen=True)

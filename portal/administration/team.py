@@ -10,9 +10,9 @@ from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.actions.memberships import find_user
+from accounting.core.name_order import by_name
 from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet, has_role
-from accounting.names import by_name
 from portal.administration.access import posted_from
 from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
 from portal.administration.forms import Refusal, change_membership, perform, show, whole

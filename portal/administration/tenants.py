@@ -10,9 +10,9 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting import actions
-from accounting.errors import Refused
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
 from portal.administration.budget_forms import budgets_of
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
@@ -29,7 +29,7 @@ from portal.administration.tree import (
     read_tree,
     share_of,
 )
-from scheduling.actions.idle_gpus import IdleRules
+from scheduling.idle.actions import IdleRules
 
 # How forms name the top level.
 TOP = "top"

@@ -17,8 +17,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from accounting.core.numbers import read_key
 from accounting.models import AuditEvent, Price, Quota, Tenant, User
-from accounting.numbers import read_key
 from portal.administration.access import permitted
 
 EVENTS_PER_PAGE = 50

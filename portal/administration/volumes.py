@@ -11,7 +11,7 @@ from accounting.models import Tenant
 from portal.administration.access import permitted, posted_from
 from portal.administration.clusters import cluster_page
 from portal.administration.forms import chosen, perform
-from scheduling import actions
+from scheduling.jobs.volumes import grant_volume, withdraw_volume
 from scheduling.models import Cluster, Volume
 
 
@@ -23,7 +23,7 @@ def grant(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "volume",
-        lambda post: actions.grant_volume(
+        lambda post: grant_volume(
             actor=request.user,
             cluster=found,
             name=name,
@@ -44,7 +44,7 @@ def withdraw(request: HttpRequest, pk: int, volume_id: int) -> HttpResponse:
     return perform(
         request,
         f"volume-{found.pk}",
-        lambda post: actions.withdraw_volume(actor=request.user, volume=found),
+        lambda post: withdraw_volume(actor=request.user, volume=found),
         done=f"The volume {found.name} is withdrawn.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),

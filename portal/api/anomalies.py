@@ -10,9 +10,9 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
+from accounting.core.name_order import by_name
 from accounting.models import Tenant
-from accounting.names import by_name
-from fairshare.simulator.anomalies import FALSE_RATES
+from fairshare.counterfactual.anomalies import FALSE_RATES
 from portal.api import schemas
 from portal.api.auth import require_permission
 from portal.share.anomalies import (
@@ -27,7 +27,7 @@ from portal.share.anomalies import (
 from portal.share.anomaly_tables import anomalies_file
 from portal.share.trades import visible_ids
 from portal.share.views import chosen_cluster
-from scheduling import actions
+from scheduling.anomalies.actions import repeat_analysis
 from scheduling.models import Cluster, SharingAnalysis
 
 router = Router(tags=["Reports"])
@@ -96,7 +96,7 @@ def again(request: HttpRequest, analysis_id: int) -> Status:
     """Has the teams of an analysis analysed again of which nothing could be said. For operators."""
     require_permission(request, "anomalies.analyse")
     analysis = get_object_or_404(SharingAnalysis.objects.select_related("cluster"), pk=analysis_id)
-    return Status(202, _asked_for(actions.repeat_analysis(actor=request.auth, analysis=analysis)))
+    return Status(202, _asked_for(repeat_analysis(actor=request.auth, analysis=analysis)))
 
 
 def _asked_for(analysis: SharingAnalysis) -> dict[str, Any]:

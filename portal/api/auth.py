@@ -8,8 +8,8 @@ from django.http import Http404, HttpRequest
 from ninja.errors import HttpError
 from ninja.security import HttpBearer, SessionAuth
 
+from accounting.access.permissions import may
 from accounting.models import User
-from accounting.permissions import may
 from portal.tokens.actions import find_token
 
 READING = {"GET", "HEAD", "OPTIONS"}
@@ -38,6 +38,6 @@ class Session(SessionAuth):
 
 
 def require_permission(request: HttpRequest, verb: str) -> None:
-    """Raises Http404 unless the caller may do `verb` anywhere, by the table of accounting/permissions.py."""
+    """Raises Http404 unless the caller may do `verb` anywhere, by the table of accounting/access/permissions.py."""
     if not may(request.auth, verb):  # type: ignore[attr-defined]  # set by the ways to sign in above
         raise Http404

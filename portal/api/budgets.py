@@ -10,12 +10,12 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
+from accounting.access.permissions import changeable_where
 from accounting.actions.budgets import Outlook, signing_key_for
 from accounting.models import Budget
-from accounting.permissions import changeable_where
 from portal.api import schemas
 from portal.api.limits import readable
-from scheduling.outlooks import outlooks
+from scheduling.limits.budget_status import outlooks
 
 router = Router(tags=["Administration"])
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router
 
-from accounting.names import by_name
+from accounting.core.name_order import by_name
 from portal.api import schemas
 from scheduling.models import Cluster, HeldGpu, Job, Node
 

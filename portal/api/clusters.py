@@ -9,19 +9,21 @@ from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
-from accounting.names import by_name
+from accounting.core.name_order import by_name
 from fairshare import policies
 from fairshare.policies.base import options_of
 from portal.api import schemas
 from portal.api.auth import require_permission
 from portal.api.limits import in_api
-from scheduling import actions
-from scheduling.actions.clusters import check_options
-from scheduling.comparison import compare
-from scheduling.drained_jobs import jobs_to_drain
+from scheduling.clusters import attaching
+from scheduling.clusters.actions import check_options, update_cluster
+from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
+from scheduling.draining.actions import drain_node, return_node
+from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Node
-from scheduling.preview import preview_policy
-from scheduling.situations import OWN_SETTINGS, options_as_json, policy_of_cluster
+from scheduling.rounds.comparison import compare
+from scheduling.shares.preview import preview_policy
+from scheduling.shares.situations import OWN_SETTINGS, options_as_json, policy_of_cluster
 
 router = Router(tags=["Administration"])
 
@@ -38,7 +40,7 @@ def attach(request: HttpRequest, new: schemas.NewCluster) -> Status:
     """Attaches a Kubernetes cluster, or a detached one again by its name. For admins."""
     require_permission(request, "cluster.attach")
     arguments = new.dict() | {"kubeconfig": new.kubeconfig.get_secret_value()}
-    return Status(201, _show(actions.attach_cluster(actor=request.auth, **arguments)))
+    return Status(201, _show(attach_cluster(actor=request.auth, **arguments)))
 
 
 @router.get("/clusters/{name}", response=schemas.AttachedCluster, url_name="one_cluster")
@@ -51,7 +53,7 @@ def one(request: HttpRequest, name: str) -> dict[str, Any]:
 def check(request: HttpRequest, name: str) -> dict[str, Any]:
     """Asks its API server now. For operators."""
     cluster = _found(request, name)
-    actions.check_cluster(actor=request.auth, cluster=cluster)
+    check_cluster(actor=request.auth, cluster=cluster)
     return _show(_found(request, name))
 
 
@@ -60,7 +62,7 @@ def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> di
     """Gives a new kubeconfig for the same cluster. For admins."""
     require_permission(request, "cluster.attach")
     kubeconfig = given.kubeconfig.get_secret_value()
-    actions.replace_kubeconfig(actor=request.auth, cluster=_found(request, name), kubeconfig=kubeconfig)
+    replace_kubeconfig(actor=request.auth, cluster=_found(request, name), kubeconfig=kubeconfig)
     return _show(_found(request, name))
 
 
@@ -68,7 +70,7 @@ def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> di
 def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
     """Which addresses jobs may reach there from now on. For admins."""
     require_permission(request, "cluster.attach")
-    actions.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))
+    attaching.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))
     return _show(_found(request, name))
 
 
@@ -76,7 +78,7 @@ def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> 
 def set_bare_pods(request: HttpRequest, name: str, given: schemas.BarePods) -> dict[str, Any]:
     """Whether jobs of one worker that are submitted from now on run as pods without a Job. For admins."""
     require_permission(request, "cluster.attach")
-    actions.set_bare_pods(actor=request.auth, cluster=_found(request, name), bare_pods=given.bare_pods)
+    attaching.set_bare_pods(actor=request.auth, cluster=_found(request, name), bare_pods=given.bare_pods)
     return _show(_found(request, name))
 
 
@@ -84,7 +86,7 @@ def set_bare_pods(request: HttpRequest, name: str, given: schemas.BarePods) -> d
 def detach(request: HttpRequest, name: str) -> dict[str, Any]:
     """Forgets the kubeconfig; refused (409) while jobs have not ended there. For admins."""
     require_permission(request, "cluster.attach")
-    actions.detach_cluster(actor=request.auth, cluster=_found(request, name))
+    detach_cluster(actor=request.auth, cluster=_found(request, name))
     return _show(_found(request, name))
 
 
@@ -99,7 +101,7 @@ def set_policy(request: HttpRequest, name: str, given: schemas.NewPolicy) -> dic
     """Has a policy decide with options from the next round on, and another one beside it. For admins."""
     require_permission(request, "cluster.update")
     shadow = [given.shadow.name, given.shadow.version] if given.shadow else None
-    cluster = actions.update_cluster(
+    cluster = update_cluster(
         actor=request.auth,
         cluster=_found(request, name),
         policy=given.name,
@@ -185,14 +187,14 @@ def drained(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
 def drain(request: HttpRequest, name: str, node: str, how: schemas.Drain) -> dict[str, Any]:
     """Lets nothing new start on a node, and running jobs finish, end by a deadline, or stop now. For operators."""
     found = _node(request, name, node)
-    actions.drain_node(actor=request.auth, node=found, **how.dict())
+    drain_node(actor=request.auth, node=found, **how.dict())
     return _drained(request, _node(request, name, node))
 
 
 @router.delete(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
 def return_to_use(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
     """Puts a drained node back to use; what runs there goes on. For operators."""
-    actions.return_node(actor=request.auth, node=_node(request, name, node))
+    return_node(actor=request.auth, node=_node(request, name, node))
     return _drained(request, _node(request, name, node))
 
 

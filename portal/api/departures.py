@@ -9,12 +9,11 @@ from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
-from accounting.errors import Refused
+from accounting.access.permissions import changeable_where
+from accounting.core.errors import Refused
 from accounting.models import Tenant, User
-from accounting.permissions import changeable_where
 from portal.api import schemas
-from scheduling import actions
-from scheduling.actions.departures import Fate, Work, heirs
+from scheduling.departures.actions import Fate, Work, heirs, settle_work
 
 router = Router(tags=["Teams"])
 
@@ -35,7 +34,7 @@ def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dic
     to = heirs(tenant, request.auth).filter(username=new.to).first()
     if to is None:
         raise Refused(f"{new.to} may not run jobs in {tenant.name}.", "to")
-    done = actions.settle_work(actor=request.auth, user=user, fate=Fate.HAND_OVER, to=to, tenant=tenant)
+    done = settle_work(actor=request.auth, user=user, fate=Fate.HAND_OVER, to=to, tenant=tenant)
     return {} if done is None else asdict(done)
 
 

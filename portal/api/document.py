@@ -19,7 +19,7 @@ from ninja.security.http import HttpBearer
 from portal.api.problems import PROBLEM, unauthorized
 from portal.reports.formats import TYPES
 from portal.tokens.actions import find_token
-from scheduling.exports import FORMS
+from scheduling.reports.exports import FORMS
 
 ERRORS = {
     400: "The body cannot be read, or is not UTF-8.",

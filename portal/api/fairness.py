@@ -10,8 +10,8 @@ from ninja import Query, Router
 from portal.api import schemas
 from portal.reports.fairness import fairness_file, read_fairness
 from portal.reports.fairness_tables import COLUMNS
-from scheduling.amounts import Amounts
-from scheduling.fairness import Indices, Statement
+from scheduling.core.amounts import Amounts
+from scheduling.shares.fairness import Indices, Statement
 
 router = Router(tags=["Reports"])
 

@@ -17,7 +17,7 @@ from portal.jobs.idle import Told, told_of, use_of
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
 from portal.reports.idle_tables import idle_file
 from portal.reports.periods import asked_period
-from scheduling import actions
+from scheduling.idle.actions import remove_idle_rule, set_idle_rule, snooze_idle
 from scheduling.models import Cluster, IdleRule
 
 router = Router(tags=["Idle GPUs"])
@@ -59,7 +59,7 @@ def gpu_use(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
 def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
     """Puts warning and stopping of a job with idle GPUs off; for its owner, managers of its team, and operators."""
     job = visible_job(request, job_id)
-    actions.snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
+    snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
     told = use_of(job)
     return None if told is None else _use(told)
 
@@ -79,14 +79,14 @@ def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
     cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
     told = new.dict(exclude={"team", "cluster"})
-    return _rule(actions.set_idle_rule(actor=request.auth, tenant=tenant, cluster=cluster, **told))
+    return _rule(set_idle_rule(actor=request.auth, tenant=tenant, cluster=cluster, **told))
 
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
 def remove_rule(request: HttpRequest, rule_id: int) -> Status:
     """Removes a rule; what is above it holds again. For admins."""
     require_permission(request, "idle_rule.set")
-    actions.remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
+    remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
     return Status(204, None)
 
 

@@ -12,11 +12,11 @@ from ninja import Header, Query, Router
 from ninja.errors import HttpError
 from ninja.responses import Status
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
+from accounting.core.prepared import Prepared, RowLimit
+from accounting.core.wording import fixed
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
-from accounting.prepared import Prepared, RowLimit
-from accounting.wording import fixed
 from portal.api import schemas
 from portal.api.document import MAY_CONFLICT
 from portal.api.problems import problems_of
@@ -24,18 +24,19 @@ from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
 from portal.jobs.story import forecast_of, present_lease
-from scheduling.actions.jobs import cancel_job
-from scheduling.actions.only_idle import set_only_idle
-from scheduling.actions.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
-from scheduling.backends import backend_for
 from scheduling.backends.base import LogUnreadable
-from scheduling.explain import OF_LIMITS, SHORT, explain
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.reason_labels import OF_LIMITS, SHORT
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.explain import explain
+from scheduling.jobs.preemptible import set_only_idle
+from scheduling.jobs.preflight import Preflight, preflight
+from scheduling.jobs.run_times import run_time_of
+from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
 from scheduling.models import Cluster, Job
 from scheduling.models.jobs import job_in_sight
-from scheduling.preflight import Preflight, preflight
-from scheduling.run_times import run_time_of
-from scheduling.spec import LONGEST_YAML, JobSpec, SpecError
-from scheduling.stored import value_of
+from scheduling.spec.job_spec import LONGEST_YAML, JobSpec, SpecError
+from scheduling.spec.stored import value_of
 
 router = Router(tags=["Jobs"])
 MOST_YAML = 4 * LONGEST_YAML  # characters in one call, as reading YAML is slow

@@ -10,17 +10,17 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
+from accounting.access.permissions import tenants_where
 from accounting.actions.quotas import Which, check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.models.tenants import TenantQuerySet
-from accounting.permissions import tenants_where
 from portal.administration.limit_fields import ShownLimit, limits_of
 from portal.api import schemas
 from portal.api.auth import require_permission
-from scheduling.preview import ShareChange, preview
-from scheduling.snapshot import Change
+from scheduling.shares.preview import ShareChange, preview
+from scheduling.shares.snapshot import Change
 
 router = Router(tags=["Administration"])
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from django.http import HttpRequest
 from ninja.parser import Parser
 
-from accounting.texts import not_storable
+from accounting.core.texts import not_storable
 
 LONGEST = 200  # characters of a place that are repeated
 

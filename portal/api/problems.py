@@ -13,11 +13,11 @@ from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
 from portal.api.parsing import NotStorable, why_no_json
 from portal.reports.periods import WrongQuestion
-from scheduling.actions.submitting import NotAllSubmitted
-from scheduling.spec import SpecError
+from scheduling.jobs.submitting import NotAllSubmitted
+from scheduling.spec.job_spec import SpecError
 
 PROBLEM = "application/problem+json"
 NOT_UNDERSTOOD = "The request cannot be understood."

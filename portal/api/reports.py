@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
+from accounting.core.consistent_read import one_moment
+from accounting.core.name_order import by_name
 from accounting.models import Tenant
-from accounting.names import by_name
-from accounting.one_moment import one_moment
-from accounting.trade_totals import BookedTrades, booked_trades
+from accounting.reports.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
 from portal.api.auth import require_permission
 from portal.reports.capacity import capacity_facts, capacity_file, read_capacity

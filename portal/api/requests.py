@@ -9,15 +9,15 @@ from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
+from accounting.access.permissions import tenants_where
 from accounting.actions.quotas import limit_of
 from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.models import Request, Tenant
-from accounting.permissions import tenants_where
 from portal.api import schemas
 from portal.api.auth import require_permission
 from portal.api.jobs import Key, Limit
 from portal.api.limits import which_of
-from scheduling import actions
+from scheduling.grants import approve_request
 
 router = Router(tags=["Requests"])
 
@@ -76,7 +76,7 @@ def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> 
     if answer.limit is not None:
         granted["limit"] = str(answer.limit)
     until = told.get("until", asked.until)
-    made = actions.approve_request(
+    made = approve_request(
         actor=request.auth, request=asked, answer=answer.answer, granted=asked.wanted | granted, until=until
     )
     return _show(made)

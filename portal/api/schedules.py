@@ -9,13 +9,20 @@ from django.shortcuts import get_object_or_404
 from ninja import Header, Query, Router
 from ninja.responses import Status
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
-from scheduling import actions
-from scheduling.actions.schedules import Terms
 from scheduling.models import Cluster, Schedule, ScheduleRun
-from scheduling.spec import SpecError
+from scheduling.schedules.actions import (
+    Terms,
+    change_schedule,
+    create_schedule,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+)
+from scheduling.schedules.schedule_runs import run_schedule_now
+from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
 
 router = Router(tags=["Schedules"])
@@ -56,7 +63,7 @@ def create(
 ) -> Any:
     """Makes a schedule of the caller's. The same Idempotency-Key again answers with the same schedule again."""
     tenant, cluster = place_of(request.auth, new)
-    made = actions.create_schedule(
+    made = create_schedule(
         actor=request.auth,
         tenant=tenant,
         cluster=cluster,
@@ -90,7 +97,7 @@ def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> 
     cluster = schedule.cluster
     if new.cluster and new.cluster != cluster.name:
         cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
-    changed = actions.change_schedule(
+    changed = change_schedule(
         actor=request.auth,
         schedule=schedule,
         cluster=cluster,
@@ -103,7 +110,7 @@ def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> 
 @router.delete("/schedules/{int:schedule_id}", response={204: None}, url_name="schedule")
 def delete(request: HttpRequest, schedule_id: int) -> Status:
     """Takes it away for good; its past runs and jobs stay."""
-    actions.delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
+    delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
     return Status(204, None)
 
 
@@ -111,14 +118,14 @@ def delete(request: HttpRequest, schedule_id: int) -> Status:
 def pause(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
     """Nothing is run until it is resumed; doing it twice is as good as once."""
     schedule = visible_schedule(request, schedule_id)
-    return show(actions.pause_schedule(actor=request.auth, schedule=schedule))
+    return show(pause_schedule(actor=request.auth, schedule=schedule))
 
 
 @router.post("/schedules/{int:schedule_id}/resume", response=schemas.Schedule, url_name="schedule_resume")
 def resume(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
     """Goes on; of what was missed becomes what its policy says."""
     schedule = visible_schedule(request, schedule_id)
-    return show(actions.resume_schedule(actor=request.auth, schedule=schedule))
+    return show(resume_schedule(actor=request.auth, schedule=schedule))
 
 
 @router.post("/schedules/{int:schedule_id}/run", response={201: schemas.ScheduleRun}, url_name="schedule_run")
@@ -129,9 +136,7 @@ def run(
 ) -> Status:
     """Submits its job now, besides its timetable. The same Idempotency-Key again answers with the same run again."""
     schedule = visible_schedule(request, schedule_id)
-    made = actions.run_schedule_now(
-        actor=request.auth, schedule=schedule, request_key=idempotency_key or None
-    )
+    made = run_schedule_now(actor=request.auth, schedule=schedule, request_key=idempotency_key or None)
     return Status(201, show_run(made))
 
 

@@ -18,11 +18,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from accounting.numbers import DECIMAL, DECIMAL_IN_WORDS, WHOLE, why_not_decimal, why_not_whole
-from accounting.wording import in_millionths
+from accounting.core.numbers import DECIMAL, DECIMAL_IN_WORDS, WHOLE, why_not_decimal, why_not_whole
+from accounting.core.wording import in_millionths
 from portal.api.inlining import inlined
-from scheduling.actions.submitting import MOST_AT_ONCE
-from scheduling.spec import JobSpec
+from scheduling.jobs.submitting import MOST_AT_ONCE
+from scheduling.spec.job_spec import JobSpec
 
 EXAMPLE = {
     "spec": {

@@ -9,10 +9,10 @@ from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
-from accounting.errors import Refused
-from accounting.permissions import tenants_where
+from accounting.access.permissions import tenants_where
+from accounting.core.errors import Refused
 from portal.api import schemas
-from scheduling import actions
+from scheduling.jobs.secrets import create_secret, delete_secret, replace_secret
 from scheduling.models import Secret
 from scheduling.models.secrets import ONLY_KEY
 
@@ -32,7 +32,7 @@ def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
     if new.team:
         managed = tenants_where(request.auth, "secret.change")
         tenant = get_object_or_404(managed, slug=new.team)
-    made = actions.create_secret(actor=request.auth, name=new.name, values=_values(new), tenant=tenant)
+    made = create_secret(actor=request.auth, name=new.name, values=_values(new), tenant=tenant)
     return Status(201, _show(made))
 
 
@@ -40,13 +40,13 @@ def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
 def replace(request: HttpRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
     """Other texts under the same name; jobs get them with their next turn."""
     found = _writable(request, secret_id)
-    return _show(actions.replace_secret(actor=request.auth, secret=found, values=_values(given)))
+    return _show(replace_secret(actor=request.auth, secret=found, values=_values(given)))
 
 
 @router.delete("/secrets/{int:secret_id}", response={204: None}, url_name="secret")
 def delete(request: HttpRequest, secret_id: int) -> Status:
     """Forgets it for good; refused (409) while a job that has not ended names it."""
-    actions.delete_secret(actor=request.auth, secret=_writable(request, secret_id))
+    delete_secret(actor=request.auth, secret=_writable(request, secret_id))
     return Status(204, None)
 
 

@@ -24,9 +24,9 @@ from portal.services.story import (
     troubles_of,
 )
 from portal.sessions import hosts
-from scheduling import actions
-from scheduling.interruptions import back_by, of_service
+from scheduling.leases.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
+from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
 
 router = Router(tags=["Services"])
 RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds", "auto_rollback")
@@ -65,7 +65,7 @@ def list_services(
 def create(request: HttpRequest, new: schemas.NewService) -> Status:
     """Makes a service of the caller's; its name is its spec's, and a team has one of a name (else 409)."""
     tenant, cluster = place_of(request.auth, new)
-    made = actions.create_service(
+    made = create_service(
         actor=request.auth,
         tenant=tenant,
         cluster=cluster,
@@ -97,16 +97,14 @@ def change(request: HttpRequest, service_id: int, wanted: schemas.ServiceChange)
     """Scales it, changes its rules, stops or starts it, or rolls another spec out: whatever is given."""
     service = visible_service(request, service_id)
     spec = read_spec(wanted.spec) if wanted.spec is not None else None
-    actions.change_service(
-        actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted)
-    )
+    change_service(actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted))
     return _shown(request, service_id)
 
 
 @router.delete("/services/{int:service_id}", response={204: None}, url_name="service")
 def remove(request: HttpRequest, service_id: int) -> Status:
     """Ends all its replicas for good; what they did and cost stays. Twice is as good as once."""
-    actions.remove_service(actor=request.auth, service=visible_service(request, service_id))
+    remove_service(actor=request.auth, service=visible_service(request, service_id))
     return Status(204, None)
 
 
@@ -114,7 +112,7 @@ def remove(request: HttpRequest, service_id: int) -> Status:
 def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> dict[str, Any]:
     """Rolls out a revision that is there already, whichever."""
     service = visible_service(request, service_id)
-    actions.roll_back_service(actor=request.auth, service=service, number=to.revision)
+    roll_back_service(actor=request.auth, service=service, number=to.revision)
     return _shown(request, service_id)
 
 

@@ -14,9 +14,9 @@ from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
 from portal.jobs.failure import failure_of
 from portal.sessions.story import Told, told_of
-from scheduling import actions
-from scheduling.interruptions import back_by, of_session
+from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
+from scheduling.sessions.actions import keep_session, start_session, stop_session
 
 router = Router(tags=["Sessions"])
 RELATED = ("job__tenant", "job__owner", "job__cluster")
@@ -50,7 +50,7 @@ def list_sessions(
 def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
     """Begins a session of the caller's: one worker with a port."""
     tenant, cluster = place_of(request.auth, new)
-    made = actions.start_session(
+    made = start_session(
         actor=request.auth,
         tenant=tenant,
         cluster=cluster,
@@ -71,14 +71,14 @@ def get_session(request: HttpRequest, session_id: int) -> dict[str, Any]:
 @router.post("/sessions/{int:session_id}/keep", response=schemas.SessionInFull, url_name="session_keep")
 def keep(request: HttpRequest, session_id: int) -> dict[str, Any]:
     """Its idle clock begins anew."""
-    actions.keep_session(actor=request.auth, session=visible_session(request, session_id))
+    keep_session(actor=request.auth, session=visible_session(request, session_id))
     return _shown(request, session_id)
 
 
 @router.delete("/sessions/{int:session_id}", response={204: None}, url_name="session")
 def stop(request: HttpRequest, session_id: int) -> Status:
     """Ends it for good, with the usual grace. Twice is as good as once."""
-    actions.stop_session(actor=request.auth, session=visible_session(request, session_id))
+    stop_session(actor=request.auth, session=visible_session(request, session_id))
     return Status(204, None)
 
 

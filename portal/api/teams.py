@@ -10,11 +10,11 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
+from accounting.access.permissions import changeable_where
 from accounting.actions.memberships import find_user
-from accounting.errors import Refused
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant
-from accounting.names import by_name
-from accounting.permissions import changeable_where
 from portal.administration.tree import (
     Effect,
     effect_of_archiving,

@@ -8,11 +8,10 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import Generation, Tenant
 from portal.api import schemas
-from scheduling import actions
-from scheduling.actions import Allowance
+from scheduling.limits.actions import Allowance
 from scheduling.models import TradeLimit
 
 router = Router(tags=["Reports"])
@@ -38,7 +37,7 @@ def set_trade_limits(
             raise Refused(f"There is no generation {limit.generation[:40]}.", "generation")
         generation = known[limit.generation] if limit.generation else None
         allowances.append(Allowance(generation, limit.trades, limit.most_gpus, limit.most_part))
-    made = actions.set_trade_limits(actor=request.auth, tenant=tenant, allowances=allowances)
+    made = limits.set_trade_limits(actor=request.auth, tenant=tenant, allowances=allowances)
     return [_show(limit) for limit in made]
 
 

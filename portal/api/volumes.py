@@ -12,7 +12,7 @@ from ninja.responses import Status
 from accounting.models import Tenant
 from portal.api import schemas
 from portal.api.auth import require_permission
-from scheduling import actions
+from scheduling.jobs.volumes import grant_volume, withdraw_volume
 from scheduling.models import Cluster, Volume
 
 router = Router(tags=["Volumes"])
@@ -28,7 +28,7 @@ def volumes(request: HttpRequest) -> list[dict[str, Any]]:
 @router.post("/clusters/{name}/volumes", response={201: schemas.GrantedVolume}, url_name="cluster_volumes")
 def grant(request: HttpRequest, name: str, new: schemas.NewVolume) -> Status:
     """Lets jobs of a team, or of every team, mount a claim (locally a folder) by a name. For operators."""
-    made = actions.grant_volume(
+    made = grant_volume(
         actor=request.auth,
         cluster=_cluster(request, name),
         name=new.name,
@@ -45,7 +45,7 @@ def withdraw(request: HttpRequest, name: str, volume_id: int) -> Status:
     if volume_id >= 2**63:
         raise Http404
     found = get_object_or_404(Volume, cluster=_cluster(request, name), pk=volume_id)
-    actions.withdraw_volume(actor=request.auth, volume=found)
+    withdraw_volume(actor=request.auth, volume=found)
     return Status(204, None)
 
 

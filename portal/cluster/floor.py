@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from accounting.core.name_order import by_name
+from accounting.core.prepared import Prepared
 from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
-from accounting.names import by_name
-from accounting.prepared import Prepared
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
 FREE, OWN, OTHER, DRAINED, AWAY = "free", "own", "other", "drained", "away"

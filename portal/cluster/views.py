@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
-from accounting.names import by_name
-from accounting.prepared import Prepared
+from accounting.core.clock import now_from_database
+from accounting.core.name_order import by_name
+from accounting.core.prepared import Prepared
 from portal.cluster.floor import legend_of, read_floor
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from scheduling.output import NO_SPACE
+from scheduling.core.safe_streams import NO_SPACE
 
 DISK_FULL = "53100"  # PostgreSQL's code
 TOLD_FOR_SECONDS = 60.0

@@ -19,12 +19,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from accounting.clock import now_from_database
-from accounting.seals import why_stopped
+from accounting.core.clock import now_from_database
+from accounting.ledger.hash_chain import why_stopped
 from portal.edge import full_disks
 from portal.edge.answers import Send
 from portal.edge.questions import Probe, Question
-from scheduling.output import NO_SPACE
+from scheduling.core.safe_streams import NO_SPACE
 
 # All of it together takes no longer, whatever does not answer.
 WITHIN_SECONDS = 2.0

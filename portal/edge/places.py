@@ -13,7 +13,7 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-LOCK = 7_110  # first key of an advisory lock; others are in scheduling/locks.py and accounting/locks.py
+LOCK = 7_110  # first key of an advisory lock; others are in scheduling/core/locks.py and accounting/core/locks.py
 TAKE = """
 SELECT place
   FROM generate_series(1, greatest(1, current_setting('max_connections')::int

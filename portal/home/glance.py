@@ -10,9 +10,9 @@ from typing import Self
 from django.db.models import Count, F, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 
+from accounting.core.name_order import by_name
+from accounting.core.prepared import Prepared
 from accounting.models import Tenant
-from accounting.names import by_name
-from accounting.prepared import Prepared
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round
 
 

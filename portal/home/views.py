@@ -9,8 +9,8 @@ from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from accounting.core.prepared import Prepared
 from accounting.models.tenants import ids_with_role
-from accounting.prepared import Prepared
 from portal.fragments import render_page
 from portal.home import glance
 from portal.jobs.filters import with_generation

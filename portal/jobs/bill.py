@@ -12,11 +12,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.http import require_safe
 
 from accounting.actions import take_back_usage
-from accounting.archive import archived_until
-from accounting.errors import Refused
+from accounting.closing.archive import archived_until
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.ledger import Payer
 from accounting.models import JobDay, LedgerTransaction, Tenant, UsageSegment
-from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, moment, perform, show
 from portal.jobs import story

@@ -6,8 +6,8 @@ import re
 import signal
 from dataclasses import dataclass
 
-from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
+from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 
 MOST_BYTES, MOST_LINES = 4096, 20

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.http import QueryDict
 
+from accounting.core.numbers import read_key
 from accounting.models import Generation, Tenant, User
-from accounting.numbers import read_key
 from portal.sorting import Names, Sorting
 from scheduling.models import Job, JobLabel, Lease
 

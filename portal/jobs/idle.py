@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from accounting.clock import now_from_database
-from scheduling.actions.idle_gpus import IdleRules, idleness_of
-from scheduling.idle_gpus import STALE, Step, Terms
+from accounting.core.clock import now_from_database
+from scheduling.idle.actions import IdleRules, idleness_of
+from scheduling.idle.steps import STALE, Step, Terms
 from scheduling.models import GpuUse, Job
 
 

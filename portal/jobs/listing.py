@@ -7,9 +7,9 @@ from typing import Any
 from django.core.paginator import Page, Paginator
 from django.db.models import Func, IntegerField, QuerySet, Subquery, Value
 
+from accounting.core.prepared import Prepared
 from accounting.models import User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
-from accounting.prepared import Prepared
 from portal.jobs.filters import COLUMNS, JobFilter, ListedJob
 from scheduling.models import Job
 

@@ -37,8 +37,8 @@ from portal.live.streams import (
     stream,
     while_allowed,
 )
-from scheduling.backends import backend_for
 from scheduling.backends.base import LogUnreadable
+from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 
 logger = logging.getLogger(__name__)

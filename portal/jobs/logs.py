@@ -14,10 +14,10 @@ from datetime import timedelta
 import re2
 from django.db.models import Max
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from scheduling.backends.base import Backend
 from scheduling.models import Job, Lease
-from scheduling.spec import why_no_pattern
+from scheduling.spec.job_spec import why_no_pattern
 
 READ = 64 * 1024
 # Last lines of a job that has ended may come so much later.

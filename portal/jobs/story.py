@@ -10,21 +10,21 @@ from itertools import groupby
 
 from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
-from accounting.adding import union_all
-from accounting.clock import now_from_database
+from accounting.access.visibility import tenants_seen
+from accounting.core.clock import now_from_database
+from accounting.core.prepared import Prepared, Question, Sql
 from accounting.models import Generation, User
-from accounting.prepared import Prepared, Question, Sql
-from accounting.sources import Row, Scope, Sources
-from accounting.tariff import cost_of as price_of
-from accounting.tariff import gpu_seconds, tariffs_of
-from accounting.visibility import tenants_seen
+from accounting.pricing.tariff import cost_of as price_of
+from accounting.pricing.tariff import gpu_seconds, tariffs_of
+from accounting.usage.aggregate import union_all
+from accounting.usage.plan import Row, Scope, Sources
 from portal.wording import LEASE_ENDS
-from scheduling.actions.clusters import SHUTTING_DOWN
-from scheduling.actions.draining import BEING_DRAINED
 from scheduling.backends.base import End
-from scheduling.lifecycle import Event
+from scheduling.clusters.actions import SHUTTING_DOWN
+from scheduling.draining.actions import BEING_DRAINED
+from scheduling.leases.lifecycle import Event
 from scheduling.models import HeldGpu, Job, JobEvent, JobForecast, JobSpeed, Lease, Schedule, ServiceRevision
-from scheduling.spec import dump_stored
+from scheduling.spec.job_spec import dump_stored
 
 MOST_STRIPES = 400
 WATCHED_SECONDS = 3.0

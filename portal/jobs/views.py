@@ -13,11 +13,11 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.name_order import by_name
+from accounting.core.prepared import Prepared
 from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
-from accounting.names import by_name
-from accounting.prepared import Prepared
 from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import INCLUDED, render_page, wanted_part
@@ -27,12 +27,14 @@ from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
 from portal.live.topics import topics_of_jobs
-from scheduling.actions import cancel_job, set_only_idle, snooze_idle
-from scheduling.drained_jobs import nodes_drained_under
-from scheduling.explain import explain
+from scheduling.draining.drained_jobs import nodes_drained_under
+from scheduling.idle.actions import snooze_idle
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.explain import explain
+from scheduling.jobs.preemptible import set_only_idle
+from scheduling.jobs.run_times import run_time_of
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
-from scheduling.run_times import run_time_of
 
 EVENTS_PER_PAGE = 100
 LEASES_PER_PAGE = 25

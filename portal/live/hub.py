@@ -18,7 +18,7 @@ import redis.asyncio
 from django.conf import settings
 from redis.exceptions import RedisError
 
-from scheduling.live import NEWS, NOTHING_YET, channel
+from scheduling.core.pubsub import NEWS, NOTHING_YET, channel
 
 logger = logging.getLogger(__name__)
 POSITION = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)

@@ -17,9 +17,9 @@ from django.db.models import Exists
 from django.db.models.functions import Now
 from django.http import HttpRequest, StreamingHttpResponse
 
+from accounting.core.prepared import Prepared
 from accounting.models import User
 from accounting.models.tenants import roles_read_once
-from accounting.prepared import Prepared
 from portal.edge.turns import Full
 
 logger = logging.getLogger(__name__)

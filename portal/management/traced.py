@@ -14,9 +14,9 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from accounting.actions import create_generation, set_price
-from accounting.capacity_report import capacity_report
 from accounting.models import ClosedBook, User
-from accounting.reports import By, usage_report
+from accounting.reports.capacity import capacity_report
+from accounting.reports.usage import By, usage_report
 from scheduling.models import Cluster
 
 NAME, GENERATION, PRICE = "Trace", "P100", Decimal("1.37")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from accounting.actions.subscriptions import why_not_sent_to
+from accounting.core.prepared import Prepared
 from accounting.models import ReportSubscription, Tenant, User
-from accounting.prepared import Prepared
 
 
 def by_mail(

@@ -9,18 +9,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
+from accounting.core.name_order import by_name
+from accounting.core.wording import to_the_minute
+from accounting.ledger.rollups import HOUR
 from accounting.models import ReportSubscription
-from accounting.names import by_name
-from accounting.sums import HOUR
-from accounting.wording import to_the_minute
+from accounting.reports.capacity import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
 from portal.administration.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from portal.reports.unsettled import state_of, unsettled_of
-from scheduling.actions.closing import keeping_open, may_be_closed_until
+from scheduling.books.closing import keeping_open, may_be_closed_until
 from scheduling.models import Cluster, Lease
 
 WORDS = {

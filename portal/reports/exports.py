@@ -11,8 +11,8 @@ from django.views.decorators.http import require_GET
 
 from portal.live.streams import Rights, while_allowed
 from portal.reports.periods import asked_period
-from scheduling.exports import FORMS, Selection, export_lines, may_export
-from scheduling.exports.reading import exportable_tenants
+from scheduling.reports.exports import FORMS, Selection, export_lines, may_export
+from scheduling.reports.exports.reading import exportable_tenants
 
 
 @require_GET

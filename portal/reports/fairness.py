@@ -11,8 +11,8 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting import actions
+from accounting.core.name_order import by_name
 from accounting.models import Generation, ReportSubscription, Tenant, User
-from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform
 from portal.reports.by_mail import by_mail
@@ -21,8 +21,9 @@ from portal.reports.formats import answer
 from portal.reports.index_chart import draw_indices
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from portal.share.views import chosen_cluster
-from scheduling.amounts import Amounts
-from scheduling.fairness import (
+from scheduling.core.amounts import Amounts
+from scheduling.models import Cluster
+from scheduling.shares.fairness import (
     Row,
     Scope,
     compare,
@@ -32,7 +33,6 @@ from scheduling.fairness import (
     indices_over_time,
     statement,
 )
-from scheduling.models import Cluster
 
 MOST_POINTS = 120
 

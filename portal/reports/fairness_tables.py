@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from accounting.models import Generation, Tenant
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
-from scheduling.amounts import Amounts
-from scheduling.fairness import Compared, Finished, Indices, Row, Statement
+from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster
+from scheduling.shares.fairness import Compared, Finished, Indices, Row, Statement
 
 # In the order in which they add up.
 COLUMNS = {

@@ -11,17 +11,17 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
-from accounting.idle_report import IdleRow, idle_report
+from accounting.access.visibility import tenants_seen
+from accounting.core.clock import now_from_database
+from accounting.core.name_order import by_name
 from accounting.models import ReportSubscription, Tenant, User
-from accounting.names import by_name
-from accounting.visibility import tenants_seen
+from accounting.reports.idle import IdleRow, idle_report
 from portal.fragments import render_page
 from portal.jobs.idle import told_of
 from portal.live.topics import topics_of_jobs
 from portal.reports.by_mail import by_mail
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
-from scheduling.idle_gpus import STALE
+from scheduling.idle.steps import STALE
 from scheduling.models import GpuUse, ProcesslessStretch
 
 ROWS_PER_PAGE = 50

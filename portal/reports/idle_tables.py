@@ -8,9 +8,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
+from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
-from accounting.wording import to_the_minute
 from portal.jobs.idle import Told, told_of
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.idle import BY_TEAM, TeamIdle, idle_by_team, idle_now

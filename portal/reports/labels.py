@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from accounting.access.visibility import tenants_seen
+from accounting.core.prepared import Prepared
 from accounting.models import Tenant, User
-from accounting.prepared import Prepared
-from accounting.reports import UNLABELLED
-from accounting.visibility import tenants_seen
+from accounting.reports.usage import UNLABELLED
 from scheduling.models import LabelKey
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from accounting.capacity_report import capacity_report
-from accounting.heads import printed
+from accounting.core.consistent_read import one_moment
+from accounting.ledger.heads import printed
 from accounting.models import ReportSubscription, Tenant, User
-from accounting.one_moment import one_moment
-from accounting.reports import By, csv_lines
+from accounting.reports.capacity import capacity_report
+from accounting.reports.usage import By, csv_lines
 from portal.reports.capacity import capacity_document
 from portal.reports.fairness import fairness_report
 from portal.reports.fairness_tables import fairness_document

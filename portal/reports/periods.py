@@ -11,7 +11,7 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from scheduling.timetable import zone_names
 
 THIS_MONTH, LAST_MONTH, GIVEN = "this-month", "last-month", "dates"

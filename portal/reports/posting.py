@@ -9,11 +9,11 @@ from datetime import date, datetime
 from django.conf import settings
 from django.db import transaction
 
-from accounting import mail
 from accounting.actions.subscriptions import end_subscription, may_have
-from accounting.clock import now_from_database, zone_named
+from accounting.core.clock import now_from_database, zone_named
 from accounting.models import ReportDelivery, ReportSubscription
-from accounting.subscriptions import period_to_send
+from accounting.notifications import mail
+from accounting.notifications.subscriptions import period_to_send
 from portal.reports.formats import TYPES
 from portal.reports.letters import Letter, letter_of
 from portal.reports.periods import GIVEN, ReportPeriod

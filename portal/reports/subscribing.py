@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST
 
 from accounting import actions
 from accounting.actions.subscriptions import may_have
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
 from portal.reports.letters import page_of
 

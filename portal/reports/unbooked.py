@@ -22,10 +22,10 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
 
+from accounting.access.visibility import tenants_seen
+from accounting.core.prepared import Prepared
+from accounting.core.wording import fixed
 from accounting.models import Tenant, User
-from accounting.prepared import Prepared
-from accounting.visibility import tenants_seen
-from accounting.wording import fixed
 from scheduling.models import Job, Lease
 
 

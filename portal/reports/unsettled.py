@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from accounting.class_prices import unsettled
-from accounting.wording import to_the_minute
+from accounting.closing.class_charges import unsettled
+from accounting.core.wording import to_the_minute
 from scheduling.models import Cluster
 
 PROVISIONAL = "Provisional: more will be booked in this period."

@@ -10,14 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
+from accounting.access.visibility import tenants_seen
+from accounting.core.clock import now_from_database
+from accounting.core.consistent_read import one_moment
+from accounting.core.name_order import in_order
+from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
 from accounting.models.tenants import visible_tenants
-from accounting.names import in_order
-from accounting.one_moment import one_moment
-from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
-from accounting.visibility import tenants_seen
-from accounting.wording import to_the_minute
+from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, usage_report
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
@@ -25,9 +25,9 @@ from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_pe
 from portal.reports.unbooked import unbooked
 from portal.reports.unsettled import PROVISIONAL, unsettled_of
 from portal.wording import money_digits
-from scheduling.exports import may_export
-from scheduling.exports.reading import exportable_tenants
 from scheduling.models import Job, JobLabel
+from scheduling.reports.exports import may_export
+from scheduling.reports.exports.reading import exportable_tenants
 
 ROWS_PER_PAGE = 100
 GROUPS = {

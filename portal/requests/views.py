@@ -19,17 +19,17 @@ from accounting.actions.grants import quota_of
 from accounting.actions.quotas import find
 from accounting.actions.requests import decline_request, withdraw_request
 from accounting.actions.tenants import check_tickets
-from accounting.errors import Refused
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Request, Tenant
-from accounting.names import by_name
-from accounting.request_words import Words
+from accounting.notifications.request_words import Words
 from portal.administration.access import posted_from
 from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
 from portal.administration.forms import refusal as refusal_of
 from portal.sorting import Names, Sorting
-from scheduling import actions
-from scheduling.preview import preview
-from scheduling.snapshot import Change
+from scheduling.grants import approve_request
+from scheduling.shares.preview import preview
+from scheduling.shares.snapshot import Change
 
 A_PAGE = 50
 IS_OPEN = Case(When(state=Request.State.OPEN, then=Value(1)), default=Value(0))
@@ -140,7 +140,7 @@ def approve(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "approve",
-        lambda post: actions.approve_request(
+        lambda post: approve_request(
             actor=request.user,
             request=one,
             answer=post.get("answer", ""),

@@ -13,18 +13,18 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
-from accounting.numbers import read_key
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.numbers import read_key
 from portal.inputs import keeps_form
 from portal.schedules.timing import FIELDS, Timing
 from portal.schedules.views import visible_schedule
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
-from scheduling.actions.schedules import change_schedule, create_schedule
 from scheduling.models import Job, Schedule
-from scheduling.spec import SpecError
+from scheduling.schedules.actions import change_schedule, create_schedule
+from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import zone_names
 
 

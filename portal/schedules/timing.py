@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
 
-from accounting.errors import Refused
-from accounting.numbers import DECIMAL_IN_WORDS, read_decimal
-from scheduling.actions.schedules import Terms
+from accounting.core.errors import Refused
+from accounting.core.numbers import DECIMAL_IN_WORDS, read_decimal
 from scheduling.models import Schedule
+from scheduling.schedules.actions import Terms
 from scheduling.timetable import Timetable, TimetableError
-from scheduling.timetable.walls import YEARS, when_reached
+from scheduling.timetable.local_time import YEARS, when_reached
 
 PREVIEWED = 10
 FIELDS = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_hours", "overlap")

@@ -14,17 +14,18 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from portal.fragments import render_page
 from portal.jobs.story import yaml_of
 from portal.live.topics import topics_of_jobs
 from portal.schedules.timing import preview_of
 from portal.sorting import Names, Since, Sorting
-from scheduling import actions
 from scheduling.models import Schedule, ScheduleRun
-from scheduling.spec import SpecError
+from scheduling.schedules.actions import delete_schedule, pause_schedule, resume_schedule
+from scheduling.schedules.schedule_runs import run_schedule_now
+from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
 
 SCHEDULES_PER_PAGE = 50
@@ -91,7 +92,7 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
     return _perform(
         request,
         pk,
-        lambda one: actions.run_schedule_now(actor=request.user, schedule=one, request_key=key),
+        lambda one: run_schedule_now(actor=request.user, schedule=one, request_key=key),
         "its job is submitted.",
     )
 
@@ -102,16 +103,14 @@ def pause(request: HttpRequest, pk: int) -> HttpResponse:
     return _perform(
         request,
         pk,
-        lambda one: actions.pause_schedule(actor=request.user, schedule=one, reason=reason),
+        lambda one: pause_schedule(actor=request.user, schedule=one, reason=reason),
         "paused.",
     )
 
 
 @require_POST
 def resume(request: HttpRequest, pk: int) -> HttpResponse:
-    return _perform(
-        request, pk, lambda one: actions.resume_schedule(actor=request.user, schedule=one), "goes on."
-    )
+    return _perform(request, pk, lambda one: resume_schedule(actor=request.user, schedule=one), "goes on.")
 
 
 @require_POST
@@ -119,7 +118,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     return _perform(
         request,
         pk,
-        lambda one: actions.delete_schedule(actor=request.user, schedule=one),
+        lambda one: delete_schedule(actor=request.user, schedule=one),
         "deleted.",
         to="schedules",
     )

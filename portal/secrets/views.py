@@ -11,17 +11,17 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from accounting.errors import Refused
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant
-from accounting.names import by_name
 from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, perform, show
 from portal.sorting import Names, Sorting
 from portal.submit.lines import read_variables
-from scheduling import actions
+from scheduling.jobs.secrets import create_secret, delete_secret, replace_secret
 from scheduling.models import Job, Secret
 from scheduling.models.secrets import ONLY_KEY
-from scheduling.spec import SpecError
+from scheduling.spec.job_spec import SpecError
 
 HIDDEN = ("value", "lines")
 
@@ -63,7 +63,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
         "create",
-        lambda post: actions.create_secret(
+        lambda post: create_secret(
             actor=request.user, name=name, values=_values(post), tenant=_team(request)
         ),
         done=f"The secret {name} is kept.",
@@ -88,7 +88,7 @@ def secret(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "replace",
-        lambda post: actions.replace_secret(actor=request.user, secret=found, values=_values(post)),
+        lambda post: replace_secret(actor=request.user, secret=found, values=_values(post)),
         done=f"{found.name} is replaced; jobs get it with their next turn.",
         to=("secrets",),
         page=partial(_one, pk=pk),
@@ -101,7 +101,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         "delete",
-        lambda post: actions.delete_secret(actor=request.user, secret=found),
+        lambda post: delete_secret(actor=request.user, secret=found),
         done=f"{found.name} is deleted.",
         to=("secrets",),
         page=_page,

@@ -10,16 +10,16 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
 from portal.inputs import keeps_form
 from portal.services.rules import Rules
 from portal.services.views import visible_service
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
-from scheduling.actions import change_service, create_service
 from scheduling.models import Service
-from scheduling.spec import SpecError
+from scheduling.services.actions import change_service, create_service
+from scheduling.spec.job_spec import SpecError
 
 BEGIN = Fields(port="8000", readiness_path="/")
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from django.http import QueryDict
 
-from accounting.numbers import read_whole
+from accounting.core.numbers import read_whole
 from scheduling.models import Service
-from scheduling.spec import SpecError
+from scheduling.spec.job_spec import SpecError
 
 NUMBERS = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds")
 LABELS = {

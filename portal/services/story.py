@@ -12,16 +12,17 @@ from difflib import unified_diff
 from django.db.models import OuterRef, Prefetch, Subquery, Sum
 from django.utils import timezone
 
+from accounting.core.wording import exact
 from accounting.models import User
-from accounting.sources import Row, Scope, Sources
-from accounting.wording import exact
+from accounting.usage.plan import Row, Scope, Sources
 from fairshare.model import Reason
 from portal import interruptions
 from portal.jobs.story import unbooked_of, yaml_of
-from scheduling.actions.replicas import BY_ITSELF, so_many
-from scheduling.explain import SHORT, Explainer
-from scheduling.interruptions import back_by
+from scheduling.core.reason_labels import SHORT
+from scheduling.jobs.explain import Explainer
+from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
+from scheduling.services.replicas import BY_ITSELF, so_many
 
 MOST_WORDS = 3  # reasons that are told one by one
 

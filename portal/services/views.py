@@ -15,9 +15,9 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.numbers import read_key
 from accounting.models import Tenant
-from accounting.numbers import read_key
 from portal import interruptions
 from portal.administration.access import posted_from
 from portal.fragments import render_page
@@ -28,11 +28,11 @@ from portal.services.rules import Rules
 from portal.sessions import hosts
 from portal.sessions.visits import invite_to_service, may_use
 from portal.sorting import Names, Since, Sorting
-from scheduling.actions import change_service, remove_service, roll_back_service
-from scheduling.drained_jobs import nodes_drained_under
-from scheduling.interruptions import of_service
+from scheduling.draining.drained_jobs import nodes_drained_under
+from scheduling.leases.interruptions import of_service
 from scheduling.models import Cluster, Service
-from scheduling.spec import SpecError
+from scheduling.services.actions import change_service, remove_service, roll_back_service
+from scheduling.spec.job_spec import SpecError
 
 SERVICES_PER_PAGE = 50
 REPLICAS_PER_PAGE = 50

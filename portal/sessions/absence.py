@@ -9,7 +9,7 @@ from html import escape
 
 from django.utils import timezone
 
-from accounting.wording import exact
+from accounting.core.wording import exact
 
 # Browsers and programs are asked to come back in so many seconds, where nothing tells when.
 AGAIN_SECONDS = 10

@@ -11,16 +11,16 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from accounting.errors import NotAllowed, Refused
-from accounting.numbers import read_whole
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.numbers import read_whole
 from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
-from scheduling.actions import start_session
+from scheduling.jobs.programs import has_program
 from scheduling.models import Cluster, Session
-from scheduling.programs import has_program
-from scheduling.spec import SpecError
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import SpecError
 
 # JupyterLab under the address that Fairlot gives, for Fairlot alone: whoever comes through has been asked already.
 JUPYTER = """exec jupyter lab --no-browser --allow-root --ip={listen} --port="$PORT" \\

@@ -25,7 +25,7 @@ from portal.live.streams import MOST_UNANSWERED
 from portal.sessions import headers, hosts, http, sockets, visits
 from portal.sessions.absence import Absence
 from portal.sessions.visits import Admitted, Barred
-from scheduling.actions.sessions import NOTED_EVERY
+from scheduling.sessions.actions import NOTED_EVERY
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

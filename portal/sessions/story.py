@@ -11,9 +11,10 @@ from django.utils import timezone
 from accounting.models import User
 from portal.interruptions import claimable_from
 from portal.sessions.hosts import origin_of
-from scheduling.actions.sessions import NO_TIMES, clocks_from
-from scheduling.explain import SHORT, Explainer
+from scheduling.core.reason_labels import SHORT
+from scheduling.jobs.explain import Explainer
 from scheduling.models import Job, Lease, Session
+from scheduling.sessions.actions import NO_TIMES, clocks_from
 
 
 @dataclass(frozen=True)

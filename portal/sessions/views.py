@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from portal import interruptions
 from portal.fragments import render_page
@@ -24,11 +24,10 @@ from portal.live.topics import topics_of_jobs
 from portal.sessions import hosts, story
 from portal.sessions.visits import invite
 from portal.sorting import Names, Sorting
-from scheduling.actions import keep_session, stop_session
-from scheduling.actions.sessions import base_url
-from scheduling.drained_jobs import nodes_drained_under
-from scheduling.interruptions import back_by, of_session
+from scheduling.draining.drained_jobs import nodes_drained_under
+from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
+from scheduling.sessions.actions import base_url, keep_session, stop_session
 
 SESSIONS_PER_PAGE = 50
 EVENTS_SHOWN = 30

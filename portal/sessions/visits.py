@@ -18,17 +18,17 @@ from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 
-from accounting import audit
-from accounting.errors import NotAllowed
+from accounting.access import audit
+from accounting.core.errors import NotAllowed
 from accounting.models import Membership, Tenant, User
 from portal.models import Visit
 from portal.services.story import members_of, sentences_of, troubles_of
 from portal.sessions.absence import Absence
 from portal.sessions.story import told_of
 from portal.tokens.actions import find_token
-from scheduling.actions.sessions import base_url, note_use, token_of
-from scheduling.interruptions import back_by, of_service, of_session
+from scheduling.leases.interruptions import back_by, of_service, of_session
 from scheduling.models import Cluster, Job, Lease, Service, Session
+from scheduling.sessions.actions import base_url, note_use, token_of
 
 TICKET_LASTS = timedelta(seconds=60)
 

@@ -12,22 +12,21 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
-from accounting.errors import Refused
+from accounting.access.visibility import ANOTHER
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name, in_order
+from accounting.core.numbers import read_key
+from accounting.core.wording import percent
+from accounting.ledger.rollups import start_of_hour
 from accounting.models import ReportSubscription, Tenant, User
-from accounting.names import by_name, in_order
-from accounting.numbers import read_key
-from accounting.sums import start_of_hour
-from accounting.visibility import ANOTHER
-from accounting.wording import percent
-from fairshare.simulator.anomalies import FALSE_RATES
+from fairshare.counterfactual.anomalies import FALSE_RATES
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
 from portal.reports.by_mail import by_mail
 from portal.share.trades import visible_ids
 from portal.share.views import chosen_cluster, chosen_tenant
-from scheduling import actions
-from scheduling.actions.anomalies import LONGEST, is_tried_again
+from scheduling.anomalies.actions import LONGEST, is_tried_again, repeat_analysis, request_analysis
 from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAnomaly, SharingPart
 
 ANOMALIES_PER_PAGE = 25
@@ -126,7 +125,7 @@ def analyse_days(user: User, cluster: Cluster, days: int) -> SharingAnalysis:
         raise Refused("This must be at least a day.", "days")
     ends = start_of_hour(now_from_database())
     begins = ends - timedelta(days=min(days, LONGEST.days + 1))
-    return actions.request_analysis(actor=user, cluster=cluster, begins=begins, ends=ends)
+    return request_analysis(actor=user, cluster=cluster, begins=begins, ends=ends)
 
 
 @permitted("anomalies.analyse")
@@ -136,7 +135,7 @@ def again(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
         "again",
-        lambda post: actions.repeat_analysis(
+        lambda post: repeat_analysis(
             actor=request.user, analysis=chosen(post, "analysis", SharingAnalysis.objects.all())
         ),
         done="These teams are analysed again; they appear here as they are done.",

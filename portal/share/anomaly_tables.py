@@ -10,9 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from accounting.core.name_order import by_name, name_key
+from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
-from accounting.names import by_name, name_key
-from accounting.wording import to_the_minute
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import ReportPeriod
 from portal.share.anomalies import (

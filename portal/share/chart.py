@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from portal.axis import Axis, Mark, axis
 from portal.share.queries import Series
-from scheduling.amounts import Amounts
+from scheduling.core.amounts import Amounts
 
 HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # what was received, by where it came from

@@ -10,14 +10,13 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods
 
-from accounting.errors import Refused
+from accounting.access.permissions import may, tenants_where
+from accounting.core.errors import Refused
+from accounting.core.prepared import Prepared
 from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import TenantQuerySet
-from accounting.permissions import may, tenants_where
-from accounting.prepared import Prepared
 from portal.administration.forms import Refusal, decimal_or_none, part, perform, show
-from scheduling import actions
-from scheduling.actions import Allowance
+from scheduling.limits.actions import Allowance, set_trade_limits
 from scheduling.models import TradeLimit
 
 AS_OTHERS, YES, NO = "", "yes", "no"
@@ -64,9 +63,7 @@ def trade_limits(request: HttpRequest, slug: str) -> HttpResponse:
     return perform(
         request,
         "limits",
-        lambda post: actions.set_trade_limits(
-            actor=request.user, tenant=tenant, allowances=list(_read(post))
-        ),
+        lambda post: set_trade_limits(actor=request.user, tenant=tenant, allowances=list(_read(post))),
         done=f"The limits of {tenant.name} hold from now on.",
         to=("trade_limits", slug),
         page=page,

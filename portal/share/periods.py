@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period, read_zone
 
 PERIODS = {

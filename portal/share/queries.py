@@ -10,11 +10,11 @@ from operator import attrgetter
 
 from django.db.models import OuterRef, Subquery, Sum
 
+from accounting.core.prepared import Prepared
+from accounting.core.statements import Statement
 from accounting.models import Generation, Tenant, User
-from accounting.prepared import Prepared
-from accounting.statements import Statement
 from portal.share.periods import Period
-from scheduling.amounts import MEASURES, Amounts
+from scheduling.core.amounts import MEASURES, Amounts
 from scheduling.models import Cluster, ShareBalance
 
 # Of what goes both ways within a round only the difference crosses the tenant's border.

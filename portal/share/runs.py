@@ -10,9 +10,9 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import QuerySet
 
+from accounting.access.visibility import ANOTHER
 from accounting.models import Generation, Tenant
-from accounting.visibility import ANOTHER
-from fairshare.trade_gains import Worth, worth_to_buyer, worth_to_seller
+from fairshare.trading.gains import Worth, worth_to_buyer, worth_to_seller
 from scheduling.models import Trade
 
 # A round ends the trades of the last one and makes its own a moment later.

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.models import Tenant, User
-from accounting.trade_totals import BookedTrades, booked_trades
+from accounting.reports.trade_totals import BookedTrades, booked_trades
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.share.periods import Period, asked_stretch
 from portal.share.trades import SeenTrade, Side, read_trades, seen, totals, visible_ids

@@ -10,10 +10,10 @@ from django.db.models import F, FloatField, Q, QuerySet, Sum
 from django.db.models.expressions import ExpressionWrapper
 from django.db.models.functions import Coalesce, Extract, Now
 
+from accounting.access.visibility import ANOTHER
+from accounting.core.name_order import name_key
 from accounting.models import Tenant, User
-from accounting.names import name_key
-from accounting.visibility import ANOTHER
-from fairshare.trade_gains import Worth, worth_to_buyer, worth_to_seller
+from fairshare.trading.gains import Worth, worth_to_buyer, worth_to_seller
 from portal.share.periods import Period
 from scheduling.models import Trade
 

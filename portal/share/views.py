@@ -12,12 +12,12 @@ from django.shortcuts import get_object_or_404, render
 from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
+from accounting.core.name_order import by_name, in_order
+from accounting.core.numbers import read_key
+from accounting.core.prepared import Prepared
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.models.tenants import ids_with_role, visible_tenants
-from accounting.names import by_name, in_order
-from accounting.numbers import read_key
-from accounting.prepared import Prepared
-from accounting.trade_totals import booked_trades
+from accounting.reports.trade_totals import booked_trades
 from portal.reports.by_mail import by_mail
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, may_limit
@@ -25,9 +25,9 @@ from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch,
 from portal.share.queries import POINTS, is_young, last_round, point_times, share_of
 from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
-from scheduling.amounts import Amounts
-from scheduling.changed_speeds import changed_speeds
+from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Trade
+from scheduling.shares.changed_speeds import changed_speeds
 
 TRADES_PER_PAGE = 25
 

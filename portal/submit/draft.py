@@ -11,17 +11,17 @@ from django.conf import settings
 from django.db.models import Sum
 from django.http import QueryDict
 
-from accounting.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.name_order import by_name
+from accounting.core.texts import one_line
 from accounting.models import Generation, Membership, Tenant, User
-from accounting.names import by_name
-from accounting.texts import one_line
 from portal.submit.fields import Fields, digest, read_yaml
-from scheduling.backends import environments_of
-from scheduling.containers import ONLY_IN_CONTAINERS
+from scheduling.clusters.backend_factory import environments_of
+from scheduling.jobs.preflight import Preflight, preflight
+from scheduling.jobs.resources import ONLY_IN_CONTAINERS
 from scheduling.models import Cluster, Secret, Volume
-from scheduling.preflight import Preflight, preflight
-from scheduling.refused_values import by_top_field
-from scheduling.spec import JobSpec, SpecError
+from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.refused_values import by_top_field
 
 CHANGED_BOTH = "The form and the YAML were both changed. Say which one counts: “Use form” or “Use YAML”."
 NEVER_MEANT = "This job can never run as it is. Change it, or check “Submit it all the same”."

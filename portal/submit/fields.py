@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from django.http import QueryDict
 
-from accounting.numbers import read_decimal, read_whole
+from accounting.core.numbers import read_decimal, read_whole
 from portal.submit.lines import LINES, read_all
-from scheduling.spec import JobSpec, SpecError, dump_spec
+from scheduling.spec.job_spec import JobSpec, SpecError, dump_spec
 
 NUMBERS = {
     "workers": int,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduling.brought import Mounted
-from scheduling.spec import SpecError
+from scheduling.spec.attachments import Mounted
+from scheduling.spec.job_spec import SpecError
 
 
 def read_variables(text: str, field: str = "variables", *, hidden: bool = False) -> dict[str, str]:

@@ -9,14 +9,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounting.errors import NotAllowed, Refused
-from accounting.numbers import read_key
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.numbers import read_key
 from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
-from scheduling.actions.submitting import submit_job
+from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
-from scheduling.spec import SpecError
+from scheduling.spec.job_spec import SpecError
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 

@@ -19,18 +19,19 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst, get_text_list
 
-from accounting import permissions
+from accounting.access import permissions
+from accounting.core.name_order import by_name
+from accounting.limits.quotas import figure
 from accounting.models import Tenant, User
-from accounting.names import by_name
-from accounting.quotas import figure
 from fairshare.model import Reason
 from portal import wording
 from portal.jobs.filters import ListedJob
 from portal.jobs.story import places as places_of
 from portal.jobs.story import why_ended
-from scheduling import isolation
 from scheduling.backends.local.isolation import Isolation
-from scheduling.explain import SHORT, Explanation
+from scheduling.clusters import isolation
+from scheduling.core.reason_labels import SHORT
+from scheduling.jobs.explain import Explanation
 from scheduling.models import Cluster, Job, Lease
 
 register = template.Library()
@@ -54,7 +55,7 @@ show_icon = icon  # where an argument has its name
 
 @register.filter
 def may(user: User, verb: str) -> bool:
-    """Whether the user may do it anywhere, by the table of accounting/permissions.py."""
+    """Whether the user may do it anywhere, by the table of accounting/access/permissions.py."""
     return permissions.may(user, verb)
 
 

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from portal import wording
 from portal.templatetags.fairlot import gpu_hours, moment
-from scheduling.amounts import Amounts
+from scheduling.core.amounts import Amounts
 
 register = template.Library()
 

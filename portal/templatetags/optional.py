@@ -5,8 +5,8 @@ from __future__ import annotations
 from django import template
 from django.conf import settings
 
-from accounting import mail
-from scheduling import sealing
+from accounting.notifications import mail
+from scheduling.core import encryption
 
 register = template.Library()
 
@@ -14,7 +14,7 @@ register = template.Library()
 @register.simple_tag
 def why_nothing_sealed() -> str:
     """Why neither secrets nor kubeconfigs can be kept; empty where they can."""
-    return sealing.why_none()
+    return encryption.why_none()
 
 
 @register.simple_tag

@@ -11,13 +11,13 @@ from django.utils import timezone
 from django.utils.crypto import constant_time_compare, salted_hmac
 
 from accounting import actions as accounts
+from accounting.access.audit import record
 from accounting.actions.checks import check_name
 from accounting.actions.users import Credentials
-from accounting.audit import record
-from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.prepared import Prepared
 from accounting.models import User
-from accounting.prepared import Prepared
 from portal.account.lockout import lift_of_user
 from portal.models import LAST_USED_STEP, ApiToken
 

@@ -8,8 +8,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounting.errors import Refused
-from accounting.numbers import read_whole
+from accounting.core.errors import Refused
+from accounting.core.numbers import read_whole
 from portal.models import ApiToken
 from portal.sorting import Names, Since, Sorting
 from portal.tokens.actions import create_token, revoke_all, revoke_token

@@ -6,10 +6,10 @@ import numpy as np
 from django.db import connection
 from django.db.models import Max
 
-from accounting.bulk import array, insert_values, update_rows
+from accounting.core.bulk import array, insert_values, update_rows
 from accounting.models import Generation, Membership, Tenant, User
 from scheduling.models import Cluster, Job, Node
-from scheduling.spec import JobSpec
+from scheduling.spec.job_spec import JobSpec
 
 GPUS_PER_NODE = 8
 GENERATIONS = ("V100", "A100", "H100")

@@ -49,7 +49,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=120)),
-                ('spec', models.JSONField(help_text='The canonical JobSpec, as scheduling/spec.py writes it.')),
+                ('spec', models.JSONField(help_text='The canonical JobSpec, as scheduling/spec/job_spec.py writes it.')),
                 ('workers', models.PositiveIntegerField()),
                 ('gpus_per_worker', models.PositiveIntegerField()),
                 ('generation_ids', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), blank=True, default=list, size=None)),

@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=120)),
-                ('spec', models.JSONField(help_text='The canonical JobSpec, as scheduling/spec.py writes it.')),
+                ('spec', models.JSONField(help_text='The canonical JobSpec, as scheduling/spec/job_spec.py writes it.')),
                 ('expression', models.CharField(help_text='Cron, or R[n]/start/period.', max_length=120)),
                 ('time_zone', models.CharField(max_length=64)),
                 ('begins', models.DateTimeField(blank=True, null=True)),

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import migrations
 
 heads = import_module("accounting.migrations.0027_heads")
-# As scheduling/verification.py had them when this was written.
+# As scheduling/leases/verification.py had them when this was written.
 BOOK = -9
 COLUMNS = f"cluster_id, node_id, name, generation_id, gpus, state, failed_gpus, others_gpus, {heads.AT}"
 

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from accounting.models import Tenant, User
 from accounting.models.tenants import tenants_visible_to
-from fairshare.simulator.past import Cause as FoundCause
+from fairshare.counterfactual.past import Cause as FoundCause
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 

@@ -10,8 +10,8 @@ from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
 
+from accounting.core.name_order import by_name
 from accounting.models import Generation, Tenant
-from accounting.names import by_name
 from fairshare.policies import DEFAULT
 
 # However dear switching is (a job may take an hour to save), quanta grow no longer than this many times.

@@ -12,8 +12,8 @@ from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
 from django.contrib.postgres.indexes import GistIndex
 from django.db import models
 
-from accounting.clipping import Seconds, earliest, latest, moment
 from accounting.models import Tenant, User
+from accounting.usage.clipping import Seconds, earliest, latest, moment
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.models.leases import Lease

@@ -9,9 +9,9 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
+from accounting.access.permissions import may
 from accounting.models import Generation, Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant, tenants_visible_to
-from accounting.permissions import may
 from scheduling.models.clusters import Cluster
 
 
@@ -42,7 +42,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
 
 class Job(models.Model):
-    """A gang that wants GPUs. Its life is the table in scheduling/lifecycle.py."""
+    """A gang that wants GPUs. Its life is the table in scheduling/leases/lifecycle.py."""
 
     class State(models.TextChoices):
         QUEUED = "queued", "Queued"
@@ -72,7 +72,7 @@ class Job(models.Model):
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.TRAINING, db_default=Kind.TRAINING)
     name = models.CharField(max_length=120)
-    spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec.py writes it.")
+    spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec/job_spec.py writes it.")
     workers = models.PositiveIntegerField()
     gpus_per_worker = models.PositiveIntegerField()
     # How long its processes may take to end; beside the spec, so that a stop never depends on reading one.
@@ -110,7 +110,7 @@ class Job(models.Model):
     first_ready_at = models.DateTimeField(null=True)  # of what answers at a port
     ended_at = models.DateTimeField(null=True)
     # The generation of its first turn, and how long it held its GPUs in all turns that are over: said here, too, so
-    # that what scheduling/job_waits.py asks of many jobs is answered without a look at their leases.
+    # that what scheduling/reports/job_waits.py asks of many jobs is answered without a look at their leases.
     first_generation = models.ForeignKey(
         Generation, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
     )
@@ -138,7 +138,7 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
-            # What scheduling/job_waits.py, job_waste.py and demand.py read, so that they look at no other jobs.
+            # What scheduling/reports/job_waits.py, job_waste.py and demand.py read, so that they look at no other jobs.
             models.Index(
                 fields=["tenant", "first_started_at"],
                 include=["kind", "created_at", "workers", "gpus_per_worker", "first_generation"],

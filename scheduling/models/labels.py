@@ -10,8 +10,8 @@ from django.db.models import QuerySet
 
 from accounting.models import Tenant, User
 from accounting.models.tenants import tenants_visible_to
-from scheduling.labels import LONGEST_KEY, LONGEST_VALUE
 from scheduling.models.jobs import Job
+from scheduling.spec.labels import LONGEST_KEY, LONGEST_VALUE
 
 
 class JobLabelQuerySet(models.QuerySet["JobLabel"]):

@@ -68,7 +68,8 @@ class Lease(models.Model):
     # Last progress seen in this lease, to measure speed from differences.
     progress_steps = models.FloatField(null=True)
     progress_at = models.DateTimeField(null=True)
-    # The first progress seen in it, and since when its work was lost and done again; see scheduling/lost_work.py.
+    # The first progress seen in it, and since when its work was lost and done again; see
+    # scheduling/leases/lost_work.py.
     first_steps = models.FloatField(null=True)
     first_steps_at = models.DateTimeField(null=True)
     lost_from = models.DateTimeField(null=True)

@@ -77,7 +77,7 @@ class ShadowRound(models.Model):
     options = models.JSONField()
     decide_ms = models.FloatField()
     shares = models.JSONField()  # as Round.shares
-    # What each of the two does of the same view: names and numbers of scheduling.comparison.
+    # What each of the two does of the same view: names and numbers of scheduling.rounds.comparison.
     real_figures = models.JSONField()
     own_figures = models.JSONField()
     # As in PolicyState, aligned as the record of the round.

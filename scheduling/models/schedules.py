@@ -9,13 +9,13 @@ from typing import Self
 from django.db import models
 from django.db.models.functions import Now
 
+from accounting.access.permissions import may
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import tenants_visible_to
-from accounting.permissions import may
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.timetable import Timetable
-from scheduling.timetable.catching_up import ALL, ONCE, SKIP
+from scheduling.timetable.missed_runs import ALL, ONCE, SKIP
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
@@ -57,7 +57,7 @@ class Schedule(models.Model):
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="schedules")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="schedules")
     name = models.CharField(max_length=120)
-    spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec.py writes it.")
+    spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec/job_spec.py writes it.")
     expression = models.CharField(max_length=120, help_text="Cron, or R[n]/start/period.")
     time_zone = models.CharField(max_length=64)
     begins = models.DateTimeField(null=True, blank=True)

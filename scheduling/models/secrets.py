@@ -8,8 +8,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from accounting.names import by_name
 from scheduling.models.jobs import Job
 
 # The key of a secret that is one text.

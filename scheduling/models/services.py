@@ -7,10 +7,10 @@ from typing import Self
 from django.db import models
 from django.db.models.functions import Coalesce, Now
 
+from accounting.access.permissions import may
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import tenants_visible_to
-from accounting.names import by_name
-from accounting.permissions import may
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.models.leases import Lease
@@ -50,7 +50,7 @@ class ServiceQuerySet(models.QuerySet["Service"]):
 
 
 class Service(models.Model):
-    """What should be there. Its replicas are jobs; scheduling/rollout.py says which of them are wanted."""
+    """What should be there. Its replicas are jobs; scheduling/services/rollout.py says which of them are wanted."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="services")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="services")

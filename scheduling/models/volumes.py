@@ -7,8 +7,8 @@ from typing import Self
 from django.db import models
 from django.db.models.functions import Now
 
+from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from accounting.names import by_name
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 

@@ -10,9 +10,9 @@ from functools import cached_property, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from scheduling.timetable.cron import Cron
+from scheduling.timetable.local_time import YEARS
 from scheduling.timetable.normal_form import normal_form, rule_of, tidy
 from scheduling.timetable.repeats import Repeats
-from scheduling.timetable.walls import YEARS
 
 MOST_CHARACTERS = 120
 TICK = timedelta(microseconds=1)

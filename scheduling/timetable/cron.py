@@ -16,7 +16,7 @@ from cronsim import CronSim, CronSimError
 
 from scheduling.timetable.cron_fields import interval_of, uneven_steps
 from scheduling.timetable.cron_words import in_words
-from scheduling.timetable.walls import soon_set_back, wall_at, when_reached, when_shown
+from scheduling.timetable.local_time import soon_set_back, wall_at, when_reached, when_shown
 
 ANY_DAY = datetime(2000, 1, 1)
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from zoneinfo import ZoneInfo
 
 from scheduling.timetable.cron_words import joined
-from scheduling.timetable.walls import YEARS, wall_at, when_reached
+from scheduling.timetable.local_time import YEARS, wall_at, when_reached
 
 SHAPE = re.compile(r"R(?P<times>\d{0,6})/(?P<start>[^/]+)/(?P<period>P[^/]+)", re.ASCII)
 PERIOD = re.compile(

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.db import transaction
 
-from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
-from accounting.classes import Condition, Holding, Standing
-from accounting.closing import NodeStory, close_hour, open_book
+from accounting.closing.class_charges import HeldHow, next_hour_to_price, price_hour
+from accounting.closing.classes import Condition, Holding, Standing
+from accounting.closing.hours import NodeStory, close_hour, open_book
 from accounting.ledger import TradedTime, Usage, book_trades, book_usage
 from accounting.models import LedgerTransaction, UsageSegment
 from tests.make import LONG_AGO, Cast

@@ -104,7 +104,7 @@ def main() -> None:
 
 def calls() -> dict[str, object]:
     """What each call answered, and whom it connected to."""
-    from accounting.outgoing import NotReachable, post  # noqa: PLC0415 - needs the settings
+    from accounting.notifications.safe_http import NotReachable, post  # noqa: PLC0415 - needs the settings
 
     told: dict[str, object] = {}
 

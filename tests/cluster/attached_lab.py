@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from scheduling import attached
-from scheduling.actions import attach_cluster, perform_operations, submit_job
-from scheduling.backends import backend_for
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.backend import KubernetesBackend
+from scheduling.clusters import attached
+from scheduling.clusters.attaching import attach_cluster
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.execution.operations import perform_operations
+from scheduling.execution.reconcile import follow
+from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Operation
-from scheduling.reconcile import follow
-from scheduling.spec import JobSpec
+from scheduling.spec.job_spec import JobSpec
 from tests.cluster.api import PODS, Api, Object
 from tests.cluster.emptying import remove
 from tests.make import cast

@@ -14,7 +14,7 @@ import yaml
 from scheduling.backends.base import Gang, Observation, Phase, Remark, Worker
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.backend import KubernetesBackend
-from scheduling.backends.kubernetes.tender import Tender
+from scheduling.backends.kubernetes.gang_ungater import Tender
 from tests.cluster.api import PODS, Api, Object
 from tests.cluster.jobs import Work
 from tests.waiting import wait_for

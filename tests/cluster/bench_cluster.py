@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from fairshare.model import Reason
-from scheduling.actions import set_bare_pods
+from scheduling.clusters.attaching import set_bare_pods
 from scheduling.models import Node, Operation
 from tests.cluster.api import NODES as NODES_PATH
 from tests.cluster.measuring import SCALE, WORKERS, Bench, attached, say, started

@@ -19,9 +19,10 @@ from django.conf import LazySettings
 from django.db import connection
 
 from accounting.models import Tenant, User
-from scheduling.actions import run_round, submit_job
+from scheduling.jobs.submitting import submit_job
 from scheduling.models import Cluster, Job
-from scheduling.spec import JobSpec
+from scheduling.rounds.actions import run_round
+from scheduling.spec.job_spec import JobSpec
 from tests import make
 from tests.cluster.api import Object
 from tests.cluster.finisher import Finisher

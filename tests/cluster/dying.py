@@ -90,7 +90,7 @@ def _live_and_die(cluster_id: int, what: str, step: int | None) -> None:
     fate = MortalApi.fate = Fate(die=lambda: os.kill(os.getpid(), signal.SIGKILL))
     try:
         with (
-            patch("scheduling.attached.Limited", MortalApi),
+            patch("scheduling.clusters.attached.Limited", MortalApi),
             fate.over_statements(),
         ):
             cluster = Cluster.objects.get(pk=cluster_id)
@@ -104,15 +104,15 @@ def _live_and_die(cluster_id: int, what: str, step: int | None) -> None:
 
 
 def _work(cluster: object) -> None:
-    from scheduling.actions import perform_operations  # noqa: PLC0415
+    from scheduling.execution.operations import perform_operations  # noqa: PLC0415
 
     perform_operations(cluster=cluster, log_limit_bytes=10_000)
 
 
 def _watch(cluster: object) -> None:
     """As `manage.py watch` begins."""
-    from scheduling.backends import backend_for  # noqa: PLC0415
-    from scheduling.reconcile import follow, reconcile  # noqa: PLC0415
+    from scheduling.clusters.backend_factory import backend_for  # noqa: PLC0415
+    from scheduling.execution.reconcile import follow, reconcile  # noqa: PLC0415
 
     backend = backend_for(cluster)
     changes = backend.changes(timeout=0.1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from scheduling.actions import cancel_job
+from scheduling.jobs.actions import cancel_job
 from scheduling.models import Job, Lease
 from tests.cluster import deployed
 from tests.cluster.attached_lab import Lab, attached_lab

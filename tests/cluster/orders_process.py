@@ -21,7 +21,7 @@ def work(cluster_id: int) -> None:
     import django  # noqa: PLC0415 - the settings come first
 
     django.setup()
-    from scheduling.actions import perform_operations  # noqa: PLC0415
+    from scheduling.execution.operations import perform_operations  # noqa: PLC0415
     from scheduling.models import Cluster  # noqa: PLC0415
 
     cluster = Cluster.objects.get(pk=cluster_id)

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from scheduling.backends.base import SecretFolder, Secrets
-from scheduling.backends.kubernetes import handover, meeting, namespaces, objects
+from scheduling.backends.kubernetes import namespaces, objects, rendezvous, secret_objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from tests.cluster import deployed
 from tests.cluster.api import JOBS, PODS, Api, Object, Refused
@@ -125,8 +125,8 @@ class Stage:
             name = "fairlot-tenant" if path == ROLES else "his"
             self.bob.create(path.format(home), thing | {"metadata": {"name": name}})
         made = self.own.create(JOBS.format(home), self.job(JOB))
-        meeting.prepare(self.own, home, made, job_label=objects.JOB, workers=2, gpus=1)
-        handover.write(self.own, home, made, GIVEN, annotations={objects.EPOCH: "1"})
+        rendezvous.prepare(self.own, home, made, job_label=objects.JOB, workers=2, gpus=1)
+        secret_objects.write(self.own, home, made, GIVEN, annotations={objects.EPOCH: "1"})
         self.own.create(PODS.format(home), self.bare(BARE))
 
 

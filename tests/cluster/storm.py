@@ -24,24 +24,22 @@ from unittest.mock import patch
 import yaml
 
 from accounting.models import UsageSegment
-from scheduling import attached
-from scheduling.actions import (
-    attach_cluster,
-    bill_running,
-    cancel_job,
-    perform_operations,
-    run_round,
-    submit_job,
-    update_cluster,
-)
 from scheduling.backends.base import BackendError
 from scheduling.backends.kubernetes import objects, reflector
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.backend import FILL_SECONDS, KubernetesBackend
-from scheduling.backends.kubernetes.tender import Tender
+from scheduling.backends.kubernetes.gang_ungater import Tender
+from scheduling.clusters import attached
+from scheduling.clusters.actions import update_cluster
+from scheduling.clusters.attaching import attach_cluster
+from scheduling.execution.operations import perform_operations
+from scheduling.execution.reconcile import follow, reconcile
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.submitting import submit_job
+from scheduling.leases.actions import bill_running
 from scheduling.models import Cluster, ClusterAccess, HeldGpu, Job, Lease, Operation, Round
-from scheduling.reconcile import follow, reconcile
-from scheduling.spec import JobSpec
+from scheduling.rounds.actions import run_round
+from scheduling.spec.job_spec import JobSpec
 from tests.cluster.api import JOBS, NODES, PODS, Api, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.faulty import Proxy, Seeded, no_faults
@@ -70,13 +68,13 @@ LAB = "test.fairlot/lab"
 SHORT, LONG = 0.7, 30.0  # seconds for an answer: while faults are put in, and when they are over
 # Of Fairlot's waits, what each is here.
 HASTE: Mapping[str, Any] = {
-    "scheduling.actions.operations.CLAIM": timedelta(seconds=0.4),
-    "scheduling.actions.operations.RETRY_SECONDS": (0.1, 0.2, 0.4),
-    "scheduling.actions.operations.CANCEL_GRACE_SECONDS": GRACE,
-    "scheduling.actions.leases.BACK_OFF_SECONDS": (0.1, 0.2, 0.4),
-    "scheduling.actions.leases.SEEN_EVERY": timedelta(seconds=0.2),
-    "scheduling.reconcile.PATIENCE": timedelta(seconds=2),
-    "scheduling.reconcile.HEARD_EVERY": timedelta(seconds=0.1),
+    "scheduling.execution.operations.CLAIM": timedelta(seconds=0.4),
+    "scheduling.execution.operations.RETRY_SECONDS": (0.1, 0.2, 0.4),
+    "scheduling.execution.operations.CANCEL_GRACE_SECONDS": GRACE,
+    "scheduling.leases.actions.BACK_OFF_SECONDS": (0.1, 0.2, 0.4),
+    "scheduling.leases.actions.SEEN_EVERY": timedelta(seconds=0.2),
+    "scheduling.execution.reconcile.PATIENCE": timedelta(seconds=2),
+    "scheduling.execution.reconcile.HEARD_EVERY": timedelta(seconds=0.1),
     "scheduling.backends.kubernetes.reflector.FIRST_PAUSE": 0.05,
     "scheduling.backends.kubernetes.reflector.LONGEST_PAUSE": 0.4,
     "scheduling.backends.kubernetes.backend.Reflector": partial(
@@ -92,9 +90,12 @@ def in_haste() -> Iterator[None]:
     with ExitStack() as stack:
         for name, value in HASTE.items():
             stack.enter_context(patch(name, value))
-        stack.enter_context(patch("scheduling.attached.KubernetesBackend", OfItsNodes))
-        stack.enter_context(patch("scheduling.attached.Limited", MortalApi))
-        for asks in ("scheduling.actions.operations.backend_for", "scheduling.reconcile.backend_for"):
+        stack.enter_context(patch("scheduling.clusters.attached.KubernetesBackend", OfItsNodes))
+        stack.enter_context(patch("scheduling.clusters.attached.Limited", MortalApi))
+        for asks in (
+            "scheduling.execution.operations.backend_for",
+            "scheduling.execution.reconcile.backend_for",
+        ):
             stack.enter_context(patch(asks, lambda cluster: BACKENDS[cluster.pk]))
         yield
 

@@ -8,13 +8,15 @@ from datetime import timedelta
 import pytest
 
 from accounting.models import UsageSegment
-from scheduling.actions import cancel_job, set_bare_pods, set_reachable, submit_job
 from scheduling.backends.base import Remark
 from scheduling.backends.kubernetes import objects
+from scheduling.backends.network_sources import hidden_in
+from scheduling.clusters.attaching import set_bare_pods, set_reachable
+from scheduling.execution.reconcile import reconcile
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.submitting import submit_job
 from scheduling.models import HeldGpu, Job, Lease, Node
-from scheduling.reconcile import reconcile
-from scheduling.spec import JobSpec, SpecError
-from scheduling.whereabouts import hidden_in
+from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.cluster.api import JOBS, NODES, Api, Object
 from tests.cluster.attached_lab import Lab
 from tests.waiting import wait_for
@@ -143,7 +145,7 @@ def test_a_job_that_is_deleted_with_kubectl_is_cancelled_and_says_so(lab: Lab, a
 def test_a_watcher_that_was_away_finds_what_ended_meanwhile(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduling.reconcile.HEARD_EVERY", timedelta(0))
+    monkeypatch.setattr("scheduling.execution.reconcile.HEARD_EVERY", timedelta(0))
     done, lost = lab.send(), lab.send()
     lab.fill()
     lab.reaches(done, Job.State.RUNNING)
@@ -165,13 +167,13 @@ def test_a_watcher_that_was_away_finds_what_ended_meanwhile(
     wait_for(lambda: not lab.pods(lost), what="the deleted one's pod is gone")
     lab.changes = lab.backend.changes(timeout=0.1)
     next(lab.changes)
-    monkeypatch.setattr("scheduling.reconcile.PATIENCE", timedelta(hours=1))
+    monkeypatch.setattr("scheduling.execution.reconcile.PATIENCE", timedelta(hours=1))
     reconcile(lab.cluster)  # as every watcher begins
     lab.reaches(done, Job.State.SUCCEEDED)
     assert lab.states([lost]) == [Job.State.RUNNING], "of what is not there at all only the database knows"
     missed = lab.lease(lost).missing_since
     assert missed
-    monkeypatch.setattr("scheduling.reconcile.PATIENCE", timedelta(0))
+    monkeypatch.setattr("scheduling.execution.reconcile.PATIENCE", timedelta(0))
     reconcile(lab.cluster)
     assert lab.states([lost]) == [Job.State.SUSPENDED]
     assert heard <= lab.lease(lost).held_until < missed, "when it was last known to be there"
@@ -188,7 +190,7 @@ def test_pods_hold_their_gpus_for_a_new_watcher_too_though_their_job_was_deleted
     jobs, name = JOBS.format(lab.home(job)), objects.job_name(job.pk)
     admin.delete(f"{jobs}/{name}", propagationPolicy="Orphan")
     wait_for(lambda: not admin.items(jobs, fieldSelector=f"metadata.name={name}"), what="its Job is gone")
-    monkeypatch.setattr("scheduling.reconcile.PATIENCE", timedelta(0))
+    monkeypatch.setattr("scheduling.execution.reconcile.PATIENCE", timedelta(0))
     lab.changes = lab.backend.changes(timeout=0.1)
     next(lab.changes)
     reconcile(lab.cluster)

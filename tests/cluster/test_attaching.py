@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 from accounting.models import AuditEvent
-from scheduling.actions import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
-from scheduling.actions.attach import opened_kubeconfig
 from scheduling.backends.kubernetes.rights import OPTIONAL, needed
+from scheduling.clusters.attaching import (
+    attach_cluster,
+    check_cluster,
+    detach_cluster,
+    opened_kubeconfig,
+    replace_kubeconfig,
+)
 from scheduling.models import Cluster, ClusterAccess
 from scheduling.tasks import check_clusters
 from tests import make

@@ -14,8 +14,8 @@ from scheduling.backends.base import BackendError, End, Phase, Secrets
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Unreachable
-from scheduling.backends.kubernetes.barepods import BareOrders
 from scheduling.backends.kubernetes.orders import NotOurs, Outcome, StillThere
+from scheduling.backends.kubernetes.standalone_pods import BareOrders
 from tests.cluster.api import JOBS, PODS, Api, Object, Refused
 from tests.cluster.backend_rig import Rig, Rigging, rigs
 from tests.cluster.controlplane import ControlPlane

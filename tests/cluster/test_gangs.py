@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduling.backends.kubernetes import meeting, objects, podgroups
+from scheduling.backends.kubernetes import objects, podgroups, rendezvous
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.orders import Orders, Outcome
 from tests.cluster.api import Api, Object, Refused
@@ -268,7 +268,7 @@ def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_ar
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]} != {first["metadata"]["uid"]}
     # Who knows of the first one only, for it was held up, leaves them alone.
     how = {"job_label": objects.JOB, "workers": 2, "gpus": 2}
-    assert not meeting.prepare(orders.api, namespace, first, **how)
+    assert not rendezvous.prepare(orders.api, namespace, first, **how)
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]}
 
 

@@ -12,10 +12,11 @@ from decimal import Decimal
 
 import pytest
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import UsageSegment
-from scheduling.actions import cancel_job, set_bare_pods
 from scheduling.backends.kubernetes import objects
+from scheduling.clusters.attaching import set_bare_pods
+from scheduling.jobs.actions import cancel_job
 from scheduling.models import Job, Lease, Operation
 from tests.cluster.attached_lab import Lab
 from tests.cluster.dying import Dying, dying

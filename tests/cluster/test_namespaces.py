@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling import whereabouts
+from scheduling.backends import network_sources
 from scheduling.backends.kubernetes import namespaces
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Refused
@@ -91,7 +91,7 @@ def test_it_is_walled_in_from_its_first_moment(ours: Ours) -> None:
 
 
 def test_the_portal_is_let_in_to_the_ports_of_sessions_and_nowhere_else(ours: Ours) -> None:
-    places = whereabouts.read(["fairlot/app.kubernetes.io/name=fairlot-web", "10.20.0.7", "fd00:20::/64"])
+    places = network_sources.read(["fairlot/app.kubernetes.io/name=fairlot-web", "10.20.0.7", "fd00:20::/64"])
     ours.ensure(replace(WALLS, portal=places))
     before = ours.versions()
     spec = ours.admin.get(SESSIONS.format(ours.name))["spec"]
@@ -152,8 +152,8 @@ def test_a_quota_and_a_network_that_changed_in_fairlot_change_there(ours: Ours) 
         "to": [
             {"ipBlock": {"cidr": "10.1.0.0/16"}},
             # Where clouds tell machines their secrets.
-            {"ipBlock": {"cidr": "0.0.0.0/0", "except": whereabouts.hidden_in("0.0.0.0/0")}},
-            {"ipBlock": {"cidr": "::/0", "except": whereabouts.hidden_in("::/0")}},
+            {"ipBlock": {"cidr": "0.0.0.0/0", "except": network_sources.hidden_in("0.0.0.0/0")}},
+            {"ipBlock": {"cidr": "::/0", "except": network_sources.hidden_in("::/0")}},
         ]
     }
     ours.ensure()

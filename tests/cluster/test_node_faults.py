@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from scheduling.actions import drain_node
 from scheduling.backends.kubernetes import objects
+from scheduling.draining.actions import drain_node
 from scheduling.models import HeldGpu, Job, Lease, Node
 from tests.cluster.api import JOBS, NODES, PODS, Api, Object, Refused
 from tests.cluster.attached_lab import Lab

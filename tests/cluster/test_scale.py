@@ -17,7 +17,7 @@ import yaml
 from django.conf import LazySettings
 
 from scheduling.backends.kubernetes.api import Api as OwnApi
-from scheduling.backends.kubernetes.tender import START_SECONDS
+from scheduling.backends.kubernetes.gang_ungater import START_SECONDS
 from scheduling.models import HeldGpu, Job, Lease
 from tests.cluster import deployed
 from tests.cluster.attached_lab import Lab, attached_lab

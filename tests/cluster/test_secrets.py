@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheduling.actions import create_secret, grant_volume, submit_job
 from scheduling.backends.base import BackendError, Phase, SecretFolder, Secrets
-from scheduling.backends.kubernetes import handover, objects
+from scheduling.backends.kubernetes import objects, secret_objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Refused as OwnRefused
+from scheduling.jobs.secrets import create_secret
+from scheduling.jobs.submitting import submit_job
+from scheduling.jobs.volumes import grant_volume
 from scheduling.models import Job
-from scheduling.spec import JobSpec, SpecError
+from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.cluster.api import JOBS, PODS, Api, Object
 from tests.cluster.backend_rig import Rig
 from tests.cluster.tenancy import container, pod, refused
@@ -87,9 +89,9 @@ def test_a_late_start_does_not_bring_older_texts_back(rig: Rig, own: OwnApi, nod
     job = rig.admin.get(f"{JOBS.format(rig.namespace)}/{objects.job_name(gang.job_id)}")
     older = Secrets({"HF_TOKEN": "old"})
     with pytest.raises(OwnRefused, match="written for a later turn already"):
-        handover.write(own, rig.namespace, job, older, annotations={objects.EPOCH: "6"})
+        secret_objects.write(own, rig.namespace, job, older, annotations={objects.EPOCH: "6"})
     again = Secrets({"HF_TOKEN": "again"})
-    handover.write(own, rig.namespace, job, again, annotations={objects.EPOCH: "7"})
+    secret_objects.write(own, rig.namespace, job, again, annotations={objects.EPOCH: "7"})
     assert there(rig)[f"{objects.job_name(gang.job_id)}-variables"] == {"HF_TOKEN": "again"}
 
 

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from accounting.clock import now_from_database
-from scheduling.actions import (
-    announce_service,
-    change_service,
-    create_service,
-    remove_service,
-    run_round,
-    step_service,
-)
+from accounting.core.clock import now_from_database
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Refused as OwnRefused
 from scheduling.models import Job, Round, Service
-from scheduling.spec import JobSpec
+from scheduling.rounds.actions import run_round
+from scheduling.services.actions import change_service, create_service, remove_service
+from scheduling.services.announcements import announce_service
+from scheduling.services.replicas import step_service
+from scheduling.spec.job_spec import JobSpec
 from tests.cluster.api import PODS, Object, Refused
 
 if TYPE_CHECKING:

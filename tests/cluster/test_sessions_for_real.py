@@ -14,11 +14,12 @@ import pytest
 from django.conf import LazySettings
 from django.db.models import F
 
-from scheduling import whereabouts
-from scheduling.actions import drain_node, step_session
-from scheduling.backends.kubernetes import answering, objects
-from scheduling.idling import Step
+from scheduling.backends import network_sources
+from scheduling.backends.kubernetes import objects, probes
+from scheduling.draining.actions import drain_node
 from scheduling.models import Job, Lease, Node, Session
+from scheduling.sessions.actions import step_session
+from scheduling.sessions.idle_timeout import Step
 from tests.cluster import deployed
 from tests.cluster.api import PODS, Api, Object
 from tests.cluster.attached_lab import Lab, attached_lab
@@ -39,7 +40,7 @@ def lab(
 ) -> Iterator[Lab]:
     """An attached cluster in which nothing but the real node is in use."""
     settings.FAIRLOT_JOBS_DIR = tmp_path
-    settings.FAIRLOT_PORTAL_FROM = whereabouts.read([f"{real_node.network}.1"])
+    settings.FAIRLOT_PORTAL_FROM = network_sources.read([f"{real_node.network}.1"])
     with attached_lab(deployed.flattened(fairlot), admin) as made:
         for other in Node.objects.filter(cluster=made.cluster).exclude(host=real_node.name):
             drain_node(actor=made.people.olga, node=other, reason="it only plays containers", mode="now")
@@ -137,7 +138,7 @@ def test_a_session_in_a_pod_is_for_who_may_and_ends_when_nobody_uses_it(
 
     # The walls have a door there, for the portal and for no pod but those of sessions.
     [rule] = admin.get(POLICY.format(lab.home(session.job)))["spec"]["ingress"]
-    assert answering.SESSION.items() <= pod["metadata"]["labels"].items()
+    assert probes.SESSION.items() <= pod["metadata"]["labels"].items()
     assert pod["spec"]["containers"][0]["ports"][0]["name"] == rule["ports"][0]["port"]
     assert "cidr" in rule["from"][0]["ipBlock"]
 

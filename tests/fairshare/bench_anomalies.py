@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from time import perf_counter
 
-from fairshare.simulator.anomalies import Analysis, Findings
+from fairshare.counterfactual.anomalies import Analysis, Findings
 from tests.fairshare.week import week
 
 TENANTS, JOBS, PROCESSES = 100, 50_000, 2

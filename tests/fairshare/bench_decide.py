@@ -6,8 +6,8 @@ import sys
 from time import perf_counter
 
 from fairshare.codec import encode
-from fairshare.synthetic import synthetic_snapshot
 from tests.fairshare.build import decide
+from tests.fairshare.synthetic import synthetic_snapshot
 
 SIZES = (100, 1000, 10_000)
 JOBS_PER_GPU = 10

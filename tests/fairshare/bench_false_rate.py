@@ -1,6 +1,6 @@
 """How many sharing anomalies are found where there are none, and how many jobs that were wronged: both by load.
 
-`python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`; fairshare.simulator.anomalies.FALSE_RATES has the first.
+`python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`; fairshare.counterfactual.anomalies.FALSE_RATES has the first.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 
-from fairshare.simulator.anomalies import FALSE_RATES, Analysis, analyse
-from fairshare.simulator.private import fits
+from fairshare.counterfactual.anomalies import FALSE_RATES, Analysis, analyse
+from fairshare.counterfactual.private import fits
 from tests.fairshare.faultless import faultless, wronged
 from tests.fairshare.pasts import HOUR
 

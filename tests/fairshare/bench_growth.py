@@ -20,7 +20,7 @@ import numpy as np
 from fairshare.check.policies import NEWEST, POLICIES, VERSION_1
 from fairshare.driver import Situation
 from fairshare.model import Snapshot
-from fairshare.synthetic import synthetic_snapshot
+from tests.fairshare.synthetic import synthetic_snapshot
 
 SIZES = (1000, 2000, 5000, 10_000, 20_000, 50_000)
 ODD = (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairshare.simulator.past import Past, PastJob
+from fairshare.counterfactual.past import Past, PastJob
 from tests.fairshare.pasts import HOUR, job, nodes, past, shared, turn
 
 # Workers and GPUs of a worker, and how often.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fairshare.counterfactual.past import NodeState, Past, PastJob, Rules, Turn
+from fairshare.counterfactual.private import Purchase, replay, work_of
 from fairshare.model import NOWHERE, Settings
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.live import LiveScheduler, Tickets
 from fairshare.simulator.model import Fate, Machines, SimJob
-from fairshare.simulator.past import NodeState, Past, PastJob, Rules, Turn
-from fairshare.simulator.private import Purchase, replay, work_of
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairshare.counterfactual.anomalies import FALSE_RATES, Analysis, Anomaly, Tolerance, analyse
+from fairshare.counterfactual.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules
+from fairshare.counterfactual.private import Purchase, apportion, fits, ticket_parts, usual_gpus
+from fairshare.counterfactual.speeds import speeds_of
 from fairshare.model import NOWHERE
-from fairshare.simulator.anomalies import FALSE_RATES, Analysis, Anomaly, Tolerance, analyse
-from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules
-from fairshare.simulator.private import Purchase, apportion, fits, ticket_parts, usual_gpus
-from fairshare.simulator.speeds import speeds_of
 from tests.fairshare.faultless import faultless, wronged
 from tests.fairshare.pasts import HOUR, WEEK, apart, job, nodes, past, shared, turn
 

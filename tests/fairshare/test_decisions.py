@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fairshare.codec import encode
 from fairshare.entitlement import entitlements
 from fairshare.model import NOWHERE, Decision, Reason, Snapshot
-from fairshare.synthetic import synthetic_snapshot
 from fairshare.tree import Tree
 from tests.fairshare.build import Account, Job, decide, snapshot, snapshots, used_on_nodes, with_closed
+from tests.fairshare.synthetic import synthetic_snapshot
 
 EXAMPLES = settings(max_examples=80, deadline=None)
 

@@ -8,11 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairshare.check.policies import NEWEST, POLICIES
+from fairshare.counterfactual.speeds import speeds_of
 from fairshare.driver import Situation
 from fairshare.fairness import own_speeds
 from fairshare.model import Decision
 from fairshare.rates import MOST_RATIO, within_reason
-from fairshare.simulator.speeds import speeds_of
 from tests.fairshare.build import Account, Job, snapshot
 
 RATES = st.one_of(st.floats(min_value=5e-324, max_value=1.7e308), st.sampled_from([1e-300, 1.0, 1e300]))

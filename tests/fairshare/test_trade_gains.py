@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairshare.trade_gains import worth_to_buyer, worth_to_seller
+from fairshare.trading.gains import worth_to_buyer, worth_to_seller
 from tests.fairshare.build import Account, Job, decide, snapshot
 
 amount, ratio = st.floats(1e-3, 1e6), st.floats(0.1, 50)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from fairshare.counterfactual.past import NodeState, Past, PastJob, Rules, Turn
 from fairshare.placement import fit
-from fairshare.simulator.past import NodeState, Past, PastJob, Rules, Turn
 from tests.fairshare.pasts import WEEK
 
 NODE_GPUS = 8

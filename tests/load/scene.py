@@ -24,12 +24,12 @@ from django.db import connection, transaction  # noqa: E402
 from django.utils.crypto import get_random_string  # noqa: E402
 
 from accounting.actions import create_tenant  # noqa: E402
-from accounting.clock import now_from_database  # noqa: E402
+from accounting.core.clock import now_from_database  # noqa: E402
 from accounting.ledger import Usage, book_usage  # noqa: E402
 from accounting.models import Membership, Tenant, User  # noqa: E402
 from portal.tokens.actions import create_token  # noqa: E402
 from scheduling.models import Cluster, Job, JobEvent, Lease, Node  # noqa: E402
-from scheduling.spec import JobSpec  # noqa: E402
+from scheduling.spec.job_spec import JobSpec  # noqa: E402
 
 USERS_PER_TEAM = 10
 SIGNED_IN_WITH = "django.contrib.auth.backends.ModelBackend"

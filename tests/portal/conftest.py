@@ -16,12 +16,12 @@ def _nothing_known_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process remembers for some seconds is forgotten, and a slow machine is not taken for a silent server."""
     from portal import middleware  # noqa: PLC0415 - as below
     from portal.edge import health  # noqa: PLC0415 - as below
-    from scheduling import live  # noqa: PLC0415 - as below
+    from scheduling.core import pubsub  # noqa: PLC0415 - as below
 
     middleware.forget_local_cluster()
-    monkeypatch.setattr(live, "POSITION_SECONDS", (2.0, 2.0))
-    monkeypatch.setattr(live, "_silent_until", float("-inf"))
-    monkeypatch.setattr(live, "_recent", (float("-inf"), ""))
+    monkeypatch.setattr(pubsub, "POSITION_SECONDS", (2.0, 2.0))
+    monkeypatch.setattr(pubsub, "_silent_until", float("-inf"))
+    monkeypatch.setattr(pubsub, "_recent", (float("-inf"), ""))
     monkeypatch.setattr(health, "WITHIN_SECONDS", 60.0)
 
 

@@ -10,13 +10,12 @@ from django.db import transaction
 
 from accounting import actions
 from accounting.actions.requests import ask
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token
-from scheduling.actions import create_schedule, create_secret, create_service, start_session
-from scheduling.actions.schedules import Terms
+from scheduling.jobs.secrets import create_secret
 from scheduling.models import (
     Job,
     Node,
@@ -30,7 +29,10 @@ from scheduling.models import (
     Trade,
     Volume,
 )
-from scheduling.spec import JobSpec
+from scheduling.schedules.actions import Terms, create_schedule
+from scheduling.services.actions import create_service
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import JobSpec
 from tests.make import LONG_AGO, Cast
 from tests.scheduling.world import World, world
 

@@ -12,11 +12,11 @@ from django.test import Client
 
 from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
 from portal.administration.trail import entries
-from scheduling import live
-from scheduling.actions import drain_node
 from scheduling.backends.base import End, Phase
+from scheduling.core import pubsub
+from scheduling.core.redis_sender import outgoing
+from scheduling.draining.actions import drain_node
 from scheduling.models import Cluster, Node
-from scheduling.outgoing import outgoing
 from tests import make
 from tests.portal.scene import Scene
 from tests.waiting import PATIENCE
@@ -135,8 +135,8 @@ def test_the_nodes_page_follows_a_node_that_drains(
     topics = re.search(r'id="nodes-body" class="page" data-live="([^"]*)"', page)[1].split()
     assert "4 of 4" in row(page)
     lease = scene.world.lease(scene.job)
-    live._send(("cluster:0",))  # a position to go on from, whatever ran before
-    since = live.position()
+    pubsub._send(("cluster:0",))  # a position to go on from, whatever ran before
+    since = pubsub.position()
     with django_capture_on_commit_callbacks(execute=True):
         scene.world.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)
     assert outgoing.flush(PATIENCE)
@@ -157,7 +157,7 @@ def test_what_was_refused_is_not_refreshed_away(scene: Scene, place, browser_of)
 
 def news_since(position: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
     with redis.Redis.from_url(settings.REDIS_URL) as client:
-        return client.xrange(live.NEWS, min=position)[1:]
+        return client.xrange(pubsub.NEWS, min=position)[1:]
 
 
 def test_operators_drain_and_pause(scene, place, browser_of) -> None:

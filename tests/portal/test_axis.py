@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from accounting.wording import SPACE
+from accounting.core.wording import SPACE
 from portal.axis import axis
 
 sizes = st.just(0.0) | st.floats(1e-9, 1e12)

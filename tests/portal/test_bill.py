@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from accounting.class_prices import HeldHow, price_hour
-from accounting.closing import open_book
+from accounting.closing.class_charges import HeldHow, price_hour
+from accounting.closing.hours import open_book
+from accounting.ledger.partitions import first_of_month
+from accounting.ledger.rollups import HOUR, start_of_day, start_of_hour
 from accounting.models import ClassCharge, ClosedBook, JobDay, Price, UsageSegment
-from accounting.months import first_of_month
-from accounting.sums import HOUR, start_of_day, start_of_hour
 from portal.templatetags.figures import gpu_hours
 from portal.wording import money
 from tests.portal.scene import Scene

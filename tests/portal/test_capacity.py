@@ -9,10 +9,10 @@ from decimal import Decimal
 
 import pytest
 
-from accounting.clock import now_from_database
-from accounting.sums import HOUR, start_of_hour
+from accounting.core.clock import now_from_database
+from accounting.ledger.rollups import HOUR, start_of_hour
 from portal.wording import money
-from scheduling.actions import bill_running
+from scheduling.leases.actions import bill_running
 from scheduling.models import Lease
 from tests.accounting.booking import close_hours
 from tests.portal.scene import Scene

@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 from django.utils.timezone import now
 
 from accounting.models import Membership
-from scheduling.actions import DrainMode, cancel_job, drain_node, start_session, step_service
 from scheduling.backends.base import End, Phase
+from scheduling.draining.actions import DrainMode, drain_node
+from scheduling.jobs.actions import cancel_job
 from scheduling.models import Node
-from scheduling.spec import JobSpec
+from scheduling.services.replicas import step_service
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene
 from tests.portal.test_clusters import text_of
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Membership, User
-from scheduling.actions import deactivate_user
+from scheduling.departures.actions import deactivate_user
 from scheduling.models import Job, Schedule, Service
 from tests import make
 from tests.portal.scene import Scene

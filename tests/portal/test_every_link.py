@@ -16,7 +16,7 @@ from django.urls import Resolver404, resolve
 
 from accounting.actions import set_budget
 from accounting.models import User
-from scheduling.actions import set_idle_rule
+from scheduling.idle.actions import set_idle_rule
 from tests.portal.scene import Scene, with_a_session
 
 LINK = re.compile(r'<(?!form)[a-z]+\b[^>]*?\b(?:href|hx-get)="([^"#][^"]*)"')

@@ -22,12 +22,12 @@ from django.test import AsyncClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import Membership, User
-from accounting.tariff import MICROSECOND
-from scheduling.exports import FORMS, Selection, export_lines, forms, reading
-from scheduling.exports.slurm import SACCT, SHREDDER
+from accounting.pricing.tariff import MICROSECOND
 from scheduling.models import Job, Lease
+from scheduling.reports.exports import FORMS, Selection, export_lines, forms, reading
+from scheduling.reports.exports.slurm import SACCT, SHREDDER
 from tests.portal.scene import SECRETS, Scene
 from tests.scheduling.bygone import had, hours, ran, waited
 from tests.scheduling.world import World, world

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from portal.jobs.failure import MOST_BYTES, MOST_LINES, meaning_of, readable
 from scheduling import backends
-from scheduling.actions import start_session, step_service
-from scheduling.backends import backend_for
 from scheduling.backends.base import End, Phase
 from scheduling.backends.local.files import JobFiles
+from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job, Lease, Session
-from scheduling.spec import JobSpec
+from scheduling.services.replicas import step_service
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene
 
 LOG = (

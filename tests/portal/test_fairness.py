@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting import actions
-from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Generation
 from fairshare.fairness import jain
 from portal.reports.fairness import COLUMNS, MOST_POINTS, edges

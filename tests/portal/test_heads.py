@@ -7,7 +7,7 @@ import pytest
 from django.db import transaction
 from pypdf import PdfReader
 
-from accounting import heads
+from accounting.ledger import heads
 from accounting.models import LedgerHead, ReportSubscription
 from portal.reports.letters import letter_of
 from tests.portal.scene import Scene

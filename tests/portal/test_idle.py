@@ -9,12 +9,12 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
+from accounting.limits.periods import period_of
 from accounting.models import UsageSegment
-from accounting.periods import period_of
 from portal.templatetags.figures import percent
-from scheduling.actions import set_idle_rule, step_idle
+from scheduling.idle.actions import set_idle_rule, step_idle
 from scheduling.models import (
     Cluster,
     ClusterAccess,

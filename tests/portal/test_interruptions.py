@@ -10,13 +10,13 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import User
 from portal.tokens.actions import create_token
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, JobForecast, Lease
-from tests.scheduling.test_notices import sessions, wait
-from tests.scheduling.test_services import come_up, living, service_of
+from tests.scheduling.rounds.test_notices import sessions, wait
+from tests.scheduling.services.test_services import come_up, living, service_of
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db

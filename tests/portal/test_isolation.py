@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from scheduling import isolation
 from scheduling.backends.local.isolation import Isolation
+from scheduling.clusters import isolation
 from scheduling.models import Job
 from tests.portal.scene import Scene
 from tests.portal.test_submit import posted

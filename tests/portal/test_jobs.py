@@ -15,13 +15,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounting.actions import set_quota
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import Price, Quota, Tenant, UsageSegment
 from fairshare.model import Reason
 from portal import wording
 from portal.jobs.story import colours_of, cost_of, speeds_of
-from scheduling.actions import drain_node
 from scheduling.backends.base import End, Phase
+from scheduling.draining.actions import drain_node
 from scheduling.models import Job, JobForecast, JobSpeed, Lease
 from tests.make import LONG_AGO
 from tests.portal.scene import Scene, secrets_in

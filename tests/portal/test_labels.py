@@ -14,11 +14,13 @@ from accounting.ledger import Payer
 from accounting.models import Membership, UsageSegment, User
 from portal.submit.fields import Fields
 from portal.submit.lines import read_labels
-from scheduling.actions import create_schedule, create_service, run_schedule_now, step_service
-from scheduling.actions.schedules import Terms
-from scheduling.label_values import values_of
 from scheduling.models import Job, JobLabel, LabelKey
-from scheduling.spec import JobSpec, SpecError
+from scheduling.reports.label_values import values_of
+from scheduling.schedules.actions import Terms, create_schedule
+from scheduling.schedules.schedule_runs import run_schedule_now
+from scheduling.services.actions import create_service
+from scheduling.services.replicas import step_service
+from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.portal.reading import sheets, text_of
 from tests.portal.scene import Scene, book
 from tests.portal.test_budgets import shown

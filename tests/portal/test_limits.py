@@ -10,13 +10,13 @@ from decimal import Decimal
 import pytest
 from django.test import Client
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Generation, Membership, Quota, Tenant
 from fairshare.entitlement import entitlements
 from fairshare.model import Reason
 from scheduling.models import Cluster, Job, Lease, Round
-from scheduling.preview import preview
-from scheduling.snapshot import Change, read_snapshot
+from scheduling.shares.preview import preview
+from scheduling.shares.snapshot import Change, read_snapshot
 from tests.fairshare.build import decide
 from tests.portal.scene import Scene
 from tests.scheduling.world import World, world

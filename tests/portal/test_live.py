@@ -21,7 +21,7 @@ from accounting.models import Membership, User
 from portal.live import streams, views
 from portal.live.hub import Hub, Subscription
 from portal.live.topics import may_hear, topics_of_jobs
-from scheduling import live
+from scheduling.core import pubsub
 from tests.portal.scene import Scene
 from tests.waiting import PATIENCE
 
@@ -45,7 +45,7 @@ class Always:
 
 
 def publish(*topics: str) -> None:
-    live._send(topics)
+    pubsub._send(topics)
 
 
 async def heard(subscription: Subscription) -> list[str]:
@@ -63,7 +63,7 @@ async def until_live(subscription: Subscription) -> None:
 
 def subscriptions_in_redis() -> int:
     with redis.Redis.from_url(settings.REDIS_URL) as client:
-        return dict(client.pubsub_numsub(live.channel()))[live.channel().encode()]
+        return dict(client.pubsub_numsub(pubsub.channel()))[pubsub.channel().encode()]
 
 
 def test_many_pages_share_one_subscription_and_each_hears_its_own_topics() -> None:
@@ -156,7 +156,7 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
         topic = f"job:{scene.job.pk}"
         assert (await ask(scene.people.charlie, topics=topic)).status_code == 404
         assert (await ask(scene.people.bob, topics="")).status_code == 404
-        since = await sync_to_async(live.position)()
+        since = await sync_to_async(pubsub.position)()
         answer = await ask(scene.people.bob, topics=topic, since=since)
         stream, blocks = aiter(answer.streaming_content), []
         async with aclosing(stream):
@@ -168,7 +168,7 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
     relay, change = run(listen)
     assert told(relay) == ("relay", "live")
     assert told(change) == ("message", f'{{"topic": "job:{scene.job.pk}"}}')
-    assert position_of(change) == live.position() != position_of(relay)
+    assert position_of(change) == pubsub.position() != position_of(relay)
 
 
 # --- nothing is missed between a page and its stream, nor between two streams ------------------------
@@ -204,7 +204,7 @@ def test_a_stream_begins_with_what_changed_since_the_page_was_made(scene: Scene,
 
 def test_a_stream_of_a_page_that_missed_nothing_tells_nothing() -> None:
     publish("job:1")
-    assert first_words({"job:1", "cluster:1"}, live.position(), then="job:5") == []
+    assert first_words({"job:1", "cluster:1"}, pubsub.position(), then="job:5") == []
 
 
 @pytest.mark.parametrize("since", ["", "nonsense", "0-0", "12-3"])
@@ -216,29 +216,29 @@ def test_where_it_is_not_known_what_was_missed_everything_may_have_changed(since
 
 def test_many_pages_at_once_ask_redis_once_and_miss_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     publish("job:1")
-    since = live.recent_position()
+    since = pubsub.recent_position()
     publish("job:2")
     with monkeypatch.context() as away:
-        away.setattr(live, "position", lambda: pytest.fail("asked Redis again"))
-        assert {live.recent_position() for _ in range(100)} == {since}
+        away.setattr(pubsub, "position", lambda: pytest.fail("asked Redis again"))
+        assert {pubsub.recent_position() for _ in range(100)} == {since}
     assert first_words({"job:1", "job:2"}, since, then="job:5") == ['{"topic": "job:2"}']
-    monkeypatch.setattr(live, "RECENT_SECONDS", 0.0)
-    assert live.recent_position() == live.position() != since
+    monkeypatch.setattr(pubsub, "RECENT_SECONDS", 0.0)
+    assert pubsub.recent_position() == pubsub.position() != since
 
 
 def test_the_kept_news_are_bounded_and_an_older_page_refreshes_everything() -> None:
     publish("job:1")
-    since = live.position()
-    publish(*(f"job:{n}" for n in range(live.KEPT + 2000)))
+    since = pubsub.position()
+    publish(*(f"job:{n}" for n in range(pubsub.KEPT + 2000)))
     with redis.Redis.from_url(settings.REDIS_URL) as client:
-        assert client.xlen(live.NEWS) <= live.KEPT + 1000
+        assert client.xlen(pubsub.NEWS) <= pubsub.KEPT + 1000
     assert first_words({"cluster:1"}, since, then="jobs:5") == ['{"topic": "cluster:1"}']
 
 
 def test_what_came_while_redis_was_away_is_told_when_it_is_back() -> None:
     async def listen() -> list[tuple[str, str]]:
         words = []
-        since = await sync_to_async(live.position)()
+        since = await sync_to_async(pubsub.position)()
         async with aclosing(views._relay({"job:1", "job:2"}, since, Always())) as stream:
             assert told(await anext(stream)) == ("relay", "live")
             with redis.Redis.from_url(settings.REDIS_URL) as client:
@@ -253,9 +253,9 @@ def test_what_came_while_redis_was_away_is_told_when_it_is_back() -> None:
 
 
 def test_a_portal_on_another_database_of_the_same_redis_hears_nothing_of_ours(settings) -> None:
-    ours = live.channel()
+    ours = pubsub.channel()
     settings.REDIS_URL = settings.REDIS_URL.rpartition("/")[0] + "/15"
-    assert live.channel() == "fairlot:live:15" != ours
+    assert pubsub.channel() == "fairlot:live:15" != ours
 
 
 def test_a_page_is_made_all_the_same_when_redis_is_away(scene: Scene, browser_of, settings) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from accounting.locks import OutboxLock
+from accounting.core.locks import OutboxLock
 from portal.edge import places
-from scheduling.locks import Lock
+from scheduling.core.locks import Lock
 
 
 def test_no_two_locks_have_the_same_first_key() -> None:

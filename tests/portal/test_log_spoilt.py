@@ -17,10 +17,10 @@ from django.urls import reverse
 from portal.asgi import application
 from portal.edge.threads import close_all
 from portal.jobs import log_views, logs
-from scheduling.backends import backend_for
 from scheduling.backends.local import removal
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles
+from scheduling.clusters.backend_factory import backend_for
 from tests.portal.scene import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -16,8 +16,8 @@ from django.urls import reverse
 
 from accounting.models import User
 from portal.jobs import log_views
-from scheduling.backends import backend_for
 from scheduling.backends.local.files import JobFiles
+from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 from tests.portal.scene import Scene
 

@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 
 from accounting.actions import set_budget
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Budget, Membership, Tenant, User
-from scheduling.actions import set_idle_rule
+from scheduling.idle.actions import set_idle_rule
 from tests import make
 from tests.portal.scene import Scene
 

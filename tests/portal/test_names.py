@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
+from accounting.core.name_order import name_key
 from accounting.models import Generation, Tenant
-from accounting.names import name_key
 from scheduling.models import Cluster
 from tests.portal.scene import Scene, with_a_session
 from tests.portal.test_every_url import walk

@@ -1,4 +1,4 @@
-"""Numbers are written in one way on pages, in messages and in letters: by accounting/wording.py alone."""
+"""Numbers are written in one way on pages, in messages and in letters: by accounting/core/wording.py alone."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import wording
+from accounting.core import wording
 from portal.wording import relative
 
 ROOT = Path(__file__).resolve().parents[2]
 # Bytes that a supervisor without Django counts in a log, and what is told on a terminal.
 ELSEWHERE = (
-    "accounting/wording.py",
+    "accounting/core/wording.py",
     "backends/output.py",
     "backends/opening.py",
     "management/",

@@ -13,15 +13,15 @@ from django.http import QueryDict
 from django.test import Client
 from pydantic import BaseModel, ValidationError
 
-from accounting.errors import Refused
-from accounting.numbers import read_decimal, read_key, read_whole
+from accounting.core.errors import Refused
+from accounting.core.numbers import read_decimal, read_key, read_whole
 from portal.administration.budget_forms import read_percentages
 from portal.administration.forms import decimal, whole
 from portal.api.api import api
 from portal.schedules.timing import Timing
 from portal.settings import env
 from portal.submit.fields import NUMBERS, Fields
-from scheduling.spec import SpecError
+from scheduling.spec.job_spec import SpecError
 from tests.portal.scene import Scene
 
 Place = tuple[str | int, ...]

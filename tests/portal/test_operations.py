@@ -13,12 +13,12 @@ import pytest
 from django.db import transaction
 
 from accounting.actions import take_back_usage
-from accounting.capacity_report import capacity_report
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
+from accounting.ledger.rollups import HOUR, start_of_hour
 from accounting.models import ClosedBook, Price, UsageSegment
-from accounting.sums import HOUR, start_of_hour
-from accounting.utilisation import use_by_hour
+from accounting.reports.capacity import capacity_report
+from accounting.reports.utilisation import use_by_hour
 from portal.reports.formats import Kind, shown
 from portal.reports.formats.document import told
 from portal.reports.operations.tables import SUBJECTS, Asked
@@ -26,8 +26,8 @@ from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unsettled import PROVISIONAL
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
-from scheduling import node_health
 from scheduling.models import Cluster, HeldGpu, Node
+from scheduling.reports import node_health
 from tests.accounting.booking import book as book_usage_of
 from tests.accounting.booking import close_hours
 from tests.make import LONG_AGO

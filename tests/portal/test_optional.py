@@ -1,6 +1,6 @@
 """What works only with a server or a setting of its own says so in place of its form, and the API says the same."""
 
-from scheduling import sealing
+from scheduling.core import encryption
 from tests.portal.scene import Scene
 
 NO_MAIL = "This portal sends no mail: it knows of no mail server."
@@ -48,7 +48,7 @@ def test_without_a_key_no_form_takes_a_secret(scene: Scene, browser_of, settings
         text_of(ada, "/admin/clusters/"),
     ]
     for html in pages:
-        assert sealing.NO_KEY in html
+        assert encryption.NO_KEY in html
         assert " disabled>" in html
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from accounting.models import AuditEvent
 from fairshare import codec, policies
-from scheduling.actions import ask_shadow
 from scheduling.models import Cluster, ShadowRound
+from scheduling.rounds.shadow import ask_shadow
 from tests.portal.scene import Scene
-from tests.scheduling.test_policies import Counting
+from tests.scheduling.rounds.test_policies import Counting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,8 +18,8 @@ from pypdf import PdfReader
 
 from accounting import actions
 from accounting import tasks as accounting_tasks
-from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
 from accounting.models import (
     AuditEvent,
@@ -30,15 +30,15 @@ from accounting.models import (
     ReportSubscription,
     User,
 )
-from accounting.subscriptions import due_subscriptions, period_to_send
+from accounting.notifications.subscriptions import due_subscriptions, period_to_send
 from portal import tasks
 from portal.reports import posting
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
 from portal.reports.unsettled import PROVISIONAL
-from scheduling.locks import Lock
+from scheduling.core.locks import Lock
 from scheduling.models import SharingAnalysis, SharingPart
-from tests.accounting.test_at_once import at_once
+from tests.accounting.ledger.test_at_once import at_once
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets
 from tests.portal.scene import SECRETS, Scene, share

@@ -11,12 +11,12 @@ from django.core.management import call_command
 from django.db import transaction
 
 from accounting import actions
-from accounting.archive import archive_month, bring_back_month
-from accounting.class_prices import HeldHow
-from accounting.closing import close_empty_days, open_book
+from accounting.closing.archive import archive_month, bring_back_month
+from accounting.closing.class_charges import HeldHow
+from accounting.closing.hours import close_empty_days, open_book
 from accounting.ledger import Payer, correct_usage
+from accounting.ledger.hash_chain import seal_book
 from accounting.models import ArchivedHour, Price, UsageSegment
-from accounting.seals import seal_book
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours
 from tests.make import Cast

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.utils.timezone import now
 
+from scheduling.jobs.run_times import run_time_of
 from scheduling.models import Job, JobForecast
-from scheduling.run_times import run_time_of
 from tests.portal.scene import Scene
 from tests.portal.test_submit import posted
 from tests.scheduling.world import start, world

@@ -15,10 +15,10 @@ from django.urls import reverse
 
 from accounting.models import Membership, Tenant
 from portal.submit.fields import Fields, digest
-from scheduling import actions
-from scheduling.actions.schedules import Terms
 from scheduling.models import Cluster, Job, Schedule
-from scheduling.spec import JobSpec
+from scheduling.schedules.actions import Terms, create_schedule
+from scheduling.schedules.schedule_runs import run_schedule_now
+from scheduling.spec.job_spec import JobSpec
 from tests.make import membership, user
 from tests.portal.scene import Scene
 
@@ -235,7 +235,7 @@ def test_more_schedules_need_no_more_queries(scene: Scene, bob: Client) -> None:
 
     def fill(many: int) -> None:
         for _ in range(many):
-            schedule = actions.create_schedule(
+            schedule = create_schedule(
                 actor=scene.people.bob,
                 tenant=scene.people.astro,
                 cluster=scene.world.cluster,
@@ -243,9 +243,9 @@ def test_more_schedules_need_no_more_queries(scene: Scene, bob: Client) -> None:
                 terms=Terms("0 0 1 1 *", "UTC", overlap="allow"),
             )
             for _ in range(2):
-                actions.run_schedule_now(actor=scene.people.bob, schedule=schedule)
+                run_schedule_now(actor=scene.people.bob, schedule=schedule)
         for _ in range(many):
-            actions.run_schedule_now(actor=scene.people.bob, schedule=schedule)
+            run_schedule_now(actor=scene.people.bob, schedule=schedule)
 
     fill(1)
     last = reverse("schedule", args=[Schedule.objects.latest("id").pk])

@@ -11,10 +11,10 @@ from django.urls import reverse
 
 from accounting.models import AuditEvent, User
 from portal.submit.fields import Fields
-from scheduling.actions import create_secret
+from scheduling.core.encryption import unseal
+from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Secret
-from scheduling.sealing import unseal
-from scheduling.spec import JobSpec
+from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene
 
 TEXT = "hf_dontTellAnybody"

@@ -14,10 +14,12 @@ from django.utils import timezone
 
 from accounting.models import Membership
 from portal.submit.fields import Fields, digest
-from scheduling.actions import cancel_job, change_service, create_service, step_service
 from scheduling.backends.base import End, Phase
+from scheduling.jobs.actions import cancel_job
 from scheduling.models import Job, Lease, Service
-from scheduling.spec import JobSpec
+from scheduling.services.actions import change_service, create_service
+from scheduling.services.replicas import step_service
+from scheduling.spec.job_spec import JobSpec
 from tests.make import membership, user
 from tests.portal.scene import Scene
 

@@ -29,7 +29,7 @@ from granian.constants import Interfaces
 from granian.server.embed import Server
 
 from accounting.actions import change_membership, deactivate_user
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Visit
@@ -37,23 +37,18 @@ from portal.sessions import http, visits
 from portal.sessions.editing import FILES, JUPYTER
 from portal.tokens.actions import create_token
 from scheduling import backends
-from scheduling.actions import (
-    create_service,
-    drain_node,
-    perform_operations,
-    remove_service,
-    return_node,
-    start_session,
-    step_service,
-    stop_session,
-)
-from scheduling.backends import backend_for
 from scheduling.backends.local import isolation
 from scheduling.backends.local.isolation import Isolation
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.draining.actions import drain_node, return_node
+from scheduling.execution.operations import perform_operations
+from scheduling.execution.reconcile import observe
 from scheduling.models import Job, JobForecast, Lease, Service, Session
-from scheduling.reconcile import observe
-from scheduling.spec import JobSpec
-from tests.scheduling.test_whole_life import end_all
+from scheduling.services.actions import create_service, remove_service
+from scheduling.services.replicas import step_service
+from scheduling.sessions.actions import start_session, stop_session
+from scheduling.spec.job_spec import JobSpec
+from tests.scheduling.leases.test_whole_life import end_all
 from tests.scheduling.world import World, world
 from tests.threads import let_go
 from tests.waiting import PATIENCE, wait_for

@@ -13,13 +13,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import Membership, User
 from portal.sessions.visits import Admitted, Barred, admit, enter, invite
 from portal.tokens.actions import create_token
-from scheduling.actions import note_use, start_session
 from scheduling.models import Job, Lease, Session
-from scheduling.spec import JobSpec
+from scheduling.sessions.actions import note_use, start_session
+from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db

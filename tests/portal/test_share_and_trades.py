@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import Generation
 from portal.share.chart import HEIGHT, draw
 from portal.share.periods import Period
 from portal.share.queries import POINTS, Series, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
-from scheduling.amounts import Amounts
+from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Job, JobSpeed, Round, ShareBalance, ShareInterval, Trade
 from tests.make import cast, user
 from tests.portal.scene import Scene, share

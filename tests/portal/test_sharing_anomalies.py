@@ -8,12 +8,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
+from accounting.core.wording import percent
+from accounting.ledger.rollups import start_of_hour
 from accounting.models import AuditEvent
-from accounting.sums import start_of_hour
-from accounting.wording import percent
-from fairshare.simulator.anomalies import FALSE_RATES
-from scheduling.actions import continue_analyses, request_analysis
+from fairshare.counterfactual.anomalies import FALSE_RATES
+from scheduling.anomalies.actions import continue_analyses, request_analysis
 from scheduling.models import AnomalyHolder, Job, SharingAnalysis, SharingAnomaly, SharingPart
 from tests.portal.scene import Scene
 

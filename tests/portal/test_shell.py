@@ -10,7 +10,7 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from accounting.clock import zone_named
+from accounting.core.clock import zone_named
 from accounting.models import AuditEvent, User
 from fairshare import policies
 from portal import wording

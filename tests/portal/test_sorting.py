@@ -7,10 +7,10 @@ import pytest
 from django.test import Client
 
 from accounting.models import Membership, Tenant, User
-from scheduling.actions import start_session
-from scheduling.actions.clusters import pause_cluster
+from scheduling.clusters.actions import pause_cluster
 from scheduling.models import Cluster
-from scheduling.spec import JobSpec
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene
 
 LISTS = (

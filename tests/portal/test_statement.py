@@ -17,11 +17,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounting import actions
-from accounting.class_prices import HeldHow
+from accounting.closing.class_charges import HeldHow
+from accounting.core.numbers import MICRO
+from accounting.limits.spending import Held
 from accounting.models import Budget, BudgetChange, ClosedBook, Generation, Price, UsageSegment, User
-from accounting.reports import UsageRow, usage_report
-from accounting.spending import Held
-from accounting.tariff import MICRO
+from accounting.reports.usage import UsageRow, usage_report
 from portal.reports.formats.document import Kind, in_unit, shown
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement import figures
@@ -32,7 +32,7 @@ from portal.reports.unsettled import PROVISIONAL
 from scheduling.models import Cluster
 from tests.accounting.booking import book as book_usage_of
 from tests.accounting.booking import close_hours, settle_hours
-from tests.accounting.test_at_once import at_once
+from tests.accounting.ledger.test_at_once import at_once
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets, tables_on, text_of
 from tests.portal.scene import SECRETS, Scene, book

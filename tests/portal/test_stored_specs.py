@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from scheduling.models import Cluster, Job
 from tests.portal.scene import Scene
-from tests.scheduling.test_stored_specs import STRANGE
+from tests.scheduling.spec.test_stored_specs import STRANGE
 
 
 @pytest.fixture

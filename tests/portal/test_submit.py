@@ -11,14 +11,14 @@ from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import Generation, Membership, Tenant
 from portal.submit.fields import Fields, digest, read_yaml
 from portal.submit.lines import read_variables
 from portal.templatetags.fairlot import as_sentence
-from scheduling.actions import run_round
 from scheduling.models import Cluster, Job, Node, Round
-from scheduling.spec import DEFAULT_PROGRESS, JobSpec, SpecError
+from scheduling.rounds.actions import run_round
+from scheduling.spec.job_spec import DEFAULT_PROGRESS, JobSpec, SpecError
 from tests import make
 from tests.portal.scene import Scene
 

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from accounting import actions
-from accounting.errors import NotAllowed
+from accounting.core.errors import NotAllowed
 from accounting.models import AuditEvent, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token, find_token, reset_password, revoke_token

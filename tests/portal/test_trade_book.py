@@ -11,9 +11,9 @@ from decimal import Decimal
 import pytest
 from django.db import transaction
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.ledger import TradedTime, book_trades
-from accounting.trade_totals import booked_trades
+from accounting.reports.trade_totals import booked_trades
 from scheduling.models import Trade
 from tests.portal.scene import Scene
 

@@ -12,7 +12,7 @@ import pytest
 from django.db import transaction
 from django.http import QueryDict
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
 from portal.reports.periods import read_report_period
 from portal.reports.unbooked import unbooked

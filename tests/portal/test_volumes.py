@@ -15,7 +15,7 @@ from portal.api.api import api as documented
 from portal.submit.fields import Fields
 from scheduling.backends.local.isolation import Isolation
 from scheduling.models import Cluster, ClusterAccess, Job, Node, Volume
-from scheduling.spec import JobSpec
+from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_grant_says_why_beside_its_field(
     scene: Scene, browser_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Isolation(users=True, namespaces=False, why_no_namespaces="the kernel is too old")
-    monkeypatch.setattr("scheduling.actions.volumes.isolation_in", lambda cluster: found)
+    monkeypatch.setattr("scheduling.jobs.volumes.isolation_in", lambda cluster: found)
     browser = browser_of(scene.people.ada)
     url = reverse("admin_cluster_volume_grant", args=[scene.world.cluster.pk])
     for form, said in (

@@ -14,9 +14,9 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.models import Sum
 
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
 from accounting.models import UsageSegment
-from scheduling.actions import update_cluster
+from scheduling.clusters.actions import update_cluster
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Round
 from tests.proof.marks import job_processes
 from tests.waiting import wait_for

@@ -12,7 +12,9 @@ from typing import Any
 
 from accounting.actions import add_member, create_tenant, create_user
 from accounting.models import Tenant, UsageSegment, User
-from scheduling.actions import cancel_job, submit_job, update_cluster
+from scheduling.clusters.actions import update_cluster
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.submitting import submit_job
 from scheduling.models import (
     Cluster,
     HeldGpu,
@@ -24,7 +26,7 @@ from scheduling.models import (
     ShareInterval,
     Trade,
 )
-from scheduling.spec import JobSpec
+from scheduling.spec.job_spec import JobSpec
 from tests.proof import crashes
 from tests.waiting import wait_for
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from scheduling import actions, tasks
-from scheduling.actions.schedules import Terms
+from scheduling import tasks
 from scheduling.models import Schedule
-from scheduling.spec import JobSpec
+from scheduling.schedules.actions import Terms, create_schedule
+from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.world import World
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -25,7 +25,7 @@ def spec(**fields: object) -> JobSpec:
 def make(lab: World, terms: Terms = DAILY, **changes: Any) -> Schedule:
     """Bob's schedule in Astro."""
     asked = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec()}
-    return actions.create_schedule(**asked | {"terms": terms} | changes)
+    return create_schedule(**asked | {"terms": terms} | changes)
 
 
 def tick() -> None:

@@ -10,10 +10,12 @@ from typing import Any
 from django.db import connection
 
 from accounting.models import Generation, Tenant, User
-from scheduling.actions import apply_observations, run_round, submit_job
 from scheduling.backends.base import End, Observation, Phase
+from scheduling.jobs.submitting import submit_job
+from scheduling.leases.actions import apply_observations
 from scheduling.models import Cluster, Job, Lease, Node, Operation, Round
-from scheduling.spec import JobSpec
+from scheduling.rounds.actions import run_round
+from scheduling.spec.job_spec import JobSpec
 from tests.make import Cast, cast
 
 

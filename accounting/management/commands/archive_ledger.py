@@ -9,10 +9,10 @@ from typing import Any
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounting.archive import archivable_before, archive_month, bring_back_month
-from accounting.clock import now_from_database
-from accounting.errors import Refused
-from accounting.numbers import whole_argument
+from accounting.closing.archive import archivable_before, archive_month, bring_back_month
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.numbers import whole_argument
 
 # A quarter and what was just before it: limits of the past are told from single bills.
 FEWEST = 4

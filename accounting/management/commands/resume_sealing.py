@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounting.actions.ledger import resume_sealing
-from accounting.errors import Refused
+from accounting.core.errors import Refused
 
 
 class Command(BaseCommand):

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounting import signing
+from accounting.ledger import signing
 
 
 class Command(BaseCommand):

@@ -8,11 +8,19 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
-from accounting import signing
-from accounting.archive import archived_months
-from accounting.heads import HeadsFileError, Printed, differs, last_head, last_published, printed, resumed
+from accounting.closing.archive import archived_months
+from accounting.core.consistent_read import one_moment
+from accounting.ledger import signing
+from accounting.ledger.heads import (
+    HeadsFileError,
+    Printed,
+    differs,
+    last_head,
+    last_published,
+    printed,
+    resumed,
+)
 from accounting.models import LedgerSeal
-from accounting.one_moment import one_moment
 from accounting.verification import first_found
 
 COUNTS = """

@@ -11,7 +11,7 @@ from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.queues import Queue
 from fairshare.quotas import with_claims, within_borrowing
-from fairshare.trade_limits import TradeLimits
+from fairshare.trading.limits import TradeLimits
 from fairshare.tree import Tree
 
 

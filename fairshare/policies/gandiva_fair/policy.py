@@ -19,7 +19,7 @@ from fairshare.policies.tickets import ByTickets
 from fairshare.quotas import limits_of
 from fairshare.rates import within_reason
 from fairshare.reasons import may_run
-from fairshare.trade_limits import TradeLimits
+from fairshare.trading.limits import TradeLimits
 from fairshare.tree import Tree
 
 

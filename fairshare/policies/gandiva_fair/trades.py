@@ -29,7 +29,7 @@ from fairshare.policies.gandiva_fair.margins import Margins
 from fairshare.policies.gandiva_fair.offers import Met, Offers, grain_of, meet
 from fairshare.policies.gandiva_fair.own_order import MOST_ROUNDS, Round, Rows
 from fairshare.policies.gandiva_fair.typical import with_typical
-from fairshare.trade_limits import TradeLimits, parties_of
+from fairshare.trading.limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 
 ROUNDING = 1e-9

@@ -18,7 +18,7 @@ from fairshare.policies.gandiva_fair_1.speed import preferred_turns
 from fairshare.policies.gandiva_fair_1.trading import trade
 from fairshare.quotas import Limits, limits_of, with_claims, within_borrowing
 from fairshare.reasons import explain, may_run
-from fairshare.trade_limits import TradeLimits
+from fairshare.trading.limits import TradeLimits
 from fairshare.tree import Tree
 
 

@@ -18,7 +18,7 @@ from fairshare.demand import EPSILON, room
 from fairshare.model import Bools, Floats, Ints, Jobs, Settings, Trade
 from fairshare.policies.gandiva_fair_1.filling import Filling
 from fairshare.policies.gandiva_fair_1.speed import speed_ups
-from fairshare.trade_limits import TradeLimits, parties_of
+from fairshare.trading.limits import TradeLimits, parties_of
 
 # Less than this part of a GPU is not worth a line in the trade book.
 LEAST_GPUS = 1e-6

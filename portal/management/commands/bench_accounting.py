@@ -24,10 +24,10 @@ from django.db import connection
 from django.test import Client
 
 from accounting.actions import add_member, create_tenant
-from accounting.clock import now_from_database
+from accounting.core.clock import now_from_database
+from accounting.ledger.partitions import add_months, first_of_month, months_after
+from accounting.ledger.rollups import DAY, HOUR, start_of_day, start_of_hour, write_days, write_usage_hours
 from accounting.models import ClosedBook, Generation, Membership, Tenant, User
-from accounting.months import add_months, first_of_month, months_after
-from accounting.sums import DAY, HOUR, start_of_day, start_of_hour, write_days, write_usage_hours
 from portal.management.traced import bench_trace
 from portal.warm_up import load_pages
 from scheduling.models import Cluster, Node

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 
-from accounting.wording import fixed, in_millionths
+from accounting.core.wording import fixed, in_millionths
 
 Number = int | float | Decimal
 Cell = str | Number | date | datetime | None

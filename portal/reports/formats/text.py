@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from accounting.csv_lines import csv_line, harmless
+from accounting.core.csv_lines import csv_line, harmless
 from portal.reports.formats.document import Cell, Document, Table, told
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from accounting.utilisation import Use
-from accounting.wording import percent
+from accounting.core.wording import percent
+from accounting.reports.utilisation import Use
 from portal.axis import axis
 from portal.reports.index_chart import IndexChart, draw_lines
 from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand, GpuHeld
-from scheduling.job_waste import CAUSES, Wasted
+from scheduling.reports.job_waste import CAUSES, Wasted
 
 ROW, LABEL = 24, 8.0  # a row's height, and how much of the width its label takes
 

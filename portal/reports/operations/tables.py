@@ -11,21 +11,21 @@ from itertools import pairwise
 
 from django.core.paginator import Page, Paginator
 
-from accounting.archive import archived_until
-from accounting.chargeback import Charge, chargeback
+from accounting.closing.archive import archived_until
+from accounting.core.wording import to_the_minute
 from accounting.models import Price
-from accounting.price_history import price_history
-from accounting.utilisation import Use, closed_until, use_by_hour, use_by_hour_of_week
-from accounting.wording import to_the_minute
+from accounting.pricing.price_history import price_history
+from accounting.reports.chargeback import Charge, chargeback
+from accounting.reports.utilisation import Use, closed_until, use_by_hour, use_by_hour_of_week
 from portal.reports.fairness import edges
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
 from portal.reports.unsettled import NOTHING, Unsettled, state_of, unsettled_of
-from scheduling.demand import wanted_by_hour
-from scheduling.job_waits import expansions, waits
-from scheduling.job_waste import CAUSES, Waste, Wasted, waste
 from scheduling.models import Cluster
-from scheduling.node_health import NodeHealth, counts_of_gpus, held_gpus, node_events, node_health
+from scheduling.reports.demand import wanted_by_hour
+from scheduling.reports.job_waits import expansions, waits
+from scheduling.reports.job_waste import CAUSES, Waste, Wasted, waste
+from scheduling.reports.node_health import NodeHealth, counts_of_gpus, held_gpus, node_events, node_health
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WASTE_WORDS = {"failed": "Failed", "cancelled": "Cancelled", "run_again": "Run again", "idle": "Idle"}

@@ -11,8 +11,8 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
-from accounting.names import by_name
+from accounting.core.clock import now_from_database
+from accounting.core.name_order import by_name
 from portal.administration.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, cut_note, shown

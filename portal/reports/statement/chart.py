@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from accounting.reports import UsageRow
-from accounting.wording import fixed
+from accounting.core.wording import fixed
+from accounting.reports.usage import UsageRow
 from portal.axis import Mark, axis
 
 

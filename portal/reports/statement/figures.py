@@ -11,19 +11,19 @@ from decimal import Decimal
 
 from django.conf import settings
 
-from accounting.clock import now_from_database
-from accounting.forecast import forecast
-from accounting.heads import last_head
-from accounting.invoice import Line, TakenBack, lines_of, taken_back
+from accounting.access.visibility import tenants_seen
+from accounting.core.clock import now_from_database
+from accounting.core.consistent_read import one_moment, read_once
+from accounting.core.name_order import by_name
+from accounting.ledger.heads import last_head
+from accounting.ledger.partitions import months_after
+from accounting.limits.forecast import forecast
+from accounting.limits.past_budgets import Standing, standings
+from accounting.limits.spending import Held, money_held
 from accounting.models import LedgerHead, Membership, Tenant, User
-from accounting.months import months_after
-from accounting.names import by_name
-from accounting.one_moment import one_moment, read_once
-from accounting.past_budgets import Standing, standings
-from accounting.reports import By, UsageRow, usage_report
-from accounting.spending import Held, money_held
-from accounting.team_usage import Held as HeldTime
-from accounting.team_usage import (
+from accounting.reports.invoice import Line, TakenBack, lines_of, taken_back
+from accounting.reports.team_usage import Held as HeldTime
+from accounting.reports.team_usage import (
     Largest,
     LargestJobs,
     jobs_of,
@@ -31,17 +31,17 @@ from accounting.team_usage import (
     largest_names_of,
     usage_of_team,
 )
-from accounting.visibility import tenants_seen
+from accounting.reports.usage import By, UsageRow, usage_report
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unbooked import Unbooked, unbooked
 from portal.reports.unsettled import Unsettled, unsettled_of
-from scheduling.amounts import Amounts
-from scheduling.fairness import Scope, fairness_rows
-from scheduling.job_waits import Expansion, Wait, expansions, waits
-from scheduling.job_waste import Wasted, wasted_in_all
-from scheduling.label_values import values_of
-from scheduling.limits import unbooked as not_booked
+from scheduling.core.amounts import Amounts
+from scheduling.limits.caps import unbooked as not_booked
 from scheduling.models import LabelKey
+from scheduling.reports.job_waits import Expansion, Wait, expansions, waits
+from scheduling.reports.job_waste import Wasted, wasted_in_all
+from scheduling.reports.label_values import values_of
+from scheduling.shares.fairness import Scope, fairness_rows
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 ALL = sys.maxsize

@@ -8,12 +8,12 @@ from decimal import Decimal
 
 from django.conf import settings
 
-from accounting.heads import printed
-from accounting.invoice import TakenBack
+from accounting.core.wording import to_the_minute
+from accounting.ledger.heads import printed
+from accounting.limits.past_budgets import MOST_PERIODS
 from accounting.models import LedgerHead
-from accounting.past_budgets import MOST_PERIODS
-from accounting.reports import UsageRow
-from accounting.wording import to_the_minute
+from accounting.reports.invoice import TakenBack
+from accounting.reports.usage import UsageRow
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.labels import label_name
 from portal.reports.statement.figures import Ahead, Statement

@@ -10,8 +10,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from accounting.core.name_order import in_order
 from accounting.models import ReportSubscription, Tenant
-from accounting.names import in_order
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, cut_note, shown
 from portal.reports.formats.document import NUMERIC

@@ -16,11 +16,11 @@ from uuid import UUID
 from kubernetes.config import ConfigException
 
 from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered, Use
-from scheduling.backends.kubernetes import answering, claims, objects
-from scheduling.backends.kubernetes.answering import NameTaken
+from scheduling.backends.kubernetes import claims, objects, probes
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
-from scheduling.backends.kubernetes.barepods import BareOrders
-from scheduling.backends.kubernetes.listening import Desk, files_of
+from scheduling.backends.kubernetes.cluster_cache import View
+from scheduling.backends.kubernetes.gang_ungater import Tender
+from scheduling.backends.kubernetes.log_stream import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
 from scheduling.backends.kubernetes.objects import JOB, OWNER
 from scheduling.backends.kubernetes.orders import (
@@ -35,12 +35,12 @@ from scheduling.backends.kubernetes.orders import (
     delete_pod,
 )
 from scheduling.backends.kubernetes.podgroups import PodGroups
+from scheduling.backends.kubernetes.probes import NameTaken
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.remarks import SELECTORS, Remarks
-from scheduling.backends.kubernetes.tender import Tender
+from scheduling.backends.kubernetes.standalone_pods import BareOrders
 from scheduling.backends.kubernetes.transcript import read_mark
-from scheduling.backends.kubernetes.view import View
-from scheduling.limit import Limit
+from scheduling.core.rate_limiter import Limit
 
 logger = logging.getLogger(__name__)
 
@@ -227,12 +227,12 @@ class KubernetesBackend:
         """A Service of that name in the tenant's namespace, whose endpoints are the ready replicas."""
         with _plainly(f"the Service {name}"):
             self._settle(self.api, job_id)
-            answering.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
+            probes.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
         """The Service goes, if it is this one's."""
         with _plainly(f"the Service {name}"):
-            answering.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
+            probes.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     # --- reports -------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class KubernetesBackend:
         """Pods of turns up to `epoch` whose own grace is longer are told the shorter one."""
         pods = PODS.format(self._namespace_of(job_id))
         for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
-            wanted = grace_seconds and grace_seconds + answering.goodbye_of(pod)
+            wanted = grace_seconds and grace_seconds + probes.goodbye_of(pod)
             if objects.epoch_of(pod) > epoch or objects.has_ended(pod):
                 continue
             if pod["spec"]["terminationGracePeriodSeconds"] <= wanted:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scheduling.backends.base import BackendError, Mount
 from scheduling.backends.kubernetes.api import Api, Missing, Object
-from scheduling.paths import VOLUMES
+from scheduling.spec.paths import VOLUMES
 
 PATH = "/api/v1/namespaces/{}/persistentvolumeclaims/{}"
 

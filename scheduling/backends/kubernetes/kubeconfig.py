@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from accounting.wording import fixed
-from scheduling import yaml_core
+from accounting.core.wording import fixed
+from scheduling.spec import yaml_core
 
 # Many times what one context needs; whoever pastes more has pasted something else.
 MOST_CHARACTERS = 64 * 1024

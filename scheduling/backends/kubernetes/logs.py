@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Missing, Object, Refused
-from scheduling.backends.kubernetes.listening import Desk, Heard, Listener, Voice
+from scheduling.backends.kubernetes.log_stream import Desk, Heard, Listener, Voice
 from scheduling.backends.kubernetes.transcript import Occupied
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
-from accounting.outgoing import NotReachable, get
+from accounting.notifications.safe_http import NotReachable, get
 
 WINDOW = 60.0  # seconds that one question looks back; as it is asked twice as often, no gap stays between
 USUAL_QUERY = (

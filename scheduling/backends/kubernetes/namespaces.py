@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduling.backends.kubernetes import answering
+from scheduling.backends.kubernetes import probes
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
-from scheduling.whereabouts import Place, Pods, hidden_in
+from scheduling.backends.network_sources import Place, Pods, hidden_in
 
 TENANT, CLUSTER = "fairlot.io/tenant", "fairlot.io/cluster"
 MANAGED = {"app.kubernetes.io/managed-by": "fairlot"}
@@ -210,14 +210,14 @@ def _sessions(walls: Walls) -> Object:
         "kind": "NetworkPolicy",
         "metadata": {"name": "fairlot-sessions", "labels": MANAGED},
         "spec": {
-            "podSelector": {"matchLabels": answering.SESSION},
+            "podSelector": {"matchLabels": probes.SESSION},
             "policyTypes": ["Ingress"],
             **let_in,
         },
     }
 
 
-_PORT = {"protocol": "TCP", "port": answering.PORT_NAME}
+_PORT = {"protocol": "TCP", "port": probes.PORT_NAME}
 
 
 def _peer(place: Place) -> Object:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from scheduling.backends.base import NO_SECRETS, USUAL, Container, Endpoint, Mount, Secrets
-from scheduling.backends.kubernetes import answering, claims, handover, meeting, podgroups
+from scheduling.backends.kubernetes import claims, podgroups, probes, rendezvous, secret_objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
 
@@ -26,7 +26,7 @@ Operation: TypeAlias = Mapping[str, object]
 OURS = "fairlot.io"
 NVIDIA = "nvidia.com/gpu"
 # Labels: of which job of Fairlot it is, and of which Fairlot.
-JOB, OWNER = f"{OURS}/job", answering.OWNER
+JOB, OWNER = f"{OURS}/job", probes.OWNER
 BARE = f"{OURS}/bare"  # a label of pods that no Job has made
 # Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
@@ -168,7 +168,7 @@ def new_pod(job_id: int, pod: Pod, *, owner: str, turn: Turn) -> Object:
 
 def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
     ours = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
-    return ours | answering.labels(pod.endpoint)
+    return ours | probes.labels(pod.endpoint)
 
 
 def _facts(pod: Pod, workers: int) -> dict[str, str]:
@@ -186,7 +186,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
         "tolerations": _tolerations(pod),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)) + answering.goodbye(pod.endpoint),
+        "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)) + probes.goodbye(pod.endpoint),
         "subdomain": job_name(job_id),
         "securityContext": {
             "runAsNonRoot": True,
@@ -209,11 +209,11 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
                     "capabilities": {"drop": ["ALL"]},
                 },
                 **_how_to_run(pod.container),
-                **answering.of_container(pod.endpoint),
+                **probes.of_container(pod.endpoint),
             }
         ],
         "volumes": [volume for _, volume in volumes],
-        **handover.pulling(job_name(job_id), pod.secrets),
+        **secret_objects.pulling(job_name(job_id), pod.secrets),
     }
 
 
@@ -260,8 +260,8 @@ def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]
         source = {"emptyDir": {}}
     found.append((kept, {"name": "checkpoint", **source}))
     if workers > 1:
-        found.append((meeting.mount(), meeting.volume(job_name(job_id))))
-    return found + handover.folders(job_name(job_id), pod.secrets) + claims.volumes(pod.mounts)
+        found.append((rendezvous.mount(), rendezvous.volume(job_name(job_id))))
+    return found + secret_objects.folders(job_name(job_id), pod.secrets) + claims.volumes(pod.mounts)
 
 
 def _in_memory(container: Container) -> Object:
@@ -280,9 +280,9 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
         "FAIRLOT_JOB_ID": str(job_id),
         "FAIRLOT_CHECKPOINT_DIR": CHECKPOINTS,
         **{name: pod.environment.get(name, value) for name, value in usual.items()},
-        **meeting.variables(job_name(job_id), workers=workers, gpus=pod.gpus),
-        **answering.variables(pod.endpoint),
-        **handover.plain_variables(pod.secrets),
+        **rendezvous.variables(job_name(job_id), workers=workers, gpus=pod.gpus),
+        **probes.variables(pod.endpoint),
+        **secret_objects.plain_variables(pod.secrets),
         **claims.variables(pod.mounts),
     }
     told = {
@@ -299,7 +299,7 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     taken = {*told, *ours}
     free = {key: value for key, value in pod.environment.items() if key not in taken}
     plain: list[Object] = [{"name": key, "value": _as_written(value)} for key, value in (free | ours).items()]
-    hidden = handover.variables(job_name(job_id), pod.secrets)
+    hidden = secret_objects.variables(job_name(job_id), pod.secrets)
     return turns + plain + [one for one in hidden if one["name"] not in taken]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from scheduling.backends.kubernetes import handover, meeting, objects
+from scheduling.backends.kubernetes import objects, rendezvous, secret_objects
 from scheduling.backends.kubernetes.api import Api, Changed, Invalid, Missing, Object, Refused, Taken
 from scheduling.backends.kubernetes.objects import Turn
 from scheduling.backends.kubernetes.podgroups import PodGroups
@@ -109,7 +109,7 @@ class Orders:
         """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
         # What nothing has to be made ready for is made running: one write, which its name lets through once.
         grouped = len(turn.nodes) > 1
-        begin = None if grouped or handover.is_needed(pod.secrets) else turn
+        begin = None if grouped or secret_objects.is_needed(pod.secrets) else turn
         for last in tries():
             job = self.prepare(
                 job_id,
@@ -181,11 +181,11 @@ class Orders:
         if len(turn.nodes) > 1 and not objects.has_begun(job):
             self._introduce(job, len(turn.nodes), pod.gpus)
         marks = {objects.EPOCH: str(turn.epoch)}
-        handover.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
+        secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _introduce(self, job: Object, workers: int, gpus: int) -> None:
         """The workers of a gang to each other; raises StillThere when others have made its Job anew meanwhile."""
-        is_told = meeting.prepare(
+        is_told = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
         )
         if not is_told:

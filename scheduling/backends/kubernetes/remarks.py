@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from scheduling.backends.base import Remark
 from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.cluster_cache import Gang, View
 from scheduling.backends.kubernetes.events import Events, Word
-from scheduling.backends.kubernetes.view import Gang, View
 
 # All warnings; and of what is said without alarm, what takes a worker away.
 SELECTORS = ("type=Warning", "type!=Warning,reason=TaintManagerEviction")

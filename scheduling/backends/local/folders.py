@@ -10,7 +10,7 @@ from scheduling.backends.base import Mount
 from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.isolation import Places
-from scheduling.paths import VOLUMES, is_in
+from scheduling.spec.paths import VOLUMES, is_in
 
 
 def check(mounts: Sequence[Mount], places: Places, *, read_only: bool) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from scheduling.backends import opening
 from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
-from scheduling.paths import SECRETS, is_in
+from scheduling.spec.paths import SECRETS, is_in
 
 if TYPE_CHECKING:
     from scheduling.backends.base import Secrets

@@ -20,9 +20,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
 
-from scheduling.actions import run_round
 from scheduling.management.bench_cluster import BenchCluster
 from scheduling.models import Round
+from scheduling.rounds.actions import run_round
 
 # Of so many GPUs one gang ends in each quantum, and one job is submitted.
 GPUS_PER_END = 100

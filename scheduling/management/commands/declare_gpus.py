@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounting.errors import Refused
-from scheduling.actions import declare_local_gpus
+from accounting.core.errors import Refused
 from scheduling.backends.local.gpus import NvmlError
+from scheduling.clusters.discovery import declare_local_gpus
 from scheduling.models import Cluster
 
 

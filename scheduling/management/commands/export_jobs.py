@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounting.models import Tenant
-from scheduling.exports import FORMS, Selection, export_lines
+from scheduling.reports.exports import FORMS, Selection, export_lines
 
 
 class Command(BaseCommand):

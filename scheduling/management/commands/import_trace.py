@@ -9,13 +9,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounting.clock import now_from_database
-from accounting.errors import Refused
-from accounting.numbers import whole_argument
-from scheduling.actions import close_hours, import_history
-from scheduling.actions.imports import PastCluster, hours_to_close, imported_before
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.numbers import whole_argument
+from scheduling.books.closing import close_hours
+from scheduling.imports.actions import PastCluster, hours_to_close, import_history, imported_before
+from scheduling.imports.traces import BadTrace, PastJob, TraceJob, decoded, fingerprint_of, read_trace, replay
 from scheduling.models import Cluster
-from scheduling.traces import BadTrace, PastJob, TraceJob, decoded, fingerprint_of, read_trace, replay
 
 HOUR = 3600
 

@@ -23,10 +23,12 @@ from accounting.actions import (
     set_quota,
 )
 from accounting.models import Generation, Membership, Quota, Tenant, User
-from scheduling.actions import create_cluster, declare_local_gpus, declare_node, submit_job, update_cluster
-from scheduling.isolation import why_refused
+from scheduling.clusters.actions import create_cluster, declare_node, update_cluster
+from scheduling.clusters.discovery import declare_local_gpus
+from scheduling.clusters.isolation import why_refused
+from scheduling.jobs.submitting import submit_job
 from scheduling.models import Cluster, Job, Node
-from scheduling.spec import JobSpec
+from scheduling.spec.job_spec import JobSpec
 
 CLUSTER = "demo"
 # Generation, what it is, price of a GPU-hour, node, GPUs, speed that programs honour.

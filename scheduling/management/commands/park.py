@@ -9,19 +9,19 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
-from accounting.clock import now_from_database
-from scheduling.actions import perform_operations
-from scheduling.actions.clusters import SHUTTING_DOWN
-from scheduling.actions.leases import StopOrder, ask_to_stop
-from scheduling.actions.promises import withdraw
-from scheduling.backends import backend_for
+from accounting.core.clock import now_from_database
 from scheduling.backends.base import Phase
-from scheduling.causes import Cause
-from scheduling.history import History
-from scheduling.lifecycle import Event
-from scheduling.locks import lock_schedule
+from scheduling.clusters.actions import SHUTTING_DOWN
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.locks import lock_schedule
+from scheduling.execution.operations import perform_operations
+from scheduling.execution.reconcile import observe
+from scheduling.leases.actions import StopOrder, ask_to_stop
+from scheduling.leases.causes import Cause
+from scheduling.leases.history import History
+from scheduling.leases.lifecycle import Event
+from scheduling.leases.reservations import withdraw
 from scheduling.models import Cluster, Lease, Operation
-from scheduling.reconcile import observe
 
 LOOK_EVERY = 0.1
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.actions.sealing import reseal_all
+from scheduling.jobs.reencryption import reseal_all
 
 
 class Command(BaseCommand):

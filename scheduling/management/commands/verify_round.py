@@ -11,10 +11,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounting.numbers import whole_argument
-from scheduling.actions.rounds import decisions_equal, redraw
-from scheduling.builds import FROZEN, build_of
+from accounting.core.numbers import whole_argument
 from scheduling.models import Round
+from scheduling.rounds.actions import decisions_equal, redraw
+from scheduling.rounds.builds import FROZEN, build_of
 
 OTHER_BUILD = 3
 

@@ -14,14 +14,14 @@ from django.core.management.base import BaseCommand
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from scheduling import heartbeat
-from scheduling.actions.apart import OUT_OF_REACH, note_failure
-from scheduling.backends import backend_for, find_isolation
 from scheduling.backends.base import Backend, BackendError
-from scheduling.locks import try_lock_watch
+from scheduling.clusters.backend_factory import backend_for, find_isolation
+from scheduling.core import heartbeat
+from scheduling.core.locks import try_lock_watch
+from scheduling.core.run_apart import OUT_OF_REACH, note_failure
+from scheduling.core.safe_streams import outlive_full_disks
+from scheduling.execution.reconcile import FOLLOWING, note_use, reconcile
 from scheduling.models import Cluster
-from scheduling.output import outlive_full_disks
-from scheduling.reconcile import FOLLOWING, note_use, reconcile
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from fairshare.model import Floats, Snapshot, Trade
 from fairshare.policies.gandiva_fair.trades import trade
-from fairshare.trade_limits import TradeLimits
+from fairshare.trading.limits import TradeLimits
 from fairshare.tree import Tree
 from tests.fairshare.build import Account, Job, snapshot
 

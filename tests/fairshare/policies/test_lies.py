@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairshare.changed_speeds import Samples, changed_with_trading
 from fairshare.model import NOWHERE
 from fairshare.policies.gandiva_fair.evidence import (
     SLACK_OF_MODEL,
@@ -16,6 +15,7 @@ from fairshare.policies.gandiva_fair.evidence import (
     bounded,
     evidence_of,
 )
+from fairshare.trading.changed_speeds import Samples, changed_with_trading
 from tests.fairshare.bench_lies import LIES, Bound, gain, gain_of_splitting
 from tests.fairshare.policies.teams import own_progress, teams, traded
 

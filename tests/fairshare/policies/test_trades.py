@@ -15,8 +15,7 @@ from fairshare.policies.gandiva_fair.offers import LEAST_TRADE
 from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.quotas import with_claims
-from fairshare.synthetic import synthetic_snapshot
-from fairshare.trade_limits import TradeLimits, parties_of
+from fairshare.trading.limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 from tests.fairshare import bench_trades
 from tests.fairshare.build import INF, Account, Job, snapshot
@@ -30,6 +29,7 @@ from tests.fairshare.policies.teams import (
     teams,
     traded,
 )
+from tests.fairshare.synthetic import synthetic_snapshot
 
 SPREADS = (0.1, 0.3, 0.6)
 INSTANCES = [(seed, count) for seed in range(13) for count in (2, 3, 5)]

@@ -1,0 +1,131 @@
+"""Who may do what: one table, which actions, pages and docs/permissions.md follow.
+
+An actor of None is Fairlot itself (commands on the machine) and may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from accounting.core.errors import NotAllowed
+from accounting.models import Membership, Tenant, User
+from accounting.models.tenants import TenantQuerySet, ids_with_role
+
+
+class Role(StrEnum):
+    """Admins and operators are of the whole portal; managers and members of a team and of all teams below it."""
+
+    ADMIN = "admin"
+    OPERATOR = "operator"
+    MANAGER = "manager"
+    MEMBER = "member"
+
+
+ADMIN, OPERATOR, MANAGER, MEMBER = Role
+IN_TEAMS = {MANAGER: Membership.Role.MANAGER, MEMBER: Membership.Role.MEMBER}
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What may be done, in words for docs/permissions.md, and by whom."""
+
+    what: str
+    roles: tuple[Role, ...]
+
+
+PERMISSIONS: dict[str, Permission] = {
+    "tenant.change": Permission("Make, rename, move, archive and delete teams, set their tickets", (ADMIN,)),
+    "member.change": Permission(
+        "Add and remove members of a team, set their roles and tickets", (ADMIN, MANAGER)
+    ),
+    "quota.set": Permission("Set and remove limits", (ADMIN,)),
+    "share.preview": Permission("Preview what a team's tickets and limits do to shares", (ADMIN, OPERATOR)),
+    "member.preview": Permission("Preview what a member's tickets do to shares", (ADMIN, OPERATOR, MANAGER)),
+    "budget.set": Permission("Set and remove a team's budgets", (ADMIN, MANAGER)),
+    "team.read": Permission("Read a team's limits and budgets", (ADMIN, OPERATOR, MANAGER)),
+    "trade_limits.set": Permission("Limit a team's trades", (ADMIN, MANAGER)),
+    "request.ask": Permission("Ask for tickets, limits and teams", (MANAGER,)),
+    "request.answer": Permission("Grant and decline requests", (ADMIN, OPERATOR)),
+    "secret.change": Permission("Keep secrets of a team", (MANAGER,)),
+    "job.submit": Permission("Submit jobs, services, sessions and schedules in a team", (MANAGER, MEMBER)),
+    "job.change_any": Permission("Cancel and change what others submitted", (ADMIN, OPERATOR, MANAGER)),
+    "user.change": Permission("Make and deactivate users, set their roles, passwords and locks", (ADMIN,)),
+    "price.set": Permission("Make GPU types and set prices", (ADMIN,)),
+    "weight.set": Permission("Set how much a GPU type counts in fairness reports", (ADMIN, OPERATOR)),
+    "ledger.correct": Permission("Correct bookings", (ADMIN,)),
+    "report.all": Permission("Read capacity, operations and chargeback reports", (ADMIN, OPERATOR)),
+    "report.export": Permission("Export job records", (ADMIN, OPERATOR, MANAGER)),
+    "audit.read": Permission("Read the audit trail: all of it, or a team's", (ADMIN, OPERATOR, MANAGER)),
+    "anomalies.analyse": Permission("Analyse sharing anomalies", (ADMIN, OPERATOR)),
+    "cluster.read": Permission(
+        "Read the pages of clusters, nodes and scheduling settings", (ADMIN, OPERATOR)
+    ),
+    "cluster.check": Permission("Check an attached cluster", (ADMIN, OPERATOR)),
+    "cluster.attach": Permission("Attach, change and detach clusters", (ADMIN,)),
+    "cluster.update": Permission("Change how a cluster is scheduled", (ADMIN,)),
+    "cluster.pause": Permission("Pause and resume a cluster", (ADMIN, OPERATOR)),
+    "node.declare": Permission("Declare and remove nodes", (ADMIN,)),
+    "node.drain": Permission("Drain nodes and return them to use", (ADMIN, OPERATOR)),
+    "volume.grant": Permission("Grant volumes to teams", (ADMIN, OPERATOR)),
+    "idle_rule.read": Permission("Read the rules for idle GPUs", (ADMIN, OPERATOR)),
+    "idle_rule.set": Permission("Set the rules for idle GPUs", (ADMIN,)),
+}
+
+
+def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
+    """Whether `user` may do it: by a role in the whole portal or, where it is done to `tenant`, by one there."""
+    roles = PERMISSIONS[verb].roles
+    if user.is_authenticated and (
+        (ADMIN in roles and user.is_admin) or (OPERATOR in roles and user.is_operator)
+    ):
+        return True
+    return tenant is not None and any(tenant.pk in ids_with_role(user, role) for role in _team_roles(roles))
+
+
+def may_somewhere(user: User, verb: str) -> bool:
+    """Whether there is anything to which `user` may do it."""
+    return may(user, verb) or any(ids_with_role(user, role) for role in _team_roles(PERMISSIONS[verb].roles))
+
+
+def tenants_where(user: User, verb: str) -> TenantQuerySet:
+    """The tenants to which `user` may do it."""
+    if may(user, verb):
+        return Tenant.objects.all()
+    (role, *others) = _team_roles(PERMISSIONS[verb].roles) or [""]
+    least = others[-1] if others else role  # they are listed from the highest
+    return Tenant.objects.visible_to(user, role=least) if least else Tenant.objects.none()
+
+
+def changeable_where(user: User, verb: str) -> TenantQuerySet:
+    """The tenants to which `user` may do it now: archived ones are for who may do it in the whole portal."""
+    found = tenants_where(user, verb)
+    return found if may(user, verb) else found.active()
+
+
+def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None:
+    """Raises NotAllowed unless `actor` may do it."""
+    if actor is None or may(actor, verb, tenant):
+        return
+    roles = PERMISSIONS[verb].roles
+    *others, last = [
+        f"{role}s" for role in roles if tenant or role not in IN_TEAMS or {*roles} <= {*IN_TEAMS}
+    ]
+    who = f"{', '.join(others)} and {last}" if others else last
+    raise NotAllowed(
+        f"Only {who}{f' of {tenant}' if tenant and MANAGER in PERMISSIONS[verb].roles else ''} may do this."
+    )
+
+
+def as_markdown() -> str:
+    """The table of docs/permissions.md."""
+    lines = [f"| | {' | '.join(Role)} |", f"| --- |{' :-: |' * len(Role)}"]
+    for permission in PERMISSIONS.values():
+        cells = ("yes" if role in permission.roles else "" for role in Role)
+        lines.append(f"| {permission.what} | {' | '.join(cells)} |".replace("  ", " "))
+    return "\n".join(lines)
+
+
+def _team_roles(roles: Iterable[Role]) -> list[str]:
+    return [IN_TEAMS[role] for role in roles if role in IN_TEAMS]

@@ -1,0 +1,27 @@
+"""Which teams somebody sees, for reports that ask many tables about the same ones."""
+
+from __future__ import annotations
+
+from accounting.core.consistent_read import read_once
+from accounting.models import Tenant, User
+from accounting.models.tenants import ids_with_role
+
+ANOTHER = "another team"  # the name of one that a reader may not see
+
+
+def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
+    """Whether these are all teams that there are; None: Fairlot itself looks."""
+    return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
+
+
+@read_once
+def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
+    """The ids of those that `viewer` may see (None: all), of `tenant` with all below it; None: all that there are."""
+    if sees_all(viewer, tenant):
+        return None
+    if tenant is None and viewer is not None:
+        return ids_with_role(viewer)
+    found = Tenant.objects.all() if viewer is None else Tenant.objects.visible_to(viewer)
+    if tenant is not None:
+        found = found.within(tenant)
+    return list(found.order_by().values_list("pk", flat=True))

@@ -1,0 +1,327 @@
+"""Old vouchers as files: what leases held, minute by minute, leaves the database; the ledger and all sums stay.
+
+A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
+hour, day and job stay, with sums by hour of what its bills say of prices, classes and corrections. So balances, the
+identity of closed books, and statements and reports of whole hours (by job: whole days, UTC) say what they said. Only
+the files that were written last come back, and the seals cover the vouchers in them. What stays has leaves of its own,
+so that it is verified without the vouchers, and the seals tell of the files: no month that was not archived passes for
+one that was.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.db import OperationalError, connection, transaction
+from django.db.models import Max
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.ledger.hash_chain import (
+    Remains,
+    books_of,
+    leaf_of_files,
+    seal_remains,
+    sealed_files,
+    unsealed_remains,
+)
+from accounting.ledger.partitions import first_of_month, months_after, start_of_month
+from accounting.ledger.rollups import DAY, start_of_day
+from accounting.models import (
+    ArchivedHour,
+    AuditEvent,
+    ClosedBook,
+    LedgerSeal,
+    LedgerTransaction,
+    UsageSegment,
+    User,
+)
+from accounting.pricing.tariff import MICROSECOND
+
+VOUCHERS = ("usagesegment", "correctedsegment", "classcharge")
+SUMS_FILE = "SHA256SUMS"
+# What vouchers refer to: dropping them changes these tables, too. Others lock them in this order.
+REFERENCED = ("accounting_tenant", "accounting_user", "accounting_generation")
+IN_THE_WAY = ("55P03", "40P01")  # lock not available, deadlock
+MOST_TRIES = 120
+SUMS_OF_BILLS = """
+    INSERT INTO accounting_archivedhour (
+        book, month, hour, tenant_id, generation_id, currency, price_per_gpu_hour, correction_id, anew_by_id,
+        gpu_seconds, cost, charged, brought, idle, preemptible, borrowed)
+    SELECT segment.book, segment.month, date_trunc('hour', lower(segment.period), 'UTC'), segment.tenant_id,
+           segment.generation_id, segment.currency, segment.price_per_gpu_hour, corrected.transaction_id,
+           (SELECT earlier_one.transaction_id
+              FROM accounting_usagesegment earlier
+              JOIN accounting_correctedsegment earlier_one
+                ON earlier_one.segment_id = earlier.id AND earlier_one.month = earlier.month
+             WHERE segment.version > 0 AND earlier.month = segment.month AND earlier.lease_id = segment.lease_id
+               AND earlier.period = segment.period AND earlier.version = segment.version - 1),
+           sum(segment.gpu_seconds), sum(segment.cost), coalesce(sum(charge.amount), 0),
+           coalesce(sum(charge.amount) FILTER (WHERE charge.transaction_id = segment.transaction_id), 0),
+           coalesce(sum(charge.idle), 0), coalesce(sum(charge.preemptible), 0), coalesce(sum(charge.borrowed), 0)
+      FROM accounting_usagesegment segment
+      LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month
+      LEFT JOIN accounting_correctedsegment corrected
+        ON corrected.segment_id = segment.id AND corrected.month = segment.month
+     WHERE segment.month = %s
+     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    month: date
+    folder: Path
+    rows: int
+    digests: dict[str, str]  # SHA-256 by file
+
+
+def archived_until() -> datetime | None:
+    """Of what was held before it only sums are in the database."""
+    until: datetime | None = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
+    return until
+
+
+def told_when_archived(month: date) -> dict[str, Any] | None:
+    """What the audit trail says of it if the last that it says of the month's vouchers is that they were archived."""
+    told = AuditEvent.objects.filter(
+        verb__in=["ledger.archive", "ledger.bring_back"], after__month=str(month)
+    )
+    last = told.order_by("-pk").first()
+    return last.after if last is not None and last.verb == "ledger.archive" else None
+
+
+def files_of(month: date) -> dict[str, str]:
+    """The digests of the files to which the month was archived last, by their names; empty where it is not archived."""
+    digests: dict[str, str] = (told_when_archived(month) or {}).get("digests", {})
+    return digests
+
+
+def months_with_vouchers() -> list[date]:
+    """Those of which the vouchers are in the database, the oldest first."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT accounting_months_with_vouchers()")
+        (months,) = cursor.fetchone()
+    return sorted(months)
+
+
+def archived_months() -> list[date]:
+    """Those with transactions of which the vouchers are not in the database, the oldest first."""
+    archived = LedgerTransaction.objects.exclude(month__in=months_with_vouchers()).order_by("month")
+    return list(archived.values_list("month", flat=True).distinct())
+
+
+@transaction.atomic(durable=True)
+def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
+    """Writes the vouchers of a month to files in `folder`, and drops them.
+
+    The files are whole and on the disk before anything is dropped. Refused unless the month is the oldest, closed,
+    priced and sealed in every book, and all of it is in the sums. What stays of it is sealed with that, as is what
+    stays of months that were archived before this was done.
+    """
+    books = list(ClosedBook.objects.select_for_update().order_by("book"))
+    _require_archivable(month, books)
+    with connection.cursor() as cursor:
+        for name in VOUCHERS:  # who reads goes on
+            cursor.execute(f"LOCK TABLE {_part(name, month)} IN SHARE MODE")
+        cursor.execute(SUMS_OF_BILLS, [month])
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _sync(folder.parent)
+    rows, digests = 0, {}
+    for name in VOUCHERS:
+        file = folder / f"{name}.csv.gz"
+        rows += _write(name, month, file)
+        digests[file.name] = _digest(file)
+    sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    with _whole(folder / SUMS_FILE) as opened:
+        opened.write(sums.encode())
+    _drop(
+        month, unsealed_remains(month, {one: files_of(one) for one in archived_months()} | {month: digests})
+    )
+    ClosedBook.objects.update(details_since=start_of_month(months_after(month, 1)))
+    seals = LedgerSeal.objects.filter(month=month).order_by().values_list("book").annotate(Max("number"))
+    told = {"month": month, "rows": rows, "digests": digests, "seals": dict(seals)}
+    audit.record(actor=actor, verb="ledger.archive", target=books[0], after=told)
+    return Archived(month, folder, rows, digests)
+
+
+@transaction.atomic(durable=True)
+def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
+    """Reads the vouchers of an archived month back from its files; returns how many rows.
+
+    Refused unless it is the last that was archived, and the files are, digest for digest, those that were written when
+    it was archived last. Whether they say what was sealed then `manage.py verify_ledger` tells afterwards.
+    """
+    books = list(ClosedBook.objects.select_for_update().order_by("book"))
+    since = archived_until()
+    if since is None or first_of_month(since) != months_after(month, 1):
+        raise Refused(f"{month:%Y-%m} is not the last month that was archived.", "month")
+    rows = 0
+    for name, file in _checked(folder, _sealed_files_of(month)):
+        rows += _load(name, month, file)
+    ArchivedHour.objects.filter(month=month).delete()
+    ClosedBook.objects.update(details_since=_archived_until_before(month))
+    audit.record(actor=actor, verb="ledger.bring_back", target=books[0], after={"month": month, "rows": rows})
+    return rows
+
+
+def archivable_before(now: datetime, *, keep_months: int) -> list[date]:
+    """Months with vouchers that ended more than `keep_months` whole months ago."""
+    bound = months_after(first_of_month(now), -keep_months)
+    return [month for month in _months_with_bills() if month < bound]
+
+
+def _months_with_bills() -> Iterator[date]:
+    """Of the months with vouchers those that have any, the oldest first."""
+    return (month for month in months_with_vouchers() if UsageSegment.objects.filter(month=month).exists())
+
+
+def _require_archivable(month: date, books: list[ClosedBook]) -> None:
+    begins, ends = start_of_month(month), start_of_month(months_after(month, 1))
+    oldest = next(_months_with_bills(), None)
+    if oldest is None or month < oldest or month not in months_with_vouchers():
+        raise Refused(f"There are no vouchers of {month:%Y-%m} in the database.", "month")
+    if month != oldest:
+        raise Refused(f"{oldest:%Y-%m} comes first.", "month")
+    if ends > now_from_database():
+        raise Refused(f"{month:%Y-%m} is not over.", "month")
+    closed = {one.book: one for one in books}
+    of_month = LedgerTransaction.objects.filter(month=month).order_by()
+    for book, last in of_month.values_list("book").annotate(Max("pk")):
+        one = closed.get(book)
+        if one is None or min(one.until, one.priced_until) < ends:
+            raise Refused(f"Book {book} is not closed and priced until the end of {month:%Y-%m}.", "month")
+        first_day = start_of_day(one.since - MICROSECOND) + DAY
+        early = UsageSegment.objects.filter(
+            month=month, book=book, period__startswith__lt=max(first_day, begins)
+        )
+        if early.exists():
+            raise Refused(
+                f"Book {book} has bills of {month:%Y-%m} from before its hours were closed; no sums have these.",
+                "month",
+            )
+        sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]
+        if sealed is None or sealed < last:
+            raise Refused(f"Book {book} is not sealed yet.", "month")
+
+
+def _part(name: str, month: date) -> str:
+    return f"accounting_{name}_{month:%Y_%m}"
+
+
+def _archived_until_before(month: date) -> datetime | None:
+    """The end of the last earlier month whose vouchers are not in the database."""
+    older = LedgerTransaction.objects.filter(month__lt=month).exclude(month__in=months_with_vouchers())
+    last: date | None = older.aggregate(last=Max("month"))["last"]
+    return None if last is None else start_of_month(months_after(last, 1))
+
+
+def _drop(month: date, remains: list[Remains]) -> None:
+    """Takes all locks that it needs at once, and lets go of them where somebody is in the way."""
+    for _ in range(MOST_TRIES - 1):
+        try:
+            _try_to_drop(month, remains)
+        except OperationalError as error:
+            if getattr(error.__cause__, "pgcode", None) not in IN_THE_WAY:
+                raise
+        else:
+            return
+    _try_to_drop(month, remains)
+
+
+@transaction.atomic
+def _try_to_drop(month: date, remains: list[Remains]) -> None:
+    parents = [f"accounting_{name}" for name in VOUCHERS]
+    with connection.cursor() as cursor:
+        # Shorter than the time after which somebody who waits for this looks for a deadlock, and would lose.
+        cursor.execute("SET LOCAL lock_timeout = '500ms'")
+        seal_remains(remains)  # before the tables: whoever books has the book first, too
+        cursor.execute(f"LOCK TABLE {', '.join([*REFERENCED, *parents])} IN ACCESS EXCLUSIVE MODE")
+        for name in VOUCHERS:
+            cursor.execute(f"ALTER TABLE accounting_{name} DETACH PARTITION {_part(name, month)}")
+            cursor.execute(f"DROP TABLE {_part(name, month)}")
+        cursor.execute("SET LOCAL lock_timeout = DEFAULT")
+
+
+def _write(name: str, month: date, file: Path) -> int:
+    """A whole table as compressed CSV with a header; returns its rows."""
+    with connection.cursor() as cursor:
+        with _whole(file) as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
+            in_order = f"SELECT * FROM {_part(name, month)} ORDER BY 1"  # noqa: S608 - own names
+            cursor.copy_expert(f"COPY ({in_order}) TO STDOUT (FORMAT csv, HEADER)", packed)
+        rows: int = cursor.rowcount
+    return rows
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[BinaryIO]:
+    """To be written; it is there only when all of it is on the disk."""
+    part = file.with_suffix(".part")
+    with open(part, "wb", opener=_private) as opened:
+        yield opened
+    _sync(part)
+    part.replace(file)
+    _sync(file.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    """For the portal's own user alone: it is who used what, and at which price."""
+    return os.open(path, flags, mode=0o600)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _sealed_files_of(month: date) -> dict[str, str]:
+    """As `files_of`, refused where any book's seals have others."""
+    digests = files_of(month)
+    for book in books_of(month):
+        if sealed_files(book, month) not in (None, leaf_of_files(digests)):
+            raise Refused(
+                f"The files of {month:%Y-%m} of which the audit trail tells are not those that were sealed."
+            )
+    return digests
+
+
+def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Each table's file, after a look whether it is the one with this digest."""
+    for name in VOUCHERS:
+        file = folder / f"{name}.csv.gz"
+        if _digest(file) != digests.get(file.name):
+            raise Refused(
+                f"{file} is not the file that was written when the month was archived last.", "folder"
+            )
+        yield name, file
+
+
+def _load(name: str, month: date, file: Path) -> int:
+    """As a table of its own first: a partition would refuse what is not booked now."""
+    part, parent = _part(name, month), f"accounting_{name}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {part} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+        with gzip.open(file) as packed:
+            columns = packed.readline().decode().strip()
+            cursor.copy_expert(f"COPY {part} ({columns}) FROM STDIN (FORMAT csv)", packed)
+        rows: int = cursor.rowcount
+        cursor.execute(f"ALTER TABLE {parent} ATTACH PARTITION {part} FOR VALUES IN (%s)", [month])
+        cursor.execute("SELECT accounting_guard_ledger_table(%s::regclass, %s)", [part, parent])
+    return rows

@@ -1,0 +1,257 @@
+"""Prices of classes: what was held idle, only because nobody else wanted it, or borrowed, may cost another price.
+
+A lease is billed at once, at the plain price of its time. How its time was held is known when the hour is closed and
+its shares are summed; then each segment, of which a part is in a class with a price of its own, gets a charge or a
+credit. A moment is in the first such class of idle, preemptible and borrowed. What a team borrowed of a generation in
+an hour is spread evenly over what it held otherwise than preemptible. Corrections change nothing of that: what is
+taken back before its hour is settled leaves the rest at its prices, and what is booked anew for another payer costs as
+much as it would have cost who held it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
+from functools import reduce
+from operator import or_
+
+from django.db import IntegrityError
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import Exists, Min, OuterRef, Q
+
+from accounting.core.errors import BookedOtherwise
+from accounting.core.numbers import MICRO
+from accounting.ledger.checks import require_transaction
+from accounting.ledger.partitions import first_of_month
+from accounting.ledger.posting import Booking, entries_of_charges, insert
+from accounting.ledger.rollups import HOUR, correct_sums, start_of_hour
+from accounting.models import ClassCharge, ClosedBook, LedgerAccount, LedgerTransaction, Price, UsageSegment
+from accounting.pricing.tariff import gpu_seconds
+
+HAS_CLASSES = Q(idle__isnull=False) | Q(preemptible__isnull=False) | Q(borrowed__isnull=False)
+# Of segments: at their time.
+HAS_PRICES_OF_CLASSES = Exists(
+    Price.objects.filter(
+        HAS_CLASSES, generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
+    )
+)
+Stretch = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldHow:
+    """How the time of one hour was held."""
+
+    # GPU-seconds by tenant and generation, of its own members alone.
+    borrowed: Mapping[tuple[int, int], Decimal]
+    # By lease, when it ran only because nobody else wanted its GPUs, and when it was idle; in order, apart.
+    preemptible: Mapping[int, Sequence[Stretch]]
+    idle: Mapping[int, Sequence[Stretch]]
+
+
+def next_hour_to_price(*, book: int) -> datetime | None:
+    """The first closed hour that is not settled yet and in which something was billed whose class may have a price.
+
+    None: there is none. Hours before it are settled with that, in one step however many there are. Inside the caller's
+    transaction.
+    """
+    require_transaction()
+    closed = ClosedBook.objects.select_for_update().filter(book=book).first()
+    if closed is None or closed.priced_until == closed.until:
+        return None
+    hours = DateTimeTZRange(closed.priced_until, closed.until)
+    first = None
+    if Price.objects.filter(HAS_CLASSES, valid__overlap=hours).exists():
+        billed = UsageSegment.objects.uncorrected().filter(
+            HAS_PRICES_OF_CLASSES,
+            book=book,
+            month__gte=first_of_month(closed.priced_until),
+            month__lte=first_of_month(closed.until),
+            period__startswith__gte=closed.priced_until,
+            period__startswith__lt=closed.until,
+        )
+        first = billed.order_by("period__startswith").values_list("period__startswith", flat=True).first()
+    hour = closed.until if first is None else start_of_hour(first)
+    ClosedBook.objects.filter(book=book).update(priced_until=hour)
+    return None if first is None else hour
+
+
+def unsettled(
+    begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
+) -> dict[int, datetime]:
+    """By book, the first moment in [begins, ends) whose bill prices of classes may still change.
+
+    Only books on which one of `tenants` (None: any) was billed for such time. Two queries at most.
+    """
+    books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
+    waiting = [
+        Q(book=number, period__startswith__gte=until)
+        for number, until in books.values_list("book", "priced_until")
+    ]
+    if not waiting:
+        return {}
+    billed = (
+        UsageSegment.objects.uncorrected()
+        .overlapping(begins, ends)
+        .filter(reduce(or_, waiting), HAS_PRICES_OF_CLASSES)
+    )
+    if tenants is not None:
+        billed = billed.filter(tenant__in=tenants)
+    firsts = billed.order_by().values_list("book").annotate(Min("period__startswith"))
+    return {number: max(first, begins) for number, first in firsts}
+
+
+def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:
+    """Charges and credits for the closed hour that begins at `hour`; a transaction of each, where there are any.
+
+    Inside the caller's transaction. Raises BookedOtherwise when the hour is not the next one.
+    """
+    require_transaction()
+    closed = ClosedBook.objects.select_for_update().get(book=book)
+    if closed.priced_until != hour or hour >= closed.until:
+        raise BookedOtherwise(f"the next hour to be priced is {closed.priced_until}, not {hour}")
+    charges = list(_charges(book, hour, how))
+    # Apart, so that neither can make up for the other and leave a transaction without entries.
+    bookings = [
+        _booking(book, hour, name, some)
+        for name, some in (
+            ("charges", [one for one in charges if one.amount > 0]),
+            ("credits", [one for one in charges if one.amount < 0]),
+        )
+        if some
+    ]
+    try:
+        insert(bookings)
+    except IntegrityError as error:
+        raise BookedOtherwise(f"{hour} of book {book}: {error}") from error
+    correct_sums(book=book, bookings=bookings)
+    ClosedBook.objects.filter(book=book).update(priced_until=hour + HOUR)
+    return [booking.transaction for booking in bookings]
+
+
+def _booking(book: int, hour: datetime, name: str, charges: Sequence[ClassCharge]) -> Booking:
+    booked = LedgerTransaction(
+        book=book,
+        month=first_of_month(hour),
+        key=f"pricing:{book}:{hour.astimezone(UTC).isoformat()}:{name}",
+        kind=LedgerTransaction.Kind.PRICING,
+        period=DateTimeTZRange(hour, hour + HOUR),
+        description=f"{name.capitalize()} by class of {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+    )
+    return Booking(booked, entries_of_charges(charges, LedgerAccount.Kind.CLASSES), charges=charges)
+
+
+def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
+    prices = list(Price.objects.filter(HAS_CLASSES, valid__overlap=DateTimeTZRange(hour, hour + HOUR)))
+    versions = list(
+        UsageSegment.objects.filter(
+            book=book,
+            month=first_of_month(hour),
+            generation__in={price.generation_id for price in prices},
+            period__startswith__gte=hour,
+            period__startswith__lt=hour + HOUR,
+        )
+        .select_related("taken_back")
+        .order_by("pk")
+    )
+    preemptible = {one.pk: _held_in(one, how.preemptible.get(one.lease_id, ())) for one in versions}
+    held = {(one.lease_id, one.period.lower): one for one in versions if one.version == 0}
+    teams = _teams(held.values(), preemptible, how)
+    for one in versions:
+        if hasattr(one, "taken_back"):  # it does not stand
+            continue
+        valid = (price for price in prices if price.generation_id == one.generation_id)
+        price = next((price for price in valid if one.period.lower in price.valid), None)
+        if price is None:
+            continue
+        both = _held_in(one, _in_both(how.preemptible, how.idle, one.lease_id))
+        holder = held[one.lease_id, one.period.lower]
+        charge = _charge(one, price, preemptible[one.pk], both, teams[holder.tenant_id, holder.generation_id])
+        # An earlier release rounded costs to four decimals: that alone is no reason for a charge.
+        if charge.amount and (charge.idle or charge.preemptible or charge.borrowed):
+            yield charge
+
+
+@dataclass(slots=True)
+class _Team:
+    """What a tenant held of one generation in the hour, in GPU-seconds, whoever pays for it."""
+
+    borrowed: Decimal
+    held: Decimal = Decimal(0)
+    preemptible: Decimal = Decimal(0)  # of it
+
+    @property
+    def borrowed_part(self) -> Decimal:
+        """Of what it held otherwise than preemptible: that is beyond its claim, and no share was borrowed for it."""
+        held = self.held - self.preemptible
+        return min(Decimal(1), self.borrowed / held) if held else Decimal(0)
+
+
+def _teams(
+    segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
+) -> Mapping[tuple[int, int], _Team]:
+    """By tenant and generation."""
+    found: dict[tuple[int, int], _Team] = {}
+    for one in segments:
+        key = one.tenant_id, one.generation_id
+        team = found.setdefault(key, _Team(how.borrowed.get(key, Decimal(0))))
+        team.held += one.gpu_seconds
+        team.preemptible += preemptible[one.pk]
+    return found
+
+
+def _in_both(
+    one: Mapping[int, Sequence[Stretch]], other: Mapping[int, Sequence[Stretch]], lease: int
+) -> Iterator[Stretch]:
+    for a, z in one.get(lease, ()):
+        for b, y in other.get(lease, ()):
+            yield max(a, b), min(z, y)
+
+
+def _held_in(segment: UsageSegment, stretches: Iterable[Stretch]) -> Decimal:
+    begins, ends = segment.period.lower, segment.period.upper
+    cut = [(max(a, begins), min(z, ends)) for a, z in stretches]
+    return sum((gpu_seconds(segment.gpus, a, z) for a, z in cut if a < z), Decimal(0))
+
+
+def _charge(
+    segment: UsageSegment, price: Price, preemptible: Decimal, preemptible_and_idle: Decimal, team: _Team
+) -> ClassCharge:
+    """In each class what is in none before it that has a price."""
+    nothing = Decimal(0)
+    idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)
+    otherwise = segment.gpu_seconds - preemptible - (idle - both)
+    only_wanted_here = preemptible - both
+    borrowed = (otherwise * team.borrowed_part).quantize(MICRO, ROUND_DOWN)
+    if price.preemptible is None:  # then it is what it is besides: more than the team's part
+        borrowed, only_wanted_here = borrowed + only_wanted_here, nothing
+    if price.borrowed is None:
+        borrowed = nothing
+    charge = ClassCharge(
+        segment=segment,
+        month=segment.month,
+        idle=idle,
+        idle_price=price.of_class("idle"),
+        preemptible=only_wanted_here,
+        preemptible_price=price.of_class("preemptible"),
+        borrowed=borrowed,
+        borrowed_price=price.of_class("borrowed"),
+    )
+    charge.amount = _cost(charge) - segment.cost
+    return charge
+
+
+def _cost(charge: ClassCharge) -> Decimal:
+    """Of the whole segment, rounded once as any cost is."""
+    segment = charge.segment
+    plain = segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed
+    with localcontext(prec=60):
+        worth = (
+            plain * segment.price_per_gpu_hour
+            + charge.idle * charge.idle_price
+            + charge.preemptible * charge.preemptible_price
+            + charge.borrowed * charge.borrowed_price
+        )
+        return (worth / 3600).quantize(MICRO, ROUND_HALF_EVEN)

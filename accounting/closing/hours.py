@@ -1,0 +1,211 @@
+"""Closing the books, hour by hour: what all GPUs were, what nobody held, and what that was worth.
+
+An hour is closed once, in order, when all that was held in it is booked. From then on only corrections change
+what tenants pay for it; capacity, and what it was worth, stay.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from django.db import IntegrityError
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import Sum
+
+from accounting.closing.classes import NAMES, Classes, Condition, Holding, classify
+from accounting.core.bulk import insert_rows
+from accounting.core.errors import BookedOtherwise
+from accounting.ledger.checks import require_transaction
+from accounting.ledger.partitions import first_of_month
+from accounting.ledger.posting import AccountKey, Booking, Entries, insert, unit_of
+from accounting.ledger.rollups import DAY, HOUR, start_of_day, write_days, write_usage_hours
+from accounting.ledger.usage import hold_prices
+from accounting.models import (
+    CapacitySegment,
+    ClosedBook,
+    Generation,
+    LedgerAccount,
+    LedgerTransaction,
+    NodeHour,
+    UsageSegment,
+)
+from accounting.pricing.tariff import MICROSECOND, cost_of, tariffs_of
+
+UNHELD = ("free", "others", "drained", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStory:
+    """What one node was in an hour and who held its GPUs; times are microseconds since the hour began."""
+
+    node_id: int
+    name: str
+    conditions: Sequence[Condition]
+    holdings: Sequence[Holding]
+
+
+def closed_until(book: int) -> datetime | None:
+    """The end of the last closed hour of a cluster's book; None: none was closed yet."""
+    return ClosedBook.objects.filter(book=book).values_list("until", flat=True).first()
+
+
+def open_book(*, book: int, since: datetime) -> ClosedBook:
+    """From which full hour on a cluster's hours are to be closed; has no effect when that is known."""
+    return ClosedBook.objects.get_or_create(
+        book=book, defaults={"since": since, "until": since, "priced_until": since}
+    )[0]
+
+
+def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> LedgerTransaction | None:
+    """Books what nobody held in the hour that begins at `hour`, and writes the sums that reports are made of.
+
+    Inside the caller's transaction, which keeps others from changing the cluster's leases and nodes. Returns
+    None where there was nothing. Raises BookedOtherwise when the hour is not the next one, or when what the
+    stories hold is not what was billed.
+    """
+    require_transaction()
+    held = ClosedBook.objects.select_for_update().get(book=book)
+    if held.until != hour:
+        raise BookedOtherwise(f"the next hour to be closed is {held.until}, not {hour}")
+    closing = _Closing(book, hour, nodes)
+    booked = closing.book_it()
+    by = booked.pk if booked else 0
+    write_usage_hours(transaction_id=by, book=book, hour=hour)
+    try:
+        ClosedBook.objects.filter(book=book).update(until=hour + HOUR)
+    except IntegrityError as error:
+        raise BookedOtherwise(f"the hour from {hour} on is not closed: {error}") from error
+    day = start_of_day(hour)
+    if hour + HOUR == day + DAY and held.since <= day:
+        write_days(transaction_id=by, book=book, day=day)
+    return booked
+
+
+def close_empty_days(*, book: int, until: datetime) -> None:
+    """Closes the days (UTC) up to `until`, in which there were no GPUs and nothing was held. Inside a transaction.
+
+    Raises BookedOtherwise when something was billed in them, or the last closed hour does not end a day.
+    """
+    require_transaction()
+    held = ClosedBook.objects.select_for_update().get(book=book)
+    begins = held.until
+    if not (start_of_day(begins) == begins <= until == start_of_day(until)):
+        raise BookedOtherwise(f"from {begins} to {until} are no whole days")
+    segments = UsageSegment.objects.filter(book=book, month__gte=first_of_month(begins))
+    if segments.filter(period__startswith__gte=begins, period__startswith__lt=until).exists():
+        raise BookedOtherwise(f"something was billed after {begins}")
+    ClosedBook.objects.filter(book=book).update(until=until)
+
+
+class _Closing:
+    """One hour of one book."""
+
+    def __init__(self, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> None:
+        self.book, self.hour, self.nodes = book, hour, nodes
+        told = {one.generation for node in nodes for one in node.conditions}
+        told |= {one.generation for node in nodes for one in node.holdings}
+        self.generations = Generation.objects.in_bulk(sorted(told))
+        hold_prices(sorted(told))
+        tariffs = tariffs_of(told, hour, hour + HOUR)
+        self.pieces = {pk: tariffs[pk].cut(hour, hour + HOUR) for pk in told}
+
+    def book_it(self) -> LedgerTransaction | None:
+        sums: dict[tuple[int, int], Classes] = defaultdict(Classes)
+        hours = []
+        bounds = {pk: self._edges(pk) for pk in self.generations}
+        for node in self.nodes:
+            of_node: dict[int, Classes] = defaultdict(Classes)
+            for (generation, piece), classes in classify(bounds, node.conditions, node.holdings).items():
+                sums[generation, piece].add(classes)
+                of_node[generation].add(classes)
+            hours += [
+                self._node_hour(node, pk, classes) for pk, classes in of_node.items() if classes.capacity
+            ]
+        vouchers = [self._voucher(*key, classes) for key, classes in sorted(sums.items()) if classes.capacity]
+        if not vouchers:
+            return None
+        booked = LedgerTransaction(
+            book=self.book,
+            month=first_of_month(self.hour),
+            key=f"closing:{self.book}:{self.hour.astimezone(UTC).isoformat()}",
+            kind=LedgerTransaction.Kind.CLOSING,
+            period=DateTimeTZRange(self.hour, self.hour + HOUR),
+            description=f"Closing of {self.hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+        )
+        try:
+            insert([Booking(booked, self._entries(vouchers), capacity=vouchers)])
+        except IntegrityError as error:
+            raise BookedOtherwise(f"{booked.key}: {error}") from error
+        insert_rows(hours)
+        return booked
+
+    def _edges(self, generation: int) -> list[int]:
+        pieces = self.pieces[generation]
+        return [(begins - self.hour) // MICROSECOND for begins, _, _ in pieces] + [HOUR // MICROSECOND]
+
+    def _node_hour(self, node: NodeStory, generation: int, classes: Classes) -> NodeHour:
+        return NodeHour(
+            book=self.book,
+            month=first_of_month(self.hour),
+            hour=self.hour,
+            node_id=node.node_id,
+            node_name=node.name,
+            generation_id=generation,
+            **{name: _seconds(getattr(classes, name)) for name in NAMES},
+        )
+
+    def _voucher(self, generation: int, piece: int, classes: Classes) -> CapacitySegment:
+        begins, ends, (price, currency) = self.pieces[generation][piece]
+        capacity = _seconds(classes.capacity)
+        charged = self._charged(generation, begins, ends)
+        worths = {name: cost_of(_seconds(getattr(classes, name)), price) for name in UNHELD}
+        value = cost_of(capacity, price)
+        return CapacitySegment(
+            book=self.book,
+            month=first_of_month(begins),
+            generation=self.generations[generation],
+            period=DateTimeTZRange(begins, ends),
+            capacity=capacity,
+            price_per_gpu_hour=price,
+            currency=currency,
+            charged=charged,
+            rounding=value - charged - sum(worths.values()),
+            value=value,
+            **{name: _seconds(getattr(classes, name)) for name in NAMES},
+            **{f"{name}_value": worth for name, worth in worths.items()},
+        )
+
+    def _charged(self, generation: int, begins: datetime, ends: datetime) -> Decimal:
+        billed = UsageSegment.objects.filter(
+            book=self.book,
+            month=first_of_month(begins),
+            generation=generation,
+            version=0,
+            period__startswith__gte=begins,
+            period__startswith__lt=ends,
+        )
+        return billed.aggregate(total=Sum("cost"))["total"] or Decimal(0)
+
+    @staticmethod
+    def _entries(vouchers: Iterable[CapacitySegment]) -> Entries:
+        kind = LedgerAccount.Kind
+        entries: dict[AccountKey, Decimal] = defaultdict(Decimal)
+        for one in vouchers:
+            unit = unit_of(one.generation)
+            for name in UNHELD:
+                entries[AccountKey(kind(name), unit, one.generation_id)] += getattr(one, name)
+                entries[AccountKey(kind(name), one.currency)] += getattr(one, f"{name}_value")
+            held = one.busy + one.idle + one.assembling
+            entries[AccountKey(kind.CAPACITY, unit, one.generation_id)] += held
+            entries[AccountKey(kind.INSTALLED, unit, one.generation_id)] -= one.capacity
+            entries[AccountKey(kind.ROUNDING, one.currency)] += one.rounding
+            entries[AccountKey(kind.REVENUE, one.currency)] -= one.value - one.charged
+        return entries
+
+
+def _seconds(microseconds: int) -> Decimal:
+    return Decimal(microseconds).scaleb(-6)

@@ -1,0 +1,210 @@
+"""Queries whose SQL is made once, and planned once a connection: only the values differ from one time to the next.
+
+Building the SQL of a query of Django's, and the plan for making objects of its rows, takes several times as long
+as PostgreSQL's answer to a short one. Pages ask the same ones again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from django.core.exceptions import EmptyResultSet
+from django.db import DEFAULT_DB_ALIAS, connection, models
+from django.db.models.query import QuerySet, get_related_populators
+from psycopg2.extensions import AsIs  # type: ignore[import-untyped]
+
+from accounting.core.statements import Statement
+
+M = TypeVar("M", bound=models.Model)
+Value: TypeAlias = "int | str | datetime | Sequence[int]"
+Sql: TypeAlias = "tuple[str, Sequence[Any]]"  # with a %s for each value
+Place: TypeAlias = "tuple[int, int | None]"  # which of a call's values, and which one of a list
+
+# Of lists each length has an SQL of its own; so many are prepared of one query, others are asked as they come.
+MOST_SHAPES = 64
+# So many questions are prepared, those that were asked last; a plan over partitions may have a megabyte.
+MOST_QUESTIONS = 24
+# What stands for a value while the SQL is made; nobody's key is as large, and no moment as late.
+FIRST_MARK = 2**62
+FIRST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC)
+SINGLE = (int, str, datetime)
+TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
+
+
+class RowLimit(int):
+    """How many rows at most: part of the SQL, as the best plan depends on it, and so each has an SQL of its own."""
+
+
+class Prepared(Generic[M]):
+    """Calls of it answer as `list(build(*values))` does; `build` must do nothing with its values but pass them on.
+
+    Values are whole numbers, texts, moments, lists of whole numbers for `__in`, and a RowLimit for a slice. Of the
+    rows it makes objects with what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`;
+    nothing is prefetched.
+    """
+
+    def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
+        self._build = build
+        self._made: dict[tuple[Any, ...], _Made | None] = {}
+
+    def __call__(self, *values: Value) -> list[Any]:
+        shape = tuple(map(_shape, values))
+        try:
+            made = self._made[shape]
+        except KeyError:
+            if len(self._made) >= MOST_SHAPES:
+                return list(self._build(*values))
+            made = self._made[shape] = _make(self._build, values)
+        return [] if made is None else made.ask(values)
+
+    def first(self, *values: Value) -> Any | None:
+        """The first of them, or None."""
+        found = self(*values)
+        return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query that is asked again and again for other keys, such as those of the tenants that a reader sees.
+
+    Its SQL depends on `about` and on the number of keys; None means all, [] means none. `build` returns the SQL, or
+    None where the database need not be asked; it must do nothing with the keys but pass them on. All other values are
+    in the text, so that PostgreSQL plans for these moments and reads only their partitions.
+    """
+
+    about: Hashable
+    build: Callable[[list[int] | None], Sql | None] = field(compare=False)
+
+    def ask(self, keys: Sequence[int] | None) -> list[tuple[Any, ...]]:
+        """Returns the rows for these keys."""
+        made = _asked_last(self, None if keys is None else len(keys))
+        if made is None:
+            return []
+        statement, places = made
+        return statement.ask([keys[place] for place in places] if keys is not None else [])
+
+
+@lru_cache(MOST_QUESTIONS)
+def _asked_last(question: Question, count: int | None) -> tuple[Statement, list[int]] | None:
+    keys = None if count is None else [FIRST_MARK + place for place in range(count)]
+    if (sql := question.build(keys)) is None:
+        return None
+    statement, places = _statement(*sql, {key: (0, place) for place, key in enumerate(keys or [])})
+    return statement, [place for _, place in places if place is not None]
+
+
+@dataclass(frozen=True)
+class _Made:
+    statement: Statement
+    places: list[Place]  # of each of the statement's values
+    converters: list[tuple[int, list[Callable[..., Any]], Any]]
+    model: type[models.Model] | None  # None: tuples
+    names: list[str]
+    columns: slice
+    related: list[Any]
+    annotations: list[tuple[str, int]]
+
+    def ask(self, values: Sequence[Any]) -> list[Any]:
+        rows = self.statement.ask(
+            [values[at] if place is None else values[at][place] for at, place in self.places]
+        )
+        if self.converters:
+            rows = [self._converted(row) for row in rows]
+        return rows if self.model is None else [self._object(self.model, row) for row in rows]
+
+    def _converted(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        found = list(row)
+        for at, converters, expression in self.converters:
+            for convert in converters:
+                found[at] = convert(found[at], expression, connection)
+        return tuple(found)
+
+    def _object(self, model: type[models.Model], row: Sequence[Any]) -> models.Model:
+        made = model.from_db(DEFAULT_DB_ALIAS, self.names, row[self.columns])
+        for populate in self.related:
+            populate.populate(row, made)
+        for name, at in self.annotations:
+            setattr(made, name, row[at])
+        return made
+
+
+def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
+    """None where the database need not be asked, as with an empty list."""
+    marks: dict[Any, Place] = {}
+    stand_ins: list[Any] = []
+    for at, value in enumerate(values):
+        if isinstance(value, RowLimit):
+            stand_ins.append(value)
+        elif isinstance(value, SINGLE):
+            stand_ins.append(_mark(marks, value, at, None))
+        else:
+            stand_ins.append([_mark(marks, one, at, place) for place, one in enumerate(value)])
+    rows = build(*stand_ins)
+    if rows._prefetch_related_lookups:  # type: ignore[attr-defined]
+        raise ValueError("a prepared query prefetches nothing")
+    compiler = rows.query.get_compiler(DEFAULT_DB_ALIAS)
+    try:
+        sql, given = compiler.as_sql()
+    except EmptyResultSet:
+        return None
+    statement, places = _statement(sql, given, marks)
+    converters = [
+        (at, found, expression)
+        for at, (found, expression) in compiler.get_converters([one for one, _, _ in compiler.select]).items()
+    ]
+    info = compiler.klass_info
+    if rows._fields is not None or info is None:  # type: ignore[attr-defined]
+        return _Made(statement, places, converters, None, [], slice(0), [], [])
+    own = info["select_fields"]
+    return _Made(
+        statement,
+        places,
+        converters,
+        info["model"],
+        [one[0].target.attname for one in compiler.select[own[0] : own[-1] + 1]],
+        slice(own[0], own[-1] + 1),
+        get_related_populators(info, compiler.select, DEFAULT_DB_ALIAS),  # type: ignore[call-arg] # of Django 6
+        list(compiler.annotation_col_map.items()),
+    )
+
+
+def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
+    """Returns the statement with all other values in its text, and the place of each of its parameters."""
+    shown: list[Any] = []
+    numbers: dict[Place, int] = {}
+    types: list[str] = []
+    for one in given:
+        place = marks.get(one) if isinstance(one, SINGLE) else None
+        if place is None:
+            shown.append(one)
+            continue
+        if place not in numbers:
+            numbers[place] = len(numbers) + 1
+            types.append(next(name for kind, name in TYPES.items() if isinstance(one, kind)))
+        shown.append(AsIs(f"${numbers[place]}"))
+    if missing := marks.values() - numbers.keys():
+        raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
+    with connection.cursor() as cursor:
+        return Statement(cursor.mogrify(sql, shown).decode(), *types), list(numbers)
+
+
+def _shape(value: Value) -> Any:
+    """What the SQL depends on."""
+    if isinstance(value, RowLimit):
+        return value
+    return value.__class__ if isinstance(value, SINGLE) else len(value)
+
+
+def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
+    """What stands for `value`, of the same type."""
+    mark: int | str | datetime = FIRST_MARK + len(marks)
+    if isinstance(value, str):
+        mark = f"\ue000{mark}"
+    elif isinstance(value, datetime):
+        mark = FIRST_MOMENT + timedelta(days=len(marks))
+    marks[mark] = at, place
+    return mark

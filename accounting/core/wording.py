@@ -1,0 +1,96 @@
+"""Numbers and moments as people read them, in letters and on pages."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache
+from math import isfinite
+
+from accounting.core.numbers import MICRO
+
+
+def exact(local: datetime) -> str:
+    return f"{_day(local.date(), '%A, %-d %B %Y')}, {_clock(local)} {local.tzname()}"
+
+
+def to_the_second(local: datetime, now: datetime) -> str:
+    """With the year where it is not that of `now` on the same clock."""
+    form = "%-d %b" if local.year == now.astimezone(local.tzinfo).year else "%-d %b %Y"
+    return f"{_day(local.date(), form)} {_clock(local)}"
+
+
+def _clock(local: datetime) -> str:
+    """Hours, minutes and seconds; `strftime` takes several times as long."""
+    return local.isoformat(timespec="seconds")[11:19]
+
+
+@lru_cache(1024)  # what a page shows is of few days
+def _day(day: date, form: str) -> str:
+    return day.strftime(form)
+
+
+def to_the_minute(local: datetime) -> str:
+    return local.strftime("%-d %B %Y, %H:%M %Z")
+
+
+NO_NUMBER = "–"  # for what is not finite
+# Between thousands, and between a number and its unit: a line never ends there.
+SPACE = "\N{NO-BREAK SPACE}"
+
+
+@lru_cache(4096)  # a page has many zeros, and the next one has the same figures
+def number(value: float) -> str:
+    """Whole from 100 on; three digits from 1 on; three decimals below, but never a false 0."""
+    if not isfinite(value):
+        return NO_NUMBER
+    size, sign = abs(value), "−" if value < 0 else ""
+    if 0 < size < 0.0005:
+        return ">−0.001" if sign else "<0.001"
+    if size >= 100 or size == int(size):
+        return fixed(value)
+    text = f"{size:.3g}" if size >= 1 else f"{size:.3f}"
+    return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def fixed(value: float | Decimal, digits: int = 0) -> str:
+    """A number with so many decimals, thousands apart; what rounds to nothing has no sign."""
+    text = f"{abs(value):,.{digits}f}".replace(",", SPACE)
+    return f"−{text}" if value < 0 and text.strip("0.") else text
+
+
+def exact_number(value: Decimal) -> str:
+    """A number with all of its digits."""
+    text = f"{abs(value):,f}".replace(",", SPACE)
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"−{text}" if value < 0 and text != "0" else text
+
+
+def percent(part: float) -> str:
+    """0.834 as "83 %"; two digits below 10 %."""
+    if not isfinite(part):
+        return NO_NUMBER
+    value = Decimal(f"{part * 100:.6f}")
+    if 0 < abs(value) < 10:
+        return f"{f'{value:.2g}'.replace('-', '−')}{SPACE}%"
+    return f"{fixed(value.quantize(Decimal(1), ROUND_HALF_UP))}{SPACE}%"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
+    whole = max(int(seconds), 0)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
+    if minutes:
+        return f"{minutes} min {whole % 60:02} s" if whole % 60 else f"{minutes} min"
+    return f"{whole} s"
+
+
+def in_millionths(amount: Decimal) -> Decimal:
+    """As programs get it: all that the ledger counts, and nothing of what a division leaves behind that."""
+    exponent = amount.as_tuple().exponent
+    return amount.quantize(MICRO) if isinstance(exponent, int) and exponent < -6 else amount

@@ -1,0 +1,619 @@
+"""The chain of seals: what every book said when it was sealed, so that a later change shows.
+
+A leaf is a SHA-256 of what a transaction says. It has two: of what stays in the database, that is itself, its entries,
+whose accounts they are in, and of a closing the capacity and the hours of nodes; and of its vouchers, which may be
+archived. A seal has the leaves of the transactions since the seal before it, and a digest of these and of that seal's
+digest. Where it stands for all: whoever noted a digest can tell later whether anything before it has changed.
+
+When the vouchers of a month are archived, the chain gets links with leaves of what stays of their transactions, and one
+with leaves of the month's sums, as these alone tell then what was held when, and by which job, and of the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from typing import Any, TypeAlias
+
+from django.db import connection, transaction
+from django.db.models import Max
+
+from accounting.core.clock import now_from_database
+from accounting.core.run_each import each
+from accounting.ledger import heads
+from accounting.ledger.heads import HeadsFileError, SealingStopped
+from accounting.ledger.journals import JOURNALS, last_id, name_of, settled_until
+from accounting.models import ArchivedHour, LedgerHead, LedgerSeal, LedgerTransaction, SealedBook
+
+logger = logging.getLogger(__name__)
+
+LEAF_BYTES = hashlib.sha256().digest_size
+# As many transactions as one seal tells of at most, and as are read at once to verify them.
+AT_ONCE = 1000
+FIRST_OF_ALL, LAST_OF_ALL = -(2**63), 2**63 - 1
+# Id, key, leaves, and whether the vouchers are archived.
+Row: TypeAlias = tuple[int, str, bytes, bool]
+
+# Forms of leaves. Whoever seals uses the newest; what was sealed in a former one says what it said.
+WHOLE = (
+    1  # one for each transaction, its vouchers included; neither whose the accounts are nor hours of nodes
+)
+APART = 2  # one of what stays in the database of each transaction, then one of its vouchers that may leave it
+NUMBERED = 3  # the same after the id of each, so that one that is missing is named; also of rows of journals
+ID_BYTES = 8
+# In each form: how many bytes a transaction has in all, and where those begin and end of what stays.
+SIZES = {
+    WHOLE: (LEAF_BYTES, 0, 0),
+    APART: (2 * LEAF_BYTES, 0, LEAF_BYTES),
+    NUMBERED: (ID_BYTES + 2 * LEAF_BYTES, 0, ID_BYTES + LEAF_BYTES),
+}
+
+# What transactions say, as text that is the same on every server: amounts with their scale, moments in microseconds
+# since 1970.
+HEAD = """
+        (extract(epoch FROM lower(booked.period)) * 1000000)::bigint,
+        (extract(epoch FROM upper(booked.period)) * 1000000)::bigint,
+        (extract(epoch FROM booked.recorded_at) * 1000000)::bigint,
+        booked.description, booked.actor_id, booked.corrects_id
+"""
+ENTRIES = """
+        (SELECT jsonb_agg(jsonb_build_array(entry.id, entry.account_id, entry.amount) ORDER BY entry.id)
+           FROM accounting_ledgerentry entry
+          WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
+"""
+# With the accounts' parties, which only vouchers tell otherwise.
+ENTRIES_OF_WHOM = """
+        (SELECT jsonb_agg(jsonb_build_array(
+                    entry.id, entry.account_id, account.kind, account.unit, account.generation_id, account.tenant_id,
+                    account.user_id, entry.amount
+                ) ORDER BY entry.id)
+           FROM accounting_ledgerentry entry LEFT JOIN accounting_ledgeraccount account ON account.id = entry.account_id
+          WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
+"""
+SEGMENTS = """
+        (SELECT jsonb_agg(jsonb_build_array(
+                    segment.id, segment.book, segment.lease_id, segment.version, segment.job_id, segment.job_name,
+                    segment.tenant_id, segment.tenant_name, segment.user_id, segment.user_name,
+                    segment.generation_id, segment.gpus,
+                    (extract(epoch FROM lower(segment.period)) * 1000000)::bigint,
+                    (extract(epoch FROM upper(segment.period)) * 1000000)::bigint,
+                    segment.gpu_seconds, segment.assembling, segment.idle, segment.price_per_gpu_hour, segment.cost,
+                    segment.currency
+                ) ORDER BY segment.id)
+           FROM accounting_usagesegment segment
+          WHERE segment.transaction_id = booked.id AND segment.month = booked.month)
+"""
+CAPACITY = """
+        (SELECT jsonb_agg(jsonb_build_array(
+                    closing.id, closing.book, closing.generation_id,
+                    (extract(epoch FROM lower(closing.period)) * 1000000)::bigint,
+                    (extract(epoch FROM upper(closing.period)) * 1000000)::bigint,
+                    closing.busy, closing.idle, closing.assembling, closing.free, closing.others, closing.drained,
+                    closing.down, closing.capacity, closing.price_per_gpu_hour, closing.currency, closing.charged,
+                    closing.free_value, closing.others_value, closing.drained_value, closing.down_value,
+                    closing.rounding, closing.value
+                ) ORDER BY closing.id)
+           FROM accounting_capacitysegment closing
+          WHERE closing.transaction_id = booked.id AND closing.month = booked.month)
+"""
+HOURS_OF_NODES = """
+        (SELECT jsonb_agg(jsonb_build_array(
+                    node.id, node.node_id, node.node_name, node.generation_id, node.busy, node.idle, node.assembling,
+                    node.free, node.others, node.drained, node.down
+                ) ORDER BY node.id)
+           FROM accounting_nodehour node
+          WHERE booked.kind = 'closing' AND node.book = booked.book AND node.month = booked.month
+            AND node.hour = lower(booked.period))
+"""
+CORRECTED = """
+        (SELECT jsonb_agg(corrected.segment_id ORDER BY corrected.segment_id)
+           FROM accounting_correctedsegment corrected
+          WHERE corrected.transaction_id = booked.id AND corrected.month = booked.month)
+"""
+CHARGES = """
+        SELECT jsonb_agg(jsonb_build_array(
+                   charge.segment_id, charge.idle, charge.idle_price, charge.preemptible, charge.preemptible_price,
+                   charge.borrowed, charge.borrowed_price, charge.amount
+               ) ORDER BY charge.segment_id) AS told
+          FROM accounting_classcharge charge
+         WHERE charge.transaction_id = booked.id AND charge.month = booked.month
+"""
+HAS_VOUCHERS = "booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')"
+# By form: id, key, leaf or leaves, and whether the vouchers are archived, as these do not say what was sealed then.
+_LEAVES = """
+    SELECT booked.id, booked.key, {leaves} AS leaves,
+           {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
+    FROM accounting_ledgertransaction booked
+    WHERE booked.book = %s AND booked.id > %s AND booked.id <= %s ORDER BY booked.id LIMIT %s
+"""
+_APART = f"""
+            sha256(convert_to(jsonb_build_array(
+                'stays', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM},
+                {CAPACITY}, {HOURS_OF_NODES}
+            )::text, 'UTF8'))
+            || sha256(convert_to(jsonb_build_array('vouchers', {SEGMENTS}, {CORRECTED}, ({CHARGES}))::text, 'UTF8'))
+        """
+LEAVES = {
+    # Charges only where there are any: what was sealed before there were prices of classes says what it said.
+    WHOLE: _LEAVES.format(
+        has_vouchers=HAS_VOUCHERS,
+        leaves=f"""
+            sha256(convert_to((jsonb_build_array(
+                booked.id, booked.book, booked.key, booked.kind, {HEAD}, {ENTRIES}, {SEGMENTS}, {CAPACITY}, {CORRECTED}
+            ) || coalesce((SELECT jsonb_build_array(told) FROM ({CHARGES} HAVING count(*) > 0) charges), '[]'::jsonb)
+            )::text, 'UTF8'))
+        """,  # noqa: S608 - own names
+    ),
+    APART: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=_APART),
+    NUMBERED: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=f"int8send(booked.id) || {_APART}"),
+}
+# What stays of a month's transactions when their vouchers are archived; no leaf of what was sealed whole tells that.
+REMAINS = f"""
+    SELECT booked.id, booked.key, sha256(convert_to(jsonb_build_array(
+        'remains', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM}
+    )::text, 'UTF8')) AS leaf
+    FROM accounting_ledgertransaction booked
+    WHERE booked.book = %s AND booked.month = %s AND booked.id BETWEEN %s AND %s AND {HAS_VOUCHERS}
+    ORDER BY booked.id
+"""  # noqa: S608 - own names
+USAGE = (
+    "transaction_id, book, month, extract(epoch FROM hour), tenant_id, user_id, generation_id, gpu_seconds, assembling,"
+    " idle, cost, currency, segments"
+)
+# What reports of an archived month are made of, each table in order of its rows: what was held, which corrections of a
+# month that is brought back change, and what became of nodes, which nothing changes.
+HELD = {
+    "usagehour": USAGE,
+    "usageday": USAGE,
+    "jobday": f"{USAGE}, job_id, job_name",
+    "archivedhour": "book, month, extract(epoch FROM hour), tenant_id, generation_id, currency, price_per_gpu_hour,"
+    " correction_id, anew_by_id, gpu_seconds, cost, charged, brought",
+}
+# As links have it from NUMBERED on.
+HELD_NOW = HELD | {"archivedhour": f"{HELD['archivedhour']}, idle, preemptible, borrowed"}
+NODES = {
+    "nodehour": "book, month, extract(epoch FROM hour), node_id, node_name, generation_id, busy, idle, assembling,"
+    " free, others, drained, down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The first place of a book that is not as it was when it was sealed."""
+
+    book: int
+    seal: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What one link of the chain tells: of new transactions, or with a month of what stays of this month's."""
+
+    book: int
+    month: date | None
+    first_id: int
+    last_id: int
+    leaves: bytes
+    of_sums: bool = False
+    form: int = NUMBERED
+
+
+def hold_books(books: Iterable[int]) -> None:
+    """Keeps these books from being sealed until the transaction ends, so that no seal misses what it books."""
+    with connection.cursor() as cursor:
+        for book in sorted(set(books)):
+            cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_lock(book)])
+
+
+def seal_book(book: int) -> int:
+    """Seals what a book, or the journal of this number, has got since its last seal; returns how many rows.
+
+    Raises SealingStopped where something that should have been sealed long ago was not.
+    """
+    journal = JOURNALS.get(book)
+    until: int | None = LAST_OF_ALL
+    if journal is not None:
+        until = settled_until(journal) if last_id(journal) > sealed_until(book) else 0
+    total = 0
+    while until and (sealed := _seal_some(book, until)):
+        total += sealed
+    return total
+
+
+@transaction.atomic(durable=True)
+def _seal_some(book: int, until: int) -> int:
+    _have_alone(book)
+    after = sealed_until(book)
+    rows = _rows(book, NUMBERED, after, until, AT_ONCE)
+    if not rows:
+        return 0
+    now = heads.hold()
+    if why := _long_unsealed(book, now, heads.resumed_at()):
+        raise SealingStopped(why)
+    leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
+    _append(Remains(book, None, rows[0][0], rows[-1][0], leaves))
+    return len(rows)
+
+
+def why_stopped(now: datetime) -> list[str]:
+    """Returns why the ledger, or some book or journal, is not sealed any more; empty where all are."""
+    if why := heads.why_stopped(now):
+        return [why]
+    resumed = heads.resumed_at()
+    found = (
+        heads.lost_end(book, _last_seal(book)) or _long_unsealed(book, now, resumed) for book in _books()
+    )
+    return [why for why in found if why]
+
+
+def why_unsealed(now: datetime) -> str:
+    """Returns for what somebody may resume the sealing; empty where nothing stops it, or no resumption helps."""
+    resumed = heads.resumed_at()
+    return heads.why_stopped(now) or next(
+        filter(None, (_long_unsealed(book, now, resumed) for book in _books())), ""
+    )
+
+
+def _books() -> list[int]:
+    with connection.cursor() as cursor:
+        # Each in a step of its own, by an index.
+        cursor.execute(
+            "WITH RECURSIVE found AS (SELECT min(book) AS book FROM accounting_ledgertransaction UNION ALL"
+            " SELECT (SELECT min(book) FROM accounting_ledgertransaction WHERE book > found.book) FROM found"
+            " WHERE found.book IS NOT NULL) SELECT book FROM found WHERE book IS NOT NULL"
+        )
+        return [*(book for (book,) in cursor.fetchall()), *sorted(JOURNALS)]
+
+
+def _long_unsealed(book: int, now: datetime, resumed: datetime | None) -> str:
+    """Returns which row of a book has had no seal for long, and nobody said why; empty if none."""
+    journal = JOURNALS.get(book)
+    if journal is None:
+        key, table, written, of_book = "key", "accounting_ledgertransaction", "recorded_at", "book = %s"
+    else:
+        key, table, written, of_book = f"'{journal.row} ' || id", journal.table, journal.written, "%s < 0"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {key} FROM {table} WHERE {of_book} AND id > %s AND {written} < %s"  # noqa: S608 - own names
+            f" AND {written} > coalesce(%s, '-infinity'::timestamptz) ORDER BY id LIMIT 1",
+            [book, sealed_until(book), now - heads.LONGEST_PAUSE, resumed],
+        )
+        row = cursor.fetchone()
+    return f"{name_of(book)}: {row[0]} was written more than a day ago and has no seal." if row else ""
+
+
+def _last_seal(book: int) -> LedgerSeal | None:
+    return LedgerSeal.objects.filter(book=book).order_by("-number").only("number", "digest").first()
+
+
+def _rows(book: int, form: int, after: int, until: int, most: int | None) -> list[Row]:
+    """Returns the rows of a book with ids in (after, until], in order."""
+    query = JOURNALS[book].leaves if book in JOURNALS else LEAVES[form]
+    with connection.cursor() as cursor:
+        cursor.execute(query, [book, after, until, most])
+        rows: list[Row] = cursor.fetchall()
+    return rows
+
+
+def seal_all(books: Sequence[int]) -> None:
+    """Seals all these books and journals, and publishes the last head, if it is time for that.
+
+    Where sealing has stopped, it logs why: `verify_ledger`, /healthz and the admin pages say it, too.
+    """
+    before = heads.last_head()
+    told: set[str] = set()
+
+    def unless_stopped(do: Callable[[], object]) -> None:
+        try:
+            do()
+        except (SealingStopped, HeadsFileError) as stopped:
+            if str(stopped) not in told:
+                logger.error("sealing has stopped: %s", stopped)
+            told.add(str(stopped))
+
+    try:
+        each(books, lambda book: unless_stopped(lambda: seal_book(book)))
+    finally:  # the trouble of one book keeps neither the others' heads from being made nor from being published
+        unless_stopped(lambda: _idle(before))
+        unless_stopped(lambda: _publish(before))
+
+
+def _publish(before: LedgerHead | None) -> None:
+    now = now_from_database()
+    head = heads.last_head()
+    if head is not None and not heads.why_stopped(now) and heads.is_due(head, before, now):
+        heads.publish(head)
+
+
+@transaction.atomic(durable=True)
+def _idle(before: LedgerHead | None) -> None:
+    """Makes a head where nothing was sealed for long: it says that there was nothing to seal."""
+    now = heads.hold()
+    head = heads.last_head()
+    if head is None or before is None or now - head.at < heads.IDLE:
+        return
+    if why := heads.why_stopped(now):
+        raise SealingStopped(why)
+    heads.append(heads.NO_BOOK, 0, b"", now)
+
+
+def sealed_until(book: int) -> int:
+    """The id of the last transaction that is sealed as a whole; 0 if none is."""
+    last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
+    return last.values_list("last_id", flat=True).first() or 0
+
+
+def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[Remains]:
+    """What is to be sealed of a month whose vouchers are archived, and of earlier ones that never were sealed so.
+
+    `files` has the digests of the files of all these months. They must be sealed as a whole before. Nothing of them
+    changes any more, so nobody need be kept from booking.
+    """
+    found: list[Remains] = []
+    for one, digests in sorted(files.items()):
+        for book in books_of(one):
+            found += _unsealed_remains(book, one)
+            # Of an earlier month only the first time: sums that were changed since are not to be sealed anew.
+            if one == month or not LedgerSeal.objects.filter(book=book, month=one, of_sums=True).exists():
+                leaves = leaves_of_sums(book, one) + leaf_of_files(digests)
+                found.append(Remains(book, one, 0, 0, leaves, of_sums=True))
+    return found
+
+
+def books_of(month: date) -> list[int]:
+    """Those in which something of the month was booked, in order."""
+    booked = LedgerTransaction.objects.filter(month=month).order_by("book")
+    return list(booked.values_list("book", flat=True).distinct())
+
+
+def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
+    """Digests of all sums by hour and day of a month: of what was held, and of NODES."""
+    held = HELD_NOW if form >= NUMBERED else HELD
+    return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
+
+
+def leaf_of_files(digests: Mapping[str, str]) -> bytes:
+    """A digest of the files' digests, by their names."""
+    return hashlib.sha256(
+        "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()
+    ).digest()
+
+
+def sealed_files(book: int, month: date) -> bytes | None:
+    """The leaf of the files to which vouchers of the month were archived last; None where no seal has one."""
+    seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by(
+        "-number"
+    )
+    leaves = seals.values_list("leaves", flat=True).first()
+    return None if leaves is None else bytes(leaves)[2 * LEAF_BYTES :]
+
+
+def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
+    digest = hashlib.sha256()
+    with connection.cursor() as cursor:
+        for name, columns in tables.items():
+            if name == "archivedhour":  # of months that an earlier release archived there are none
+                cursor.execute(
+                    "SELECT FROM accounting_archivedhour WHERE book = %s AND month = %s LIMIT 1",
+                    [book, month],
+                )
+                if not cursor.rowcount:
+                    continue
+            digest.update(f"{name}\n".encode())
+            rows = cursor.mogrify(
+                f"SELECT {columns} FROM accounting_{name} WHERE book = %s AND month = %s ORDER BY id",  # noqa: S608
+                [book, month],
+            ).decode()
+            cursor.copy_expert(f"COPY ({rows}) TO STDOUT", _Digesting(digest))
+    return digest.digest()
+
+
+class _Digesting(io.RawIOBase):
+    """A file that keeps nothing of what is written but its digest."""
+
+    def __init__(self, digest: Any) -> None:
+        super().__init__()
+        self._digest = digest
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        return len(data)
+
+
+def _unsealed_remains(book: int, month: date) -> Iterator[Remains]:
+    before = LedgerSeal.objects.filter(book=book, month=month).aggregate(last=Max("last_id"))["last"] or 0
+    with connection.cursor() as cursor:
+        cursor.execute(REMAINS, [book, month, before + 1, sealed_until(book)])
+        while rows := cursor.fetchmany(AT_ONCE):
+            leaves = b"".join(bytes(leaf) for _, _, leaf in rows)
+            yield Remains(book, month, rows[0][0], rows[-1][0], leaves)
+
+
+def seal_remains(remains: Sequence[Remains]) -> None:
+    """Puts links into the chains of their books, which nobody else books in until the caller's transaction ends."""
+    for book in sorted({one.book for one in remains}):
+        _have_alone(book)
+    for one in remains:
+        _append(one)
+
+
+def _have_alone(book: int) -> None:
+    """Waits for those who book just now, so that whatever they book is either seen then or numbered later."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
+
+
+def _append(link: Remains) -> None:
+    now = heads.hold()
+    last = _last_seal(link.book)
+    heads.require_end(link.book, last, now)
+    number = last.number + 1 if last else 1
+    digest = digest_of(link, bytes(last.digest) if last else b"", now)
+    LedgerSeal.objects.create(**asdict(link), number=number, digest=digest, sealed_at=now)
+    SealedBook.objects.update_or_create(book=link.book, defaults={"number": number, "digest": digest})
+    heads.append(link.book, number, digest, now)
+
+
+def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
+    """Of a link after one with the digest `before`; that is empty for the first.
+
+    A link says what it tells of, and in which form: any other one that was made to look like it would not be compared
+    any more. In the former form links of sums alone did.
+    """
+    told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
+    if link.form != WHOLE:
+        told += f"form {link.form} of {link.month} in {link.book} from {link.first_id} to {link.last_id}\n"
+    if link.form >= NUMBERED:
+        told += f"at {sealed_at.astimezone(UTC).isoformat(timespec='microseconds')}\n"
+    return hashlib.sha256(before + told.encode() + bytes(link.leaves)).digest()
+
+
+def first_broken() -> Broken | None:
+    """Where the chain of a book does not hold what the book says now; None if every one does."""
+    before: LedgerSeal | None = None
+    whole_until = FIRST_OF_ALL
+    of_sums = LedgerSeal.objects.filter(of_sums=True).order_by().values_list("book", "month")
+    stands = {(book, month): number for book, month, number in of_sums.annotate(Max("number"))}
+    for seal in LedgerSeal.objects.order_by("book", "number").iterator(chunk_size=200):
+        if before is None or before.book != seal.book:
+            before, whole_until = None, FIRST_OF_ALL
+        broken = _broken(seal, before, whole_until)
+        if broken is None and seal.of_sums:
+            broken = broken_sums(seal, stands=stands[seal.book, seal.month] == seal.number)
+        if broken is not None:
+            return Broken(seal.book, seal.number, broken)
+        before = seal
+        if seal.month is None:
+            whole_until = seal.last_id
+    return None
+
+
+def first_lost_end() -> Broken | None:
+    """The first book whose chain does not end with the last seal that was made."""
+    made = {one.book: (one.number, bytes(one.digest)) for one in SealedBook.objects.all()}
+    last = {
+        one.book: (one.number, bytes(one.digest))
+        for one in LedgerSeal.objects.order_by("book", "-number").distinct("book")
+    }
+    for book in sorted(made.keys() | last.keys()):
+        if made.get(book) != last.get(book):
+            number, _ = made.get(book) or last[book]
+            ends = last.get(book, (0, b""))[0] or "none"
+            return Broken(
+                book, number, f"the chain does not end with the last seal that was made, but with {ends}"
+            )
+    return None
+
+
+def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> str | None:
+    follows = before.number + 1 if before else 1
+    if seal.number != follows:
+        return f"before it seal {follows} is missing"
+    if seal.form not in LEAVES or (before is not None and seal.form < before.form):
+        return "it has leaves of a form that nobody sealed in any more"
+    if digest_of(seal, bytes(before.digest) if before else b"", seal.sealed_at) != bytes(seal.digest):
+        return "the seal itself was changed, or one before it"
+    if seal.of_sums:
+        return None
+    if seal.month is not None:
+        return _broken_remains(seal, seal.month, _cut(bytes(seal.leaves), LEAF_BYTES))
+    return _broken_transactions(seal, whole_until)
+
+
+def _cut(leaves: bytes, size: int) -> list[bytes]:
+    return [leaves[at : at + size] for at in range(0, len(leaves), size)]
+
+
+def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
+    """What is archived is compared as far as it stays, where that has a leaf of its own."""
+    if seal.book in JOURNALS:
+        size = begins = ends = ID_BYTES + LEAF_BYTES
+    else:
+        size, begins, ends = SIZES[seal.form]
+    rows = _rows(seal.book, seal.form, whole_until, seal.last_id, None)
+    sealed = _cut(bytes(seal.leaves), size)
+    archived = {place for place, row in enumerate(rows) if row[3]}
+    now = [bytes(row[2]) for row in rows]
+    for place in archived & set(range(len(sealed))):
+        if now[place][begins:ends] == sealed[place][begins:ends]:
+            now[place] = sealed[place]
+    word = JOURNALS[seal.book].row if seal.book in JOURNALS else "transaction"
+    what = _difference([row[1] for row in rows], now, sealed, word=word, is_numbered=seal.form == NUMBERED)
+    return what and f"{what} after it was sealed"
+
+
+def _broken_remains(seal: LedgerSeal, month: date, sealed: list[bytes]) -> str | None:
+    with connection.cursor() as cursor:
+        cursor.execute(REMAINS, [seal.book, month, seal.first_id, seal.last_id])
+        rows = cursor.fetchall()
+    what = _difference([key for _, key, _ in rows], [bytes(leaf) for _, _, leaf in rows], sealed)
+    return what and f"{what} after {month:%Y-%m} was archived"
+
+
+def _difference(
+    keys: Sequence[str],
+    now: Sequence[bytes],
+    sealed: Sequence[bytes],
+    *,
+    word: str = "transaction",
+    is_numbered: bool = False,
+) -> str | None:
+    """Returns what became of the first row that is not as it was sealed: it was removed, put in or changed."""
+    place = next((at for at, (one, was) in enumerate(zip(now, sealed, strict=False)) if one != was), None)
+    if place is None:
+        if len(now) == len(sealed):
+            return None
+        place = min(len(now), len(sealed))
+    rest, were = now[place:], sealed[place:]
+    if is_numbered:
+        ids, sealed_ids = ({one[:ID_BYTES] for one in rows} for rows in (rest, were))
+        gone = [int.from_bytes(one[:ID_BYTES]) for one in were if one[:ID_BYTES] not in ids]
+        if len(gone) == 1:
+            return f"{word} {gone[0]} was removed"
+        if gone:
+            return f"{len(gone)} {word}s from {gone[0]} to {gone[-1]} were removed"
+        added = (at for at, one in enumerate(rest, place) if one[:ID_BYTES] not in sealed_ids)
+        if (at := next(added, None)) is not None:
+            return f"{keys[at]} was put in"
+        return f"{keys[place]} was changed"
+    if len(rest) < len(were):
+        where = (
+            f"after {keys[place - 1]}" if place else f"before {keys[0]}" if keys else "that were all of them"
+        )
+        return f"{len(were) - len(rest)} {word}s {where} were removed"
+    return f"{keys[place]} was {'put in' if len(rest) > len(were) else 'changed'}"
+
+
+def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
+    """What was held is not compared while the month is back, as it is with its vouchers then, nor in earlier links."""
+    month, leaves = seal.month or date.min, bytes(seal.leaves)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s = ANY(accounting_months_with_vouchers())", [month])
+        (is_back,) = cursor.fetchone()
+    now = leaves_of_sums(seal.book, month, seal.form)
+    if now[LEAF_BYTES:] != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
+        return f"hours of nodes of {month:%Y-%m} were changed after it was archived"
+    if not stands or is_back:
+        return None
+    if now[:LEAF_BYTES] != leaves[:LEAF_BYTES]:
+        return f"sums of hours or days of {month:%Y-%m} were changed after it was archived"
+    if seal.form < NUMBERED and _has_classes(seal.book, month):
+        return f"classes of hours of {month:%Y-%m} were put in after it was archived"
+    return None
+
+
+def _has_classes(book: int, month: date) -> bool:
+    """Whether there is what earlier releases did not archive, so that their seals do not have it."""
+    hours = ArchivedHour.objects.filter(book=book, month=month)
+    return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()
+
+
+def _lock(book: int) -> int:
+    """A number for PostgreSQL's advisory locks that nothing else here uses."""
+    digest = hashlib.sha256(f"fairlot ledger book {book}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)

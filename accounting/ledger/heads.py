@@ -1,0 +1,365 @@
+"""Ledger heads: one signed chain over the seals of all books, the audit trail and all other journals.
+
+Every seal gets a head, which has the digest of that seal and of the head before. So a head stands for all that was
+sealed until then: whoever keeps one can tell later whether today's books still descend from it. The signing key lies
+outside the database (accounting/ledger/signing.py); who has rights in the database alone cannot make a head.
+
+Nothing goes on silently: sealing stops, until somebody resumes it and says why, when the last head is older than a day,
+is not signed with a key of ours, is not the last one that was published, or when seals that it stands for are gone.
+With a key, heads that are not signed, as those of before there was one, want a resumption that is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection
+
+from accounting.core.errors import Refused
+from accounting.ledger import signing
+from accounting.ledger.journals import name_of
+from accounting.models import AuditEvent, LedgerHead, LedgerSeal, LedgerTransaction
+from accounting.notifications import safe_http
+
+logger = logging.getLogger(__name__)
+
+# Where nothing was sealed for so long, somebody says why before it goes on.
+LONGEST_PAUSE = timedelta(days=1)
+# A head is made so often even where there is nothing to seal, and published so often.
+IDLE = timedelta(hours=1)
+PUBLISH = 600  # seconds
+# As much is read of the end of the file with published heads.
+TAIL = 2000  # bytes
+# For a head that is made without a seal.
+NO_BOOK = 0
+
+
+class SealingStopped(Refused):
+    """Nothing is sealed until somebody looks at why; `str(error)` says it."""
+
+
+class HeadsFileError(Refused):
+    """FAIRLOT_HEADS_FILE cannot be read or written, or has no head; `str(error)` says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A head as it stands on statements, in files and in calls: `head:NUMBER:MADE:DIGEST`, then `:SIGNATURE`."""
+
+    number: int
+    message: str
+    signature: str
+
+    @classmethod
+    def read(cls, line: str) -> Printed | None:
+        """Returns the head that a line names; None if it names none."""
+        found = _PRINTED.fullmatch(line.strip())
+        return cls(int(found[2]), found[1], found[4] or "") if found else None
+
+    @property
+    def made(self) -> datetime:
+        return datetime.strptime(self.message.split(":")[2], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+
+    def is_signed_by(self, key: bytes) -> bool:
+        try:
+            return signing.is_signed(self.message.encode(), key, bytes.fromhex(self.signature))
+        except ValueError:
+            return False
+
+
+_PRINTED = re.compile(r"(head:([0-9]{1,18}):[0-9]{8}T[0-9]{6}Z:[0-9a-f]{64})(:([0-9a-f]{128}))?")
+
+
+def printed(head: LedgerHead) -> str:
+    """Returns the line that stands for a head."""
+    signature = bytes(head.signature).hex()
+    return message_of(head) + (f":{signature}" if signature else "")
+
+
+def message_of(head: LedgerHead) -> str:
+    """Returns what is signed of a head."""
+    return f"head:{head.number}:{head.at.astimezone(UTC):%Y%m%dT%H%M%SZ}:{bytes(head.digest).hex()}"
+
+
+def digest_of(head: LedgerHead, before: LedgerHead | None) -> bytes:
+    """Returns the digest of a head after another; that has the signature of the one before, too."""
+    says = [
+        "fairlot ledger head",
+        head.number,
+        head.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        head.book,
+        head.seal,
+        bytes(head.seal_digest).hex(),
+        head.reason,
+        bytes(before.digest).hex() if before else "",
+        f"{bytes(before.signer).hex()}:{bytes(before.signature).hex()}" if before else "",
+    ]
+    return hashlib.sha256(json.dumps(says).encode()).digest()
+
+
+def last_head() -> LedgerHead | None:
+    return LedgerHead.objects.order_by("-number").first()
+
+
+def hold() -> datetime:
+    """Waits for whoever makes a head just now, until the caller's transaction ends; returns the time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    assert isinstance(now, datetime)  # noqa: S101 - PostgreSQL says so
+    return now
+
+
+def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
+    """Raises SealingStopped unless a seal may follow `last`, which is the last one of its book.
+
+    The caller holds the heads.
+    """
+    if why := why_stopped(now) or lost_end(book, last):
+        raise SealingStopped(why)
+
+
+def lost_end(book: int, last: LedgerSeal | None) -> str:
+    """Returns how `last`, the last seal of a book, is not the one that its last head names; empty if it is."""
+    named = LedgerHead.objects.filter(book=book).order_by("-number").first()
+    is_last = (last.number, bytes(last.digest)) if last else None
+    if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
+        return ""
+    if named is None:
+        return f"{name_of(book)}: it has seals that no head names."
+    return f"{name_of(book)}: the chain does not end with seal {named.seal}, which head {named.number} names."
+
+
+def why_stopped(now: datetime) -> str:
+    """Returns why nothing may be sealed now; empty if it may."""
+    head = last_head()
+    if head is None:
+        if LedgerSeal.objects.exists():
+            return "There are seals, but no heads."
+        old = LedgerTransaction.objects.filter(recorded_at__lt=now - LONGEST_PAUSE)
+        old_events = AuditEvent.objects.filter(at__lt=now - LONGEST_PAUSE)
+        # Whoever resumes makes a head, so this is asked only where there never was one, or all are gone.
+        if old.exists() or old_events.exists():
+            return "What was written more than a day ago has neither seals nor heads."
+        return not_published()
+    if now - head.at > LONGEST_PAUSE:
+        return f"Nothing was sealed since {head.at:%Y-%m-%d %H:%M} UTC."
+    return _untrusted(head, signing.public_keys()) or not_published()
+
+
+def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
+    signer, signature = bytes(head.signer), bytes(head.signature)
+    if signer and not signing.is_signed(message_of(head).encode(), signer, signature):
+        return f"The signature of head {head.number} is not of its key."
+    if signer and signer not in keys:
+        return f"Head {head.number} is signed with a key that is not among FAIRLOT_SIGNING_KEYS."
+    if not signer and any(keys):
+        return f"Head {head.number} is not signed, and there is a key."
+    if not signer and LedgerHead.objects.filter(number=head.number - 1).exclude(signer=b"").exists():
+        return f"Head {head.number} is not signed, and the one before it is."
+    return ""
+
+
+def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: str = "") -> LedgerHead:
+    """Makes the next head; the caller holds the heads."""
+    before = last_head()
+    head = LedgerHead(
+        number=before.number + 1 if before else 1,
+        at=max(now, before.at) if before else now,
+        book=book,
+        seal=seal,
+        seal_digest=seal_digest,
+        reason=reason,
+    )
+    head.digest = digest_of(head, before)
+    head.signer, head.signature = signing.sign(message_of(head).encode())
+    head.save(force_insert=True)
+    return head
+
+
+def resumed_at() -> datetime | None:
+    """Returns when somebody resumed the sealing last: what was written until then may be sealed, however late.
+
+    With a key, only a resumption that is signed with one of ours counts.
+    """
+    keys = signing.public_keys()
+    resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
+    return next((head.at for head in resumptions[:100] if not _untrusted(head, keys)), None)
+
+
+def not_published() -> str:
+    """Returns how the last head that was published differs from ours: then somebody cut off the end, or all of it."""
+    try:
+        last = last_published()
+    except HeadsFileError as error:
+        return str(error)
+    return differs(last) if last else ""
+
+
+def last_published() -> Printed | None:
+    """Returns the last head in FAIRLOT_HEADS_FILE that is whole, and signed with a key of ours if there is any.
+
+    None while there is no such file, or it is empty. Raises HeadsFileError where it has no such head. Who compares it
+    within one moment of the database reads it before that: the file goes on meanwhile.
+    """
+    path = settings.FAIRLOT_HEADS_FILE
+    if not path:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HeadsFileError(f"{path} cannot be read: {error.strerror}.") from error
+    if not text:
+        return None
+    keys = signing.trusted_keys()
+    # The last one has no end of its line where whoever wrote it was cut off.
+    for head in filter(None, map(Printed.read, reversed(text.split("\n")[:-1]))):
+        if not keys or any(map(head.is_signed_by, keys)):
+            return head
+    raise HeadsFileError(
+        f"{path} has no head of this ledger{' that is signed with its key' if keys else ''}."
+    )
+
+
+def differs(noted: Printed) -> str:
+    """Returns in what way the heads of today do not descend from one that was noted; empty if they do."""
+    head = LedgerHead.objects.filter(number=noted.number).first()
+    if head is None:
+        last = last_head()
+        return (
+            f"Head {noted.number} was noted, and is gone: the last one is {last.number if last else 'none'}."
+        )
+    if message_of(head) != noted.message:
+        return f"Head {noted.number} is not the one that was noted: the books were made again."
+    return ""
+
+
+def publish(head: LedgerHead) -> None:
+    """Appends a committed head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL; raises HeadsFileError."""
+    line = f"{printed(head)}\n"
+    if path := settings.FAIRLOT_HEADS_FILE:
+        try:
+            _append_line(Path(path), line.encode())
+        except OSError as error:
+            raise HeadsFileError(f"{path} cannot be written: {error.strerror}.") from error
+    if settings.FAIRLOT_HEADS_URL:
+        try:
+            safe_http.post(settings.FAIRLOT_HEADS_URL, line.encode(), {"Content-Type": "text/plain"})
+        except safe_http.NotReachable as error:  # the next one stands for this one, too
+            logger.warning("head %s was not posted: %s", head.number, error)
+
+
+def _append_line(path: Path, line: bytes) -> None:
+    """After what somebody was cut off writing it begins a line of its own."""
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                line = b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
+    """Whether a head is to be published now: the last one that was is of other ten minutes, or of an older key.
+
+    `before`, the last head before this run, stands for that one where there is no file. A clock that was set back
+    after it had been ahead has all heads published until it is there again.
+    """
+    noted = Printed.read(printed(before)) if before else None
+    last = last_published() if settings.FAIRLOT_HEADS_FILE else noted
+    if last is None:
+        return True
+    if last.number == head.number:
+        return False
+    keys = signing.public_keys()[:1]
+    return last.made.timestamp() // PUBLISH != now.timestamp() // PUBLISH or not all(
+        map(last.is_signed_by, keys)
+    )
+
+
+def first_broken(trusted: Collection[bytes]) -> str | None:
+    """Returns the first place where the heads do not hold, or what they stand for is gone; None if all is there.
+
+    `trusted` are public keys; with none, signatures are only compared with the key that each head names.
+    """
+    before: LedgerHead | None = None
+    named: dict[int, LedgerHead] = {}
+    for head in LedgerHead.objects.order_by("number").iterator(chunk_size=1000):
+        if what := _broken(head, before):
+            return f"head {head.number}: {what}"
+        if head.book != NO_BOOK:
+            last = named.get(head.book)
+            if last is not None and head.seal != last.seal + 1:
+                return (
+                    f"head {head.number}: of {name_of(head.book)} it names seal {head.seal} after {last.seal}"
+                )
+            named[head.book] = head
+        before = head
+    if before is not None and (what := _untrusted(before, trusted or [bytes(before.signer)])):
+        return what
+    return _gone(named) or _unnamed(named, before.number + 1 if before else 1)
+
+
+def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
+    follows = before.number + 1 if before else 1
+    if head.number != follows:
+        return f"before it head {follows} is missing"
+    if digest_of(head, before) != bytes(head.digest):
+        return f"it was changed, or head {before.number} before it" if before else "it was changed"
+    if before is None:
+        return ""
+    # Who changes any other signature changes what the next head says, so one of each key is enough.
+    if bytes(before.signer) != bytes(head.signer) and (
+        not head.signer
+        or not signing.is_signed(message_of(head).encode(), bytes(head.signer), bytes(head.signature))
+    ):
+        return (
+            "it is not signed by its key, and heads before it are"
+            if before.signer
+            else "its signature is wrong"
+        )
+    if head.at - before.at > LONGEST_PAUSE and not head.reason:
+        return f"nothing was sealed since {before.at:%Y-%m-%d %H:%M} UTC, and nobody said why"
+    return ""
+
+
+def _gone(named: Mapping[int, LedgerHead]) -> str | None:
+    for book, head in sorted(named.items()):
+        seal = LedgerSeal.objects.filter(book=book, number=head.seal).values_list("digest", flat=True).first()
+        if seal is None:
+            return f"{name_of(book)}, seal {head.seal}: it is missing, and head {head.number} names it"
+        if bytes(seal) != bytes(head.seal_digest):
+            return f"{name_of(book)}, seal {head.seal}: it is not the one that head {head.number} names"
+    return None
+
+
+def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
+    last = LedgerSeal.objects.order_by("book", "-number").distinct("book").values_list("book", "number")
+    for book, number in last:
+        if book not in named or named[book].seal != number:
+            return f"{name_of(book)}, seal {number}: no head names it, and they end before head {ends}"
+    return None
+
+
+def resumed() -> list[LedgerHead]:
+    """Returns the heads by which somebody resumed the sealing, the first one first."""
+    return list(LedgerHead.objects.exclude(reason="").order_by("number"))
+
+
+_LOCK = int.from_bytes(hashlib.sha256(b"fairlot ledger heads").digest()[:8], "big", signed=True)

@@ -1,0 +1,197 @@
+"""How transactions, their vouchers and their entries reach the ledger's tables, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple, TypeVar
+
+from django.db import IntegrityError, transaction
+
+from accounting.core.bulk import insert_rows, insert_values, number_rows
+from accounting.ledger.hash_chain import hold_books
+from accounting.ledger.partitions import add_months, lacks_partition
+from accounting.models import (
+    CapacitySegment,
+    ClassCharge,
+    CorrectedSegment,
+    Generation,
+    LedgerAccount,
+    LedgerEntry,
+    LedgerTransaction,
+    UsageSegment,
+)
+
+
+class AccountKey(NamedTuple):
+    """What makes a LedgerAccount the one it is."""
+
+    kind: LedgerAccount.Kind
+    unit: str
+    generation_id: int | None = None
+    tenant_id: int | None = None
+    user_id: int | None = None
+
+
+Entries = Mapping[AccountKey, Decimal]
+Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A transaction that is not stored yet, with its vouchers; entries of zero are left out."""
+
+    transaction: LedgerTransaction
+    entries: Entries
+    segments: Sequence[UsageSegment] = ()
+    takes_back: Sequence[UsageSegment] = ()  # stored ones
+    capacity: Sequence[CapacitySegment] = ()
+    charges: Sequence[ClassCharge] = ()
+    charges_back: Sequence[ClassCharge] = ()  # stored ones, of what is taken back
+
+
+def unit_of(generation: Generation) -> str:
+    return f"GPU-s {generation.name}"
+
+
+def insert(bookings: Sequence[Booking]) -> None:
+    """Stores bookings, vouchers before entries; inside the caller's transaction. Primary keys are set.
+
+    With the entries, of which those of a transaction come in one statement, the database checks that all is as the
+    vouchers tell, and closes the transactions. Months that have no partition yet get one.
+    """
+    hold_books(booking.transaction.book for booking in bookings)
+    try:
+        with transaction.atomic():
+            _insert(bookings)
+    except IntegrityError as error:
+        if not lacks_partition(error):
+            raise
+        add_months(booking.transaction.month for booking in bookings)
+        with transaction.atomic():
+            _insert(bookings)
+
+
+def _insert(bookings: Sequence[Booking]) -> None:
+    accounts = _accounts(
+        {account for booking in bookings for account, amount in booking.entries.items() if amount}
+    )
+    number_rows([booking.transaction for booking in bookings])
+    insert_rows(booking.transaction for booking in bookings)
+    segments = [_of(booking, segment) for booking in bookings for segment in booking.segments]
+    number_rows(segments)
+    insert_rows(segments)
+    insert_rows(
+        CorrectedSegment(segment=segment, month=segment.month, transaction=booking.transaction)
+        for booking in bookings
+        for segment in booking.takes_back
+    )
+    insert_rows(_of(booking, one) for booking in bookings for one in booking.capacity)
+    insert_rows(_with_segment(_of(booking, one)) for booking in bookings for one in booking.charges)
+    insert_values(
+        LedgerEntry,
+        ["transaction", "month", "account", "amount"],
+        (
+            (booking.transaction.pk, booking.transaction.month, accounts[account], amount)
+            for booking in bookings
+            for account, amount in booking.entries.items()
+            if amount
+        ),
+    )
+
+
+def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
+    """What usage segments say together: time and money, of tenants' users and of the cluster.
+
+    What is taken back is the cluster's loss, and nobody's gain: capacity and revenue stay, and what is booked
+    anew later comes from there.
+    """
+    kind = LedgerAccount.Kind
+    sign = -1 if taken_back else 1
+    entries: dict[AccountKey, Decimal] = {}
+
+    def add(account: AccountKey, amount: Decimal) -> None:
+        entries[account] = entries.get(account, Decimal(0)) + sign * amount
+
+    for one in segments:
+        again = taken_back or one.version > 0
+        capacity, revenue = (kind.WAIVED, kind.WAIVED) if again else (kind.CAPACITY, kind.REVENUE)
+        unit, who = unit_of(one.generation), (one.tenant_id, one.user_id)
+        add(AccountKey(kind.USAGE, unit, one.generation_id, *who), one.gpu_seconds)
+        add(AccountKey(capacity, unit, one.generation_id), -one.gpu_seconds)
+        add(AccountKey(kind.COST, one.currency, None, *who), one.cost)
+        add(AccountKey(revenue, one.currency), -one.cost)
+    return entries
+
+
+def entries_of_charges(
+    charges: Sequence[ClassCharge], from_whom: LedgerAccount.Kind, *, taken_back: bool = False
+) -> Entries:
+    """What class charges say together, in money: of tenants' users, and of the account of the kind `from_whom`."""
+    sign = -1 if taken_back else 1
+    entries: dict[AccountKey, Decimal] = {}
+    for charge in charges:
+        one = charge.segment
+        cost = AccountKey(LedgerAccount.Kind.COST, one.currency, None, one.tenant_id, one.user_id)
+        for account, amount in ((cost, charge.amount), (AccountKey(from_whom, one.currency), -charge.amount)):
+            entries[account] = entries.get(account, Decimal(0)) + sign * amount
+    return entries
+
+
+def together(*all_entries: Entries) -> Entries:
+    """Those of one transaction, summed by account."""
+    found: dict[AccountKey, Decimal] = {}
+    for entries in all_entries:
+        for account, amount in entries.items():
+            found[account] = found.get(account, Decimal(0)) + amount
+    return found
+
+
+def accounts_of(transaction: LedgerTransaction) -> dict[AccountKey, Decimal]:
+    """The entries of a stored transaction."""
+    rows = LedgerEntry.objects.filter(transaction=transaction, month=transaction.month)
+    return {
+        AccountKey(LedgerAccount.Kind(kind), *rest): amount
+        for kind, *rest, amount in rows.values_list(
+            *(f"account__{name}" for name in AccountKey._fields), "amount"
+        )
+    }
+
+
+def _of(booking: Booking, voucher: Voucher) -> Voucher:
+    voucher.transaction = booking.transaction
+    return voucher
+
+
+def _with_segment(charge: ClassCharge) -> ClassCharge:
+    charge.segment_id = charge.segment.pk  # which is numbered only now if it comes with the same booking
+    return charge
+
+
+def _accounts(wanted: set[AccountKey]) -> Mapping[AccountKey, int]:
+    """Primary keys of the wanted accounts; what is not there is opened."""
+    found = _open_accounts(wanted)
+    missing = wanted - found.keys()
+    if missing:
+        # In one order everywhere, so that two processes never wait for each other.
+        in_order = sorted(
+            missing, key=lambda a: (a.kind, a.unit, a.generation_id or 0, a.tenant_id or 0, a.user_id or 0)
+        )
+        LedgerAccount.objects.bulk_create(
+            [LedgerAccount(**account._asdict()) for account in in_order], ignore_conflicts=True
+        )
+        found = _open_accounts(wanted)
+    return found
+
+
+def _open_accounts(wanted: set[AccountKey]) -> dict[AccountKey, int]:
+    kinds, units = {account.kind for account in wanted}, {account.unit for account in wanted}
+    rows = LedgerAccount.objects.filter(kind__in=kinds, unit__in=units)
+    tenants = {account.tenant_id for account in wanted if account.tenant_id}
+    rows = rows.filter(tenant__in=tenants) | rows.filter(tenant=None)
+    found = {
+        AccountKey(LedgerAccount.Kind(kind), *rest): pk
+        for pk, kind, *rest in rows.values_list("pk", *AccountKey._fields)
+    }
+    return {account: pk for account, pk in found.items() if account in wanted}

@@ -1,0 +1,167 @@
+"""Sums of usage by hour and by day, which reports are made of; they are written when the books are closed.
+
+Rows are only ever added: a correction in what is closed adds its difference, and all rows together are what
+stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from django.db import connection
+
+from accounting.core.bulk import insert_rows
+from accounting.ledger.partitions import first_of_month
+from accounting.ledger.posting import Booking
+from accounting.models import ClosedBook, JobDay, UsageDay, UsageHour, UsageSegment
+from accounting.pricing.tariff import MICROSECOND
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+# What stands of an hour and of a day when they are closed: corrections that came before are in it.
+_STANDS = """
+      FROM accounting_usagesegment segment
+     WHERE book = %(book)s AND month = %(month)s AND lower(period) >= %(begins)s AND lower(period) < %(ends)s
+       AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
+                       WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
+"""
+# What classes changed in hours that were priced before their day was closed.
+_CHARGE = """
+    coalesce((SELECT charge.amount FROM accounting_classcharge charge
+              WHERE charge.segment_id = segment.id AND charge.month = segment.month), 0)
+"""
+_SUMS = "sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), count(*)"
+_COLUMNS = "gpu_seconds, assembling, idle, cost, segments"
+USAGE_HOURS = f"""
+    INSERT INTO accounting_usagehour (
+        transaction_id, book, month, hour, tenant_id, user_id, generation_id, currency, {_COLUMNS})
+    SELECT %(booked)s, book, month, %(begins)s, tenant_id, user_id, generation_id, currency, {_SUMS}
+    {_STANDS} GROUP BY book, month, tenant_id, user_id, generation_id, currency
+"""
+USAGE_DAYS = f"""
+    INSERT INTO accounting_usageday (
+        transaction_id, book, month, hour, tenant_id, user_id, generation_id, currency, {_COLUMNS})
+    SELECT %(booked)s, book, month, %(begins)s, tenant_id, user_id, generation_id, currency, sum(gpu_seconds),
+           sum(assembling), sum(idle), sum(cost), sum(segments)
+      FROM accounting_usagehour
+     WHERE book = %(book)s AND month = %(month)s AND hour >= %(begins)s AND hour < %(ends)s
+     GROUP BY book, month, tenant_id, user_id, generation_id, currency
+"""  # noqa: S608 - own names
+JOB_DAYS = f"""
+    INSERT INTO accounting_jobday (
+        transaction_id, book, month, hour, job_id, job_name, tenant_id, user_id, generation_id, currency, {_COLUMNS})
+    SELECT %(booked)s, book, month, %(begins)s, job_id, max(job_name), tenant_id, user_id, generation_id, currency,
+           sum(gpu_seconds), sum(assembling), sum(idle), sum(cost + {_CHARGE}), count(*)
+    {_STANDS} GROUP BY book, month, job_id, tenant_id, user_id, generation_id, currency
+"""
+
+
+def write_usage_hours(*, transaction_id: int, book: int, hour: datetime) -> None:
+    _write(USAGE_HOURS, transaction_id, book, hour, hour + HOUR)
+
+
+def write_days(*, transaction_id: int, book: int, day: datetime) -> None:
+    """Of a day (UTC) of which all hours are summed."""
+    _write(USAGE_DAYS, transaction_id, book, day, day + DAY)
+    _write(JOB_DAYS, transaction_id, book, day, day + DAY)
+
+
+def _write(statement: str, transaction_id: int, book: int, begins: datetime, ends: datetime) -> None:
+    values: dict[str, Any] = {
+        "booked": transaction_id,
+        "book": book,
+        "month": first_of_month(begins),
+        "begins": begins,
+        "ends": ends,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
+    """Adds to the sums of closed hours and days what corrections, bookings after them, and charges change there.
+
+    The bookings are stored; the caller holds the book's row.
+    """
+    held = ClosedBook.objects.filter(book=book).first()
+    if held is None:
+        return
+    changes = [
+        change
+        for booking in bookings
+        for change in _changes(booking)
+        if held.since <= change.segment.period.lower < held.until
+    ]
+    insert_rows(_sums_of(UsageHour, changes, start_of_hour, HOLDER))
+    first, last = start_of_day(held.since - MICROSECOND) + DAY, start_of_day(held.until)
+    whole_days = [change for change in changes if first <= change.segment.period.lower < last]
+    insert_rows(_sums_of(UsageDay, whole_days, start_of_day, HOLDER))
+    insert_rows(_sums_of(JobDay, whole_days, start_of_day, (*HOLDER, "job_id", "job_name")))
+
+
+HOLDER = ("book", "month", "tenant_id", "user_id", "generation_id", "currency")
+AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")  # the cost last
+Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a transaction changes in the sums of where a segment is."""
+
+    segment: UsageSegment
+    booked: int
+    segments: int
+    amounts: Sequence[Decimal]  # as AMOUNTS
+
+
+def _changes(booking: Booking) -> Iterator[_Change]:
+    booked = booking.transaction.pk
+    for sign, segments in ((-1, booking.takes_back), (1, booking.segments)):
+        for one in segments:
+            yield _Change(one, booked, sign, [sign * getattr(one, name) for name in AMOUNTS])
+    for sign, charges in ((-1, booking.charges_back), (1, booking.charges)):
+        for charge in charges:
+            amounts = [Decimal(0)] * (len(AMOUNTS) - 1) + [sign * charge.amount]
+            yield _Change(charge.segment, booked, 0, amounts)
+
+
+def _sums_of(
+    model: type[Sums], changes: Iterable[_Change], start: Callable[[datetime], datetime], names: Sequence[str]
+) -> Iterable[Sums]:
+    sums: dict[tuple[object, ...], Sums] = {}
+    for change in changes:
+        told: dict[str, Any] = {name: getattr(change.segment, name) for name in names}
+        hour = start(change.segment.period.lower)
+        key = (change.booked, hour, *told.values())
+        if key not in sums:
+            nothing = dict.fromkeys(AMOUNTS, Decimal(0))
+            sums[key] = model(transaction_id=change.booked, hour=hour, segments=0, **told, **nothing)
+        row = sums[key]
+        row.segments += change.segments
+        for name, amount in zip(AMOUNTS, change.amounts, strict=True):
+            setattr(row, name, getattr(row, name) + amount)
+    return sums.values()
+
+
+def start_of_hour(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def start_of_day(moment: datetime) -> datetime:
+    return start_of_hour(moment).replace(hour=0)
+
+
+def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
+    """From when to when the full UTC hours last that begin in [begins, ends).
+
+    On clocks of half hours a period ends within an hour; so each is of exactly one of two adjoining periods.
+    """
+    return first_hour(begins), first_hour(ends)
+
+
+def first_hour(moment: datetime) -> datetime:
+    """The first hour that does not begin before the moment."""
+    return start_of_hour(moment.astimezone(UTC) - MICROSECOND) + HOUR

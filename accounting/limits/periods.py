@@ -1,0 +1,26 @@
+"""Over what time a limit counts."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from accounting.ledger.partitions import first_of_month, months_after, start_of_month
+from accounting.ledger.rollups import start_of_hour
+from accounting.models import Quota
+
+Months = int
+MONTHS: dict[str, Months] = {Quota.Period.MONTH: 1, Quota.Period.QUARTER: 3}
+
+
+def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, datetime | None]:
+    """When it began, and when the next one does. A rolling one begins at a full hour and has no end."""
+    if period == Quota.Period.ROLLING:
+        return start_of_hour(now - timedelta(days=days or 1)), None
+    return calendar_period(MONTHS[period], now)
+
+
+def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
+    """So many calendar months (UTC), the first of which is January or follows on another such period."""
+    month = first_of_month(now)
+    first = months_after(month, -((month.year * 12 + month.month - 1) % months))
+    return start_of_month(first), start_of_month(months_after(first, months))

@@ -1,0 +1,173 @@
+"""Limits in words: what can never run, what is used up, and what is over a limit that only warns."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import ROUND_DOWN, Decimal
+
+from accounting.core.wording import exact_number
+from accounting.limits.periods import period_of
+from accounting.limits.spending import Account, limited_by
+from accounting.models import Generation, Quota, Tenant, User
+
+# The least that a limit of hours or money can leave.
+LEAST = Decimal("0.001")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How much of a limit one has used whom it limits, in the limit's own unit.
+
+    Of the longest run, hours of the run that has lasted longest; of what is borrowed, a part of the entitlement.
+    """
+
+    quota: Quota
+    used: Decimal
+    tenant: Tenant  # who asks; the limit is of this one, of one above it, or of a user in it
+    user: User | None = None  # of whom, where it is of users
+    ends: datetime | None = None  # of its period, where that does not move along
+
+    @property
+    def is_reached(self) -> bool:
+        return is_reached(self.quota, self.used)
+
+    def is_exceeded(self, more: Decimal | int = 0) -> bool:
+        """Whether with `more` it is beyond what it may be, or a period's is spent."""
+        if self.quota.kind in Quota.OF_A_PERIOD:
+            return self.used >= self.quota.limit
+        return self.used + more > self.quota.limit
+
+    def with_more(self, more: int) -> Standing:
+        """The same when `more` has been used on top."""
+        return replace(self, used=self.used + more)
+
+    @property
+    def whose(self) -> str:
+        """Whom it limits."""
+        return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.quota.whose()
+
+    @property
+    def account(self) -> Account:
+        return limited_by(self.quota, self.tenant.pk, self.user.pk if self.user else None)
+
+    def __str__(self) -> str:
+        quota, used, limit = self.quota, figure(self.used), figure(self.quota.limit)
+        match quota.kind:
+            case Quota.Kind.GPUS:
+                what = quota.generation.name if quota.generation else "GPUs"
+                return f"{self.whose} has {used} of the {limit} {what} that it may have at once"
+            case Quota.Kind.QUEUED_JOBS:
+                jobs = "job" if self.used == 1 else "jobs"
+                return f"{self.whose} has {used} {jobs} waiting, and {limit} may"
+            case Quota.Kind.LONGEST_RUN:
+                return f"The longest run of {self.whose} is {limit} h, and it has run for {used} h"
+            case Quota.Kind.BORROWED:
+                of = f" of {quota.generation.name}" if quota.generation else ""
+                return f"{self.whose} has borrowed {used} of its entitlement{of}, and may borrow {limit}"
+            case _:
+                return f"{self.whose} has used {used} of {limit} {_unit(quota)}, {quota.when()}"
+
+    def told(self, seen: Container[int]) -> str:
+        """The same for a reader who sees the tenants `seen`: of others neither name nor figures."""
+        if self.quota.tenant_id in seen:
+            return str(self)
+        return f"A{a_limit_above(self.tenant)[1:]} is reached"
+
+    def in_short(self, seen: Container[int]) -> str:
+        """Whose limit of what it is, in a few words; see `told`."""
+        if self.quota.tenant_id not in seen:
+            return f"{a_limit_above(self.tenant)} reached"
+        quota = self.quota
+        of = f" {quota.generation.name}" if quota.generation else ""
+        match quota.kind:
+            case Quota.Kind.GPUS:
+                return f"{self.whose}: limit of {figure(quota.limit)}{of or ' GPUs'} at once"
+            case Quota.Kind.BORROWED:
+                return f"{self.whose}: limit of what it borrows{of and f' of{of}'}"
+            case _:
+                spent = "spent" if self.is_reached else "nearly spent"
+                return f"{self.whose}: limit of {figure(quota.limit)} {_unit(quota)} {spent}"
+
+
+def is_reached(quota: Quota, used: Decimal) -> bool:
+    """Whether nothing may come on top; nothing used reaches no limit but one over a period."""
+    return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
+
+
+def a_limit_above(tenant: Tenant) -> str:
+    """What stands for a limit of which the reader may not know whose it is and how much."""
+    return f"a limit above {tenant.name}"
+
+
+def sight(tenant: Tenant, reader: User | None) -> frozenset[int]:
+    """Of `tenant` and those above it, whose limits `reader` may know, who sees `tenant`.
+
+    None is whoever sees `tenant`, as of what is written down for all of them.
+    """
+    if reader is None:
+        return frozenset({tenant.pk})
+    seen = Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage).values_list("pk", flat=True)
+    return frozenset({tenant.pk, *seen})
+
+
+def standing(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> Standing:
+    """`used` of a limit that holds for `user` in `tenant`."""
+    ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
+    return Standing(quota, used, tenant, user if quota.is_of_users else None, ends)
+
+
+def _unit(quota: Quota) -> str:
+    return quota.what().partition(",")[0]
+
+
+def figure(amount: Decimal) -> str:
+    """A limit or what is used of one, rounded down: what is not reached never reads as if it were."""
+    return exact_number(amount.quantize(LEAST, ROUND_DOWN))
+
+
+def never_fits(
+    tenant: Tenant,
+    generation_ids: Sequence[int],
+    gpus: int,
+    user_id: int | None = None,
+    *,
+    seen: Container[int] | None = None,
+) -> str | None:
+    """Why hard quotas forbid a gang of `gpus` GPUs whatever the others do, or None if they do not.
+
+    `generation_ids` are those that the job accepts; none means any. Of several obstacles the one of
+    the tenant closest to the root is named, if it is among the tenants `seen` (None: all).
+    """
+    generations = Generation.objects.in_bulk(list(generation_ids) or None)
+    if not generations:
+        return None
+    hard = Quota.objects.in_force_for(tenant, user_id).filter(
+        at_limit=Quota.AtLimit.BLOCK, kind__in=(Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
+    )
+    quotas = hard.select_related("tenant", "user", "generation")
+    obstacles: dict[int, Quota] = {}
+    for quota in quotas:
+        if quota.limit >= (gpus if quota.kind == Quota.Kind.GPUS else LEAST):
+            continue
+        concerned = generations if quota.generation_id is None else {quota.generation_id} & generations.keys()
+        for generation_id in concerned:
+            obstacles.setdefault(generation_id, quota)
+    if len(obstacles) < len(generations):
+        return None
+    reasons = dict.fromkeys(
+        _limit_in_words(quota)
+        if seen is None or quota.tenant_id in seen
+        else f"{a_limit_above(tenant)} forbids it"
+        for quota in obstacles.values()
+    )
+    return f"{'; '.join(reasons)}; this job needs {gpus}"
+
+
+def _limit_in_words(quota: Quota) -> str:
+    what = quota.generation.name if quota.generation else "GPUs"
+    whose = f"each user of {quota.tenant.name}" if quota.each_user else quota.whose()
+    if quota.kind == Quota.Kind.GPUS:
+        return f"{whose} may hold at most {int(quota.limit)} {what} at once"
+    return f"{whose} may use no {what} at all"

@@ -1,0 +1,93 @@
+"""Mail to people: written into the outbox within a change's transaction, sent by beat."""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from email.errors import MessageError
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+
+from accounting.core.clock import now_from_database
+from accounting.models import Letter, LetterAttachment, User
+from accounting.notifications.outbox import MOST_ATTEMPTS, claim
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A file to go with a letter; keep it small, as each letter has a copy of its own."""
+
+    name: str
+    content_type: str
+    content: bytes
+
+
+def why_none() -> str:
+    """Why nobody gets mail; empty where a mail server is set."""
+    return "" if settings.EMAIL_HOST else "This portal sends no mail: it knows of no mail server."
+
+
+def write(
+    people: Iterable[User],
+    *,
+    subject: str,
+    text: str | Callable[[User], str],
+    attachments: Sequence[Attachment] = (),
+) -> None:
+    """A letter to each that is active and has an address; none where no mail server is set.
+
+    `text` may be another one for each. Of the subject, which names of teams are part of, all is one line.
+    """
+    if why_none():
+        return
+    readers = {person.email: person for person in people if person.is_active and person.email}
+    letters = Letter.objects.bulk_create(
+        Letter(
+            address=address,
+            subject=f"[Fairlot] {' '.join(subject.split())}"[:200],
+            text=text if isinstance(text, str) else text(reader),
+        )
+        for address, reader in readers.items()
+    )
+    LetterAttachment.objects.bulk_create(
+        LetterAttachment(letter=letter, name=one.name, content_type=one.content_type, content=one.content)
+        for letter in letters
+        for one in attachments
+    )
+
+
+def send(*, letter_id: int) -> bool:
+    """Sends it unless another worker does; whether it left now. What cannot be sent is tried again, later and later.
+
+    If a worker dies after the mail server's yes, it is sent again with the same Message-ID. What no message can be
+    made of is given up at once.
+    """
+    letter = claim(Letter, letter_id)
+    if letter is None:
+        return False
+    try:
+        _message(letter).send()
+    except (smtplib.SMTPException, OSError) as error:
+        logger.warning("letter %s was not sent: %s", letter.pk, error)
+        letter.error = str(error)[:300]
+    except (ValueError, MessageError) as error:
+        logger.warning("letter %s cannot be sent: %s", letter.pk, error)
+        letter.error, letter.attempts = str(error)[:300], MOST_ATTEMPTS
+    else:
+        letter.sent_at, letter.error = now_from_database(), ""
+    told = {"attempts": letter.attempts, "error": letter.error, "sent_at": letter.sent_at}
+    Letter.objects.filter(pk=letter.pk).update(**told)  # it may have been forgotten meanwhile
+    return letter.sent_at is not None
+
+
+def _message(letter: Letter) -> EmailMessage:
+    identity = f"<{letter.identity}@{settings.FAIRLOT_MAIL_DOMAIN}>"
+    message = EmailMessage(letter.subject, letter.text, to=[letter.address], headers={"Message-ID": identity})
+    for one in letter.attachments.all():
+        message.attach(one.name, bytes(one.content), one.content_type)
+    return message

@@ -1,0 +1,49 @@
+"""Making the webhook calls of the outbox, signed, so that who is called knows that Fairlot calls."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+
+from accounting.core.clock import now_from_database
+from accounting.models import WebhookCall
+from accounting.notifications import safe_http
+from accounting.notifications.outbox import claim
+
+logger = logging.getLogger(__name__)
+
+
+def call(*, call_id: int) -> bool:
+    """Makes it unless another worker does; whether it was taken now. Else it is made again, later and later.
+
+    If a worker dies after the answer, the next one has the same X-Fairlot-Delivery.
+    """
+    one = claim(WebhookCall, call_id)
+    if one is None:
+        return False
+    now = now_from_database()
+    try:
+        safe_http.post(one.url, one.body.encode(), headers_of(one, int(now.timestamp())))
+    except safe_http.NotReachable as error:
+        logger.warning("%s was not taken: %s", one, error)
+        one.error = str(error)[:300]
+    else:
+        one.sent_at, one.error = now, ""
+    # It may have been forgotten meanwhile, with its team.
+    WebhookCall.objects.filter(pk=one.pk).update(sent_at=one.sent_at, error=one.error)
+    return one.sent_at is not None
+
+
+def headers_of(one: WebhookCall, timestamp: int) -> dict[str, str]:
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "Fairlot",
+        "X-Fairlot-Delivery": str(one.identity),
+        "X-Fairlot-Signature": f"t={timestamp},v1={signature(one.signing_key(), timestamp, one.body)}",
+    }
+
+
+def signature(key: str, timestamp: int, body: str) -> str:
+    """HMAC-SHA-256 over the timestamp, a dot and the body, in hexadecimal digits."""
+    return hmac.new(key.encode(), f"{timestamp}.{body}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,89 @@
+"""Prices over time: where a stretch of usage must be cut, and what a piece of it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from itertools import pairwise
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+
+from accounting.core.numbers import MICRO
+from accounting.models import Price
+
+HOUR = timedelta(hours=1)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class Rate(NamedTuple):
+    """What a GPU-hour costs, in the currency in which that was set."""
+
+    per_gpu_hour: Decimal
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class PricePeriod:
+    """A GPU-hour costs `rate` from `begins` (None: always) to `ends` (None: until further notice)."""
+
+    begins: datetime | None
+    ends: datetime | None
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """The prices of one generation; where none is valid, time is free."""
+
+    periods: tuple[PricePeriod, ...] = ()
+
+    def at(self, moment: datetime) -> Rate:
+        for period in self.periods:
+            begun = period.begins is None or period.begins <= moment
+            if begun and (period.ends is None or moment < period.ends):
+                return period.rate
+        return Rate(Decimal(0), settings.FAIRLOT_CURRENCY)
+
+    def cut(self, begins: datetime, ends: datetime) -> list[tuple[datetime, datetime, Rate]]:
+        """[begins, ends) as pieces, in UTC, within one full hour and of one price each."""
+        begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
+        cuts = {begins, ends}
+        hour = begins.replace(minute=0, second=0, microsecond=0) + HOUR
+        while hour < ends:
+            cuts.add(hour)
+            hour += HOUR
+        changes = {edge.astimezone(UTC) for p in self.periods for edge in (p.begins, p.ends) if edge}
+        cuts |= {change for change in changes if begins < change < ends}
+        return [(start, end, self.at(start)) for start, end in pairwise(sorted(cuts))]
+
+
+def gpu_seconds(gpus: int, begins: datetime, ends: datetime) -> Decimal:
+    """Exact, to the microsecond."""
+    return Decimal(gpus * ((ends - begins) // MICROSECOND)).scaleb(-6)
+
+
+def cost_of(seconds: Decimal, per_gpu_hour: Decimal) -> Decimal:
+    """What `seconds` GPU-seconds cost: six decimals, halves to the even one."""
+    with localcontext(prec=60):  # exact before the one rounding
+        return (seconds * per_gpu_hour / 3600).quantize(MICRO, ROUND_HALF_EVEN)
+
+
+def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) -> Mapping[int, Tariff]:
+    """The prices valid at some time in [begins, ends), by generation id."""
+    found: dict[int, list[PricePeriod]] = {pk: [] for pk in generation_ids}
+    prices = Price.objects.filter(generation__in=list(found), valid__overlap=DateTimeTZRange(begins, ends))
+    for price in prices:
+        found[price.generation_id].append(
+            PricePeriod(price.valid.lower, price.valid.upper, Rate(price.per_gpu_hour, price.currency))
+        )
+    return {pk: Tariff(tuple(periods)) for pk, periods in found.items()}
+
+
+def prices_at(moment: datetime) -> Mapping[int, Decimal]:
+    """What a GPU-hour costs at `moment`, by generation id; those without a price in Fairlot's currency are missing."""
+    prices = Price.objects.filter(valid__contains=moment, currency=settings.FAIRLOT_CURRENCY)
+    return dict(prices.values_list("generation", "per_gpu_hour"))

@@ -1,0 +1,248 @@
+"""What all GPUs were in closed hours, and who bears what they were worth.
+
+The identity that must hold to the last digit, for any closed hours:
+
+    tenants + taken back + classes + unallocated + drained + down = capacity x price
+
+where *classes* is what prices of classes took from bills (or, below zero, added to them), and *unallocated* what was
+free or used by others than Fairlot, with what the rounding of many bills leaves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import models
+from django.db.models import Q, Sum
+
+from accounting.core.name_order import by_name
+from accounting.ledger.partitions import first_of_month
+from accounting.ledger.rollups import hours_beginning_in
+from accounting.models import (
+    CapacitySegment,
+    ClosedBook,
+    LedgerAccount,
+    LedgerEntry,
+    LedgerTransaction,
+)
+from accounting.reports.write_offs import waived
+from accounting.usage.plan import closed_sums
+
+CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
+WORTHS = ("free", "others", "drained", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRow:
+    """One generation: GPU-seconds in each class, and what they were worth."""
+
+    generation: str
+    currency: str
+    seconds: dict[str, Decimal]  # by class
+    capacity: Decimal
+    charged: Decimal
+    worths: dict[str, Decimal]  # by class that nobody held
+    rounding: Decimal
+    value: Decimal
+
+    @property
+    def held(self) -> Decimal:
+        return self.seconds["busy"] + self.seconds["idle"] + self.seconds["assembling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one tenant bears."""
+
+    tenant_id: int
+    tenant: str
+    cost: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Both sides of the identity, in one currency."""
+
+    currency: str
+    tenants: Sequence[Share]
+    waived: Decimal
+    classes: Decimal
+    free: Decimal
+    others: Decimal
+    rounding: Decimal
+    drained: Decimal
+    down: Decimal
+    value: Decimal
+
+    @property
+    def borne(self) -> Decimal:
+        return sum((one.cost for one in self.tenants), Decimal(0))
+
+    @property
+    def unallocated(self) -> Decimal:
+        return self.free + self.others + self.rounding
+
+    @property
+    def sum(self) -> Decimal:
+        return self.borne + self.waived + self.classes + self.unallocated + self.drained + self.down
+
+    @property
+    def closes(self) -> bool:
+        return self.sum == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """Of the full UTC hours that begin in the period and are closed, from `begins` to `ends`; all are until `until`."""
+
+    begins: datetime
+    ends: datetime
+    until: datetime | None
+    rows: Sequence[CapacityRow]
+    identities: Sequence[Identity]
+
+    @property
+    def classes_close(self) -> bool:
+        return all(sum(row.seconds.values()) == row.capacity for row in self.rows)
+
+
+def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None) -> CapacityReport:
+    """Of one cluster, by its id, or of all together: of the hours that begin in [begins, ends).
+
+    For operators: it tells what each tenant pays. Eight queries.
+    """
+    first, last = hours_beginning_in(begins, ends)
+    books = ClosedBook.objects.all() if book is None else ClosedBook.objects.filter(book=book)
+    until = min((one.until for one in books), default=None)
+    of_book = Q() if book is None else Q(book=book)
+    closed = CapacitySegment.objects.filter(
+        of_book, month__gte=first.date().replace(day=1), month__lte=last.date()
+    ).filter(period__startswith__gte=first, period__startswith__lt=last)
+    rows = list(_rows(closed))
+    tenants = _tenants(book, first, last)
+    taken_back = _waived(book, list(books), first, last)
+    classes = _classes(of_book, first, last)
+    currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys() | classes.keys())
+    return CapacityReport(
+        begins=first,
+        ends=last,
+        until=until,
+        rows=rows,
+        identities=[
+            _identity(currency, rows, tenants.get(currency, ()), taken_back, classes)
+            for currency in currencies
+        ],
+    )
+
+
+def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
+    names = [*CLASSES, "capacity", "charged", *(f"{name}_value" for name in WORTHS), "rounding", "value"]
+    sums: Any = (
+        closed.order_by()
+        .values("generation__name", "currency")
+        .annotate(**{f"sum_{name}": Sum(name) for name in names})
+        .order_by(*by_name("generation__name"), "currency")
+    )
+    for row in sums:
+        yield CapacityRow(
+            generation=row["generation__name"],
+            currency=row["currency"],
+            seconds={name: row[f"sum_{name}"] for name in CLASSES},
+            capacity=row["sum_capacity"],
+            charged=row["sum_charged"],
+            worths={name: row[f"sum_{name}_value"] for name in WORTHS},
+            rounding=row["sum_rounding"],
+            value=row["sum_value"],
+        )
+
+
+def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, list[Share]]:
+    """By currency, those who bear anything, in order of their names."""
+    costs: dict[tuple[str, int, str], Decimal] = defaultdict(Decimal)
+    for sums in closed_sums(first, last, book=book):
+        for name, tenant, currency, cost in sums.values_list(
+            "tenant__name", "tenant_id", "currency"
+        ).annotate(Sum("cost")):
+            costs[name, tenant, currency] += cost
+    found: dict[str, list[Share]] = {}
+    for (name, tenant, currency), cost in sorted(costs.items()):
+        if cost:
+            found.setdefault(currency, []).append(Share(tenant, name, cost))
+    return found
+
+
+def _waived(
+    book: int | None, books: Sequence[ClosedBook], first: datetime, last: datetime
+) -> dict[str, Decimal]:
+    """By currency, what corrections took back and nobody was billed for instead; from the segments themselves.
+
+    Where these are archived it is what is missing of what was charged: that this is so was verified before.
+    """
+    archived = max((one.details_since for one in books if one.details_since), default=first)
+    found = _not_borne(book, first, min(last, archived)) if first < archived else {}
+    for (currency,), cost in waived(books, first, last, ("currency",)).items():
+        found[currency] = found.get(currency, Decimal(0)) + cost
+    return found
+
+
+def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
+    """By currency, what was charged for these hours and neither tenants nor prices of classes account for."""
+    of_book = Q() if book is None else Q(book=book)
+    closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
+    closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
+    # An earlier release may have billed in a currency in which it closed nothing.
+    found = defaultdict(Decimal, closed.values_list("currency").annotate(Sum("charged")))
+    for currency, shares in _tenants(book, first, last).items():
+        found[currency] -= sum((one.cost for one in shares), Decimal(0))
+    for currency, amount in _classes(of_book, first, last).items():
+        found[currency] -= amount
+    return found
+
+
+def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
+    """By currency, what prices of classes changed when hours were priced, as the ledger has it."""
+    booked = LedgerEntry.objects.filter(
+        account__kind=LedgerAccount.Kind.CLASSES,
+        month__gte=first.date().replace(day=1),
+        month__lte=last.date(),
+        transaction__in=LedgerTransaction.objects.filter(
+            of_book,
+            kind=LedgerTransaction.Kind.PRICING,
+            month__gte=first.date().replace(day=1),
+            month__lte=last.date(),
+            period__startswith__gte=first,
+            period__startswith__lt=last,
+        ),
+    )
+    return dict(booked.order_by().values_list("account__unit").annotate(Sum("amount")))
+
+
+def _identity(
+    currency: str,
+    rows: Sequence[CapacityRow],
+    tenants: Sequence[Share],
+    taken_back: Mapping[str, Decimal],
+    classes: Mapping[str, Decimal],
+) -> Identity:
+    rows = [row for row in rows if row.currency == currency]
+
+    def worth(name: str) -> Decimal:
+        return sum((row.worths[name] for row in rows), Decimal(0))
+
+    return Identity(
+        currency=currency,
+        tenants=tenants,
+        waived=taken_back.get(currency, Decimal(0)),
+        classes=classes.get(currency, Decimal(0)),
+        free=worth("free"),
+        others=worth("others"),
+        drained=worth("drained"),
+        down=worth("down"),
+        rounding=sum((row.rounding for row in rows), Decimal(0)),
+        value=sum((row.value for row in rows), Decimal(0)),
+    )

@@ -1,0 +1,72 @@
+"""What teams held without using it, as booked, and what that cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db.models import DecimalField, ExpressionWrapper, F, Sum
+from django.db.models.functions import NullIf
+
+from accounting.core.name_order import name_key
+from accounting.core.numbers import MICRO
+from accounting.ledger.rollups import hours_beginning_in
+from accounting.models import Tenant, User
+from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.rows import Groups, each_row
+
+AMOUNTS = ("gpu_seconds", "idle", "cost")
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRow:
+    """GPU-seconds of one team, without those of teams below it, in one currency.
+
+    `cost` is what all that it `held` cost; `idle_cost` what was idle of it, each hour's cost by its part of the hour.
+    """
+
+    tenant_id: int
+    tenant: str
+    slug: str
+    currency: str
+    idle: Decimal
+    held: Decimal
+    idle_cost: Decimal
+    cost: Decimal
+
+    @property
+    def part(self) -> float:
+        return float(self.idle / self.held) if self.held else 0.0
+
+
+def idle_report(
+    viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
+) -> list[IdleRow]:
+    """Of teams that `viewer` may see and that held something idle in full UTC hours that begin in [begins, ends).
+
+    Most idle first. `tenant` narrows it down to a tenant with all below it.
+    """
+    sums: dict[tuple[int, str, str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 4)
+    scope = Scope(viewer, *hours_beginning_in(begins, ends), tenant=tenant)
+    columns = {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name"), "slug": F("tenant__slug")}
+    groups = Groups(columns, (), None, "UTC")
+    part = ExpressionWrapper(
+        F("cost_sum") * F("idle_sum") / NullIf(F("gpu_seconds_sum"), Decimal(0)),
+        DecimalField(max_digits=30, decimal_places=12),
+    )
+    for rows in each_row(Sources(scope, Row(None, "UTC"), by_job=False), scope, groups, AMOUNTS):
+        grouped = rows.values("by_tenant_id", "by_tenant", "by_slug", "by_currency").annotate(
+            all_idle=Sum("idle_sum"), all_held=Sum("gpu_seconds_sum"), all_part=Sum(part), all_cost=Sum("cost_sum")
+        )  # fmt: skip
+        for row in grouped:
+            whose = row["by_tenant_id"], row["by_tenant"], row["by_slug"], row["by_currency"]
+            more = (row[f"all_{name}"] or Decimal(0) for name in ("idle", "held", "part", "cost"))
+            sums[whose] = [known + amount for known, amount in zip(sums[whose], more, strict=True)]
+    found = [
+        IdleRow(*whose, idle, held, idle_cost.quantize(MICRO), cost)
+        for whose, (idle, held, idle_cost, cost) in sums.items()
+        if idle
+    ]
+    return sorted(found, key=lambda row: (-row.idle, name_key(row.tenant), row.currency))

@@ -1,0 +1,465 @@
+"""The lines of a bill: GPU time of each generation, class and price, and what corrections took back of it.
+
+Each line is GPU time × price, rounded once, so that whoever has the bill can recompute it. The ledger rounds each
+segment: a line *rounding* has the difference, with which all lines sum to the ledger to the last digit, corrections
+included. A generation whose price did not change is read from the sums of closed time, and another one from its
+segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce
+
+from accounting.access.visibility import ANOTHER, tenants_seen
+from accounting.ledger.rollups import HOUR
+from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, UsageSegment, User
+from accounting.models.usage import UsageSegmentQuerySet
+from accounting.pricing.tariff import cost_of
+from accounting.reports.usage import By, UsageRow, usage_report
+from accounting.usage.archived import archived_hours, has_all
+from accounting.usage.clipping import (
+    LOWER,
+    UPPER,
+    cost_between,
+    earliest,
+    gpu_seconds_between,
+    latest,
+    moment,
+    part_of_each,
+)
+
+FREE = Decimal(0)
+Hours: TypeAlias = QuerySet[ArchivedHour] | None
+
+
+class LineKind(StrEnum):
+    """In which class time was held (accounting/closing/class_charges.py), or what a line without a price is."""
+
+    OWNED = "owned"
+    IDLE = "idle"
+    PREEMPTIBLE = "preemptible"
+    BORROWED = "borrowed"
+    CLASSES = "by class"  # what classes changed where an earlier release archived no more of them
+    SEVERAL = "at several prices"  # hours of which an earlier release archived no more
+    ROUNDING = "rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """GPU time of one generation and class, from `begins` to `ends` at one price an hour.
+
+    With a price, `cost` is GPU time × price, rounded once.
+    """
+
+    generation: str
+    kind: LineKind
+    begins: datetime
+    ends: datetime
+    price: Decimal | None
+    gpu_seconds: Decimal
+    cost: Decimal
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What stands of one generation under one of its prices (None: it was free), and what the ledger has for it."""
+
+    generation: str
+    currency: str
+    price: Price | None
+    gpu_seconds: Decimal
+    cost: Decimal
+    kind: LineKind = LineKind.OWNED
+    rest: LineKind = LineKind.ROUNDING  # what the cost has that time × price has not
+
+
+@dataclass(slots=True)
+class _InClasses:
+    """GPU-seconds in classes with a price of their own, and what they changed where that is all that is known."""
+
+    seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
+    unknown: Decimal = FREE
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What a correction took back of a period of one job; below zero what it billed instead, which is among the lines.
+
+    Of archived time it has no job, no counterpart and nothing that it corrects.
+    """
+
+    correction: int  # the transaction's number
+    at: datetime
+    reason: str
+    actor: str
+    job_id: int | None
+    job: str | None
+    generation: str
+    # Numbers of the first and the last transaction that booked what was taken back.
+    corrects: tuple[int, int] | None
+    team: str
+    # Who was billed instead, or before; None: nobody.
+    counterpart: str | None
+    gpu_seconds: Decimal
+    cost: Decimal
+    currency: str
+
+
+def lines_of(
+    viewer: User,
+    begins: datetime,
+    ends: datetime,
+    tenant: Tenant,
+    *,
+    by_generation: Sequence[UsageRow] | None = None,
+) -> list[Line]:
+    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see.
+
+    `by_generation` are rows of the usage report, if they are known already. Six queries at most where nothing of it
+    is archived.
+    """
+    prices = {one.pk: one for one in Price.objects.filter(valid__overlap=(begins, ends))}
+    changing = {
+        one.generation_id
+        for one in prices.values()
+        if any(edge is not None and begins < edge < ends for edge in (one.valid.lower, one.valid.upper))
+    }
+    steady = {one.generation_id: one for one in prices.values() if one.generation_id not in changing}
+    report = partial(usage_report, by=[By.GENERATION], tenant=tenant, totals=False)
+    rows = report(viewer, begins, ends).rows if by_generation is None else by_generation
+    changed = [row for row in rows if row.generation_id in changing]
+    hours = _archived(viewer, begins, ends, tenant)
+    in_pieces = bool(changed) and hours is not None and not has_all(begins, ends)
+    held = [
+        _Held(
+            row.generation or "", row.currency, steady.get(row.generation_id or 0), row.gpu_seconds, row.cost
+        )
+        for row in rows
+        if row.generation_id not in changing
+    ]
+    if in_pieces:
+        held += _of_each_piece(viewer, begins, ends, tenant, changed, prices=list(prices.values()))
+    elif changed:
+        held += _at_each_price(viewer, begins, ends, tenant, hours, prices=prices, generations=changing)
+    classes = _in_classes(viewer, begins, ends, tenant, hours, without=changing if in_pieces else set())
+    lines: list[Line] = []
+    for one in held:
+        key = one.generation, one.currency, None if one.price is None else one.price.pk
+        lines += _lines(one, classes.get(key, _InClasses()), begins, ends)
+    order = list(LineKind)
+    return sorted(
+        _rounded_together(lines),
+        key=lambda line: (line.currency, line.generation, line.begins, order.index(line.kind)),
+    )
+
+
+def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
+    """What it was in each class, and last what the ledger has besides."""
+    price = held.price
+    if price is not None:
+        begins, ends = max(begins, price.valid.lower or begins), min(ends, price.valid.upper or ends)
+    line = partial(Line, held.generation, begins=begins, ends=ends, currency=held.currency)
+    if held.kind != LineKind.OWNED:
+        yield line(held.kind, price=None, gpu_seconds=held.gpu_seconds, cost=held.cost)
+        return
+    parts = [(LineKind.OWNED, held.gpu_seconds - sum(classes.seconds.values()), price and price.per_gpu_hour)]
+    if price is not None:
+        parts += [(LineKind(name), some, price.of_class(name)) for name, some in classes.seconds.items()]
+    left = held.cost - classes.unknown
+    for kind, seconds, per_gpu_hour in parts:
+        if seconds:
+            cost = cost_of(seconds, per_gpu_hour or FREE)
+            left -= cost
+            yield line(kind, price=per_gpu_hour or FREE, gpu_seconds=seconds, cost=cost)
+    for kind, cost in ((LineKind.CLASSES, classes.unknown), (held.rest, left)):
+        if cost:
+            yield line(kind, price=None, gpu_seconds=FREE, cost=cost)
+
+
+def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
+    """With one line a generation and currency for rounding, whatever prices there were."""
+    rounding: dict[tuple[str, str], Line] = {}
+    for line in lines:
+        if line.kind != LineKind.ROUNDING:
+            yield line
+            continue
+        one = rounding.get((line.generation, line.currency), replace(line, cost=FREE))
+        rounding[line.generation, line.currency] = replace(
+            one,
+            begins=min(one.begins, line.begins),
+            ends=max(one.ends, line.ends),
+            cost=one.cost + line.cost,
+        )
+    yield from (line for line in rounding.values() if line.cost)
+
+
+def _in_classes(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, hours: Hours, *, without: Collection[int]
+) -> dict[tuple[str, str, int | None], _InClasses]:
+    """By generation, currency and price, what stands in classes with a price of their own."""
+    charged = _of(viewer, tenant).uncorrected().filter(class_charge__isnull=False)
+    segments = _within(charged.exclude(generation__in=without), begins, ends)
+    names = "generation__name", "currency", "under"
+    parts = {f"{name}_sum": Sum(_part_of(f"charge__{name}", begins, ends)) for name in Price.CLASSES}
+    rows = [
+        (row, FREE) for row in segments.annotate(under=_price_of_segment()).values(*names).annotate(**parts)
+    ]
+    if hours is not None:
+        of_hours = hours.filter(correction_id=None).exclude(charged=0).exclude(generation__in=without)
+        # An earlier release archived what they changed alone.
+        told = of_hours.annotate(under=_price_of_hour()).values(*names)
+        known = Q(idle__gt=0) | Q(preemptible__gt=0) | Q(borrowed__gt=0)
+        sums = {f"{name}_sum": Sum(name) for name in Price.CLASSES}
+        rows += [
+            (row, row["unknown"])
+            for row in told.annotate(**sums, unknown=Sum("charged", filter=~known, default=FREE))
+        ]
+    found: dict[tuple[str, str, int | None], _InClasses] = {}
+    for row, unknown in rows:
+        one = found.setdefault((row["generation__name"], row["currency"], row["under"]), _InClasses())
+        one.unknown += unknown
+        for name in Price.CLASSES:
+            one.seconds[name] += row[f"{name}_sum"]
+    return found
+
+
+def _at_each_price(
+    viewer: User,
+    begins: datetime,
+    ends: datetime,
+    tenant: Tenant,
+    hours: Hours,
+    *,
+    prices: Mapping[int, Price],
+    generations: set[int],
+) -> list[_Held]:
+    found = _within(_of(viewer, tenant).uncorrected().filter(generation__in=generations), begins, ends)
+    names = "generation__name", "currency", "under"
+    rows = list(
+        found.annotate(under=_price_of_segment())
+        .values_list(*names)
+        .annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends))
+    )
+    if hours is not None:
+        stands = hours.filter(correction_id=None, generation__in=generations)
+        told = stands.annotate(under=_price_of_hour()).values_list(*names)
+        sums = told.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
+        rows += sums
+    sums_of: dict[tuple[str, str, int | None], tuple[Decimal, Decimal]] = {}
+    for *key, gpu_seconds, cost in rows:
+        known = sums_of.get((key[0], key[1], key[2]), (FREE, FREE))
+        sums_of[key[0], key[1], key[2]] = known[0] + gpu_seconds, known[1] + cost
+    return [
+        _Held(generation, currency, None if under is None else prices[under], gpu_seconds, cost)
+        for (generation, currency, under), (gpu_seconds, cost) in sums_of.items()
+    ]
+
+
+def _of_each_piece(
+    viewer: User,
+    begins: datetime,
+    ends: datetime,
+    tenant: Tenant,
+    rows: Sequence[UsageRow],
+    *,
+    prices: Sequence[Price],
+) -> list[_Held]:
+    """The same where an earlier release left only sums, piece by piece between changes of prices, with classes.
+
+    An hour within which a price changed is in no piece: a line without a price has it.
+    """
+    generations = {row.generation_id for row in rows}
+    of_these = [one for one in prices if one.generation_id in generations]
+    edges = {edge for one in of_these for edge in (one.valid.lower, one.valid.upper) if edge is not None}
+    cuts = sorted({begins, ends} | {edge for edge in edges if begins < edge < ends})
+    found: dict[tuple[str, str, int | None], _Held] = {}
+
+    def add(row: UsageRow, price: Price | None, sign: int = 1, kind: LineKind = LineKind.OWNED) -> None:
+        key = (
+            row.generation or "",
+            row.currency,
+            None if kind == LineKind.SEVERAL else (price and price.pk) or 0,
+        )
+        old = found.get(key, _Held(key[0], key[1], price, FREE, FREE, kind, LineKind.CLASSES))
+        found[key] = replace(
+            old, gpu_seconds=old.gpu_seconds + sign * row.gpu_seconds, cost=old.cost + sign * row.cost
+        )
+
+    for row in rows:
+        add(row, None, kind=LineKind.SEVERAL)
+    for piece in pairwise(cuts):
+        at = {one.generation_id: one for one in of_these if piece[0] in one.valid}
+        for row in usage_report(viewer, *piece, by=[By.GENERATION], tenant=tenant, totals=False).rows:
+            if row.generation_id in generations:
+                add(row, at.get(row.generation_id or 0))
+                add(row, None, -1, LineKind.SEVERAL)
+    return [one for one in found.values() if one.gpu_seconds or one.cost]
+
+
+def _price_of_segment() -> Subquery:
+    """The price that was valid for its time."""
+    return Subquery(
+        Price.objects.filter(
+            generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
+        )
+        .order_by()
+        .values("pk")[:1]
+    )
+
+
+def _price_of_hour() -> Subquery:
+    """The price at which an archived hour's time was billed: that which was valid in a part of it."""
+    valid = Price.objects.filter(
+        generation=OuterRef("generation"), per_gpu_hour=OuterRef("price_per_gpu_hour")
+    )
+    within = valid.filter(
+        Q(valid__startswith=None) | Q(valid__startswith__lt=OuterRef("hour") + HOUR),
+        Q(valid__endswith=None) | Q(valid__endswith__gt=OuterRef("hour")),
+    )
+    return Subquery(within.order_by("valid").values("pk")[:1])
+
+
+def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
+    return part_of_each(name, latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)))
+
+
+def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[TakenBack]:
+    """What corrections took from `tenant` and those below it of [begins, ends), or billed them, latest first.
+
+    A reversal and what was billed instead match row by row, whatever was settled since. Four queries; one or two more
+    where something is archived.
+    """
+    whose = _of(viewer, tenant)
+    hours = _archived(viewer, begins, ends, tenant)
+    back = whose.exclude(taken_back=None).annotate(
+        correction=F("taken_back__transaction_id"),
+        corrected=F("transaction_id"),
+        other=_version(1, "tenant_id"),
+    )
+    anew = whose.filter(version__gt=0).annotate(
+        correction=_version(-1, "taken_back__transaction_id"),
+        corrected=_version(-1, "transaction_id"),
+        other=_version(-1, "tenant_id"),
+    )
+    rows = [
+        *_corrected(back, begins, ends, 1, cost="full_cost"),
+        *_corrected(anew, begins, ends, -1, cost="booked_cost"),
+    ]
+    if hours is not None:
+        rows += _corrected_hours(hours, "correction_id", 1, charged="charged")
+        rows += _corrected_hours(hours, "anew_by_id", -1, charged="brought")
+    if not rows:
+        return []
+    numbers = {row["correction"] for row in rows}
+    corrections = LedgerTransaction.objects.filter(pk__in=numbers).select_related("actor").in_bulk()
+    teams = Tenant.objects.in_bulk({pk for row in rows for pk in (row["tenant"], row["other"]) if pk})
+    seen = tenants_seen(viewer)
+    return [
+        TakenBack(
+            correction=row["correction"],
+            at=(correction := corrections[row["correction"]]).recorded_at,
+            reason=correction.description,
+            actor=correction.actor.get_username() if correction.actor else "Fairlot",
+            job_id=row["job_id"],
+            job=row["job"],
+            generation=row["generation__name"],
+            corrects=row["corrects"],
+            team=teams[row["tenant"]].name,
+            counterpart=None
+            if row["other"] is None
+            else teams[row["other"]].name
+            if seen is None or row["other"] in seen
+            else ANOTHER,
+            gpu_seconds=row["sign"] * row["seconds"],
+            cost=row["sign"] * row["total"],
+            currency=row["currency"],
+        )
+        for row in sorted(
+            rows,
+            key=lambda row: (
+                -row["correction"],
+                row["job_id"] or 0,
+                row["generation__name"],
+                row["currency"],
+                -row["sign"],
+            ),
+        )
+    ]
+
+
+def _corrected(
+    segments: UsageSegmentQuerySet, begins: datetime, ends: datetime, sign: int, *, cost: str
+) -> list[dict[str, Any]]:
+    within: Any = _within(segments, begins, ends)
+    rows = within.values("correction", "job_id", "generation__name", "currency", "tenant", "other").annotate(
+        job=Max("job_name"),
+        first=Min("corrected"),
+        last=Max("corrected"),
+        seconds=_gpu_seconds(begins, ends),
+        total=_cost(begins, ends, of=cost),
+    )
+    return [row | {"corrects": (row["first"], row["last"]), "sign": sign} for row in rows]
+
+
+def _corrected_hours(
+    hours: QuerySet[ArchivedHour], by: str, sign: int, *, charged: str
+) -> list[dict[str, Any]]:
+    rows = (
+        hours.filter(**{f"{by}__isnull": False})
+        .values("generation__name", "currency", "tenant", correction=F(by))
+        .annotate(seconds=Sum("gpu_seconds"), total=Sum(F("cost") + F(charged)))
+    )
+    unknown = {"job_id": None, "job": None, "other": None, "corrects": None, "sign": sign}
+    return [row | unknown for row in rows]
+
+
+def _version(step: int, field: str) -> Subquery:
+    """A field of the version of the same time that is so many after it."""
+    found = UsageSegment.objects.filter(
+        month=OuterRef("month"),
+        lease_id=OuterRef("lease_id"),
+        period=OuterRef("period"),
+        version=OuterRef("version") + step,
+    )
+    return Subquery(found.values(field)[:1])
+
+
+def _archived(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant
+) -> QuerySet[ArchivedHour] | None:
+    hours = archived_hours(begins, ends)
+    return None if hours is None else hours.filter(tenant__in=tenants_seen(viewer, tenant) or [])
+
+
+def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:
+    segments: UsageSegmentQuerySet = UsageSegment.objects.with_charges()
+    return segments.filter(tenant__in=tenants_seen(viewer, tenant) or [])
+
+
+def _within(segments: UsageSegmentQuerySet, begins: datetime, ends: datetime) -> UsageSegmentQuerySet:
+    within: UsageSegmentQuerySet = (
+        segments.overlapping(begins, ends)
+        .order_by()
+        .annotate(part_start=latest(LOWER, moment(begins)), part_end=earliest(UPPER, moment(ends)))
+        .filter(part_start__lt=F("part_end"))
+    )
+    return within
+
+
+def _gpu_seconds(begins: datetime, ends: datetime) -> Coalesce:
+    return gpu_seconds_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)))
+
+
+def _cost(begins: datetime, ends: datetime, *, of: str = "full_cost") -> Coalesce:
+    return cost_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)), of=of)

@@ -1,0 +1,224 @@
+"""What a team used and what it cost, as a statement tells it: of rows that are read once each, by user and by job.
+
+The sums are those of `usage_report` of the same time, to the last digit. All of it must be read within `one_moment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from django.db import connection
+from django.db.models import F
+
+from accounting.core.name_order import name_key
+from accounting.core.packed import Ints, as_moment
+from accounting.models import Generation, Tenant, User
+from accounting.reports.usage import UsageRow, nothing_used
+from accounting.usage.aggregate import union_all
+from accounting.usage.by_job import job_rows
+from accounting.usage.packed_rows import Rows, joined, read_rows, sum_groups
+from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.rows import Groups
+
+OF_USERS = ("gpu_seconds", "assembling", "idle", "cost", "segments")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """GPU-seconds of one generation; `idle` and `assembling` are parts of `held`."""
+
+    generation: str
+    held: Decimal
+    idle: Decimal
+    assembling: Decimal
+
+    @property
+    def busy(self) -> Decimal:
+        return self.held - self.idle - self.assembling
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """Some groups by size; `count` is of all."""
+
+    rows: Sequence[UsageRow]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LargestJobs(Largest):
+    """Of a period that ends or begins within a day (UTC) they lack parts where bills are archived."""
+
+    lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
+
+
+@dataclass(frozen=True, slots=True)
+class TeamUsage:
+    """`totals` has a row a currency, and at least one; users come by size, all else by time or name.
+
+    Where bills are archived, days of a clock that differs by half hours lack parts that all else has.
+    """
+
+    totals: Sequence[UsageRow]
+    generations: Sequence[UsageRow]
+    days: Sequence[UsageRow]  # of the reader's clock; none where they were not asked for
+    held: Sequence[Held]
+    users: Largest
+    lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A name for some jobs, `texts[which[i]]` for `jobs[i]`: jobs ascending and each once, texts in order."""
+
+    texts: Sequence[str]
+    jobs: Ints
+    which: Ints
+
+
+def usage_of_team(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, zone: ZoneInfo, days: bool, most: int
+) -> TeamUsage:
+    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see; `most` users are told. Four queries
+    besides those for which books and teams there are.
+    """
+    scope = Scope(viewer, begins, ends, tenant=tenant)
+
+    def read(unit: str | None) -> tuple[list[Rows], datetime | None]:
+        sources = Sources(scope, Row(unit, zone.key), by_job=False)
+        groups = Groups({name: F(name) for name in ("generation_id", "user_id")}, (), unit, zone.key)
+        return read_rows(sources, scope, groups, OF_USERS), sources.lacks_before()
+
+    rows, lacks_before = read("day" if days else None)
+    by_day = rows if days else []
+    if days and lacks_before:
+        rows, _ = read(None)
+    generations = dict(Generation.objects.values_list("pk", "name")) if rows else {}
+    users, count_of_users = _largest(rows, "user_id", most)
+    names = dict(User.objects.filter(pk__in=[key for key, _ in users]).values_list("pk", "username"))
+    return TeamUsage(
+        totals=[row for _, row in _told(rows)] or nothing_used(),
+        generations=sorted(
+            (
+                replace(row, generation_id=key, generation=generations[key])
+                for key, row in _told(rows, "generation_id")
+            ),
+            key=lambda row: (name_key(row.generation or ""), row.currency),
+        ),
+        days=[
+            replace(row, begins=as_moment(key).astimezone(zone))
+            for key, row in sorted(_told(by_day, "begins"), key=lambda one: (one[0], one[1].currency))
+        ],
+        held=_held(rows, generations),
+        users=Largest([replace(row, user_id=key, user=names[key]) for key, row in users], count_of_users),
+        lacks_before=lacks_before,
+    )
+
+
+def largest_jobs_of(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, most: int
+) -> LargestJobs:
+    """The `most` largest jobs of the same. Two queries besides."""
+    jobs, count = _largest(job_rows(viewer, begins, ends, tenant), "job_id", most)
+    sources = Sources(Scope(viewer, begins, ends, tenant=tenant), Row(None, "UTC"), by_job=True)
+    names = _names_of_jobs(sources, [key for key, _ in jobs])
+    rows = [replace(row, job_id=key, job=names[key]) for key, row in jobs]
+    return LargestJobs(rows, count, sources.lacks_before())
+
+
+def largest_names_of(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, names: Names, *, most: int
+) -> Largest:
+    """The same of jobs by a name that some of them have, as a label; None stands for that of the others."""
+    named = [_by_name(one, names) for one in job_rows(viewer, begins, ends, tenant)]
+    found, count = _largest(named, "name", most)
+    texts = [*names.texts, None]
+    return Largest([replace(row, label=texts[key]) for key, row in found], count)
+
+
+def jobs_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> Ints:
+    """The numbers of all jobs of the same, in order."""
+    return np.unique(joined(one.keys["job_id"] for one in job_rows(viewer, begins, ends, tenant)))
+
+
+def _by_name(rows: Rows, names: Names) -> Rows:
+    jobs = rows.keys["job_id"]
+    if not len(names.jobs):
+        return Rows(rows.currency, {"name": np.full_like(jobs, len(names.texts))}, rows.amounts)
+    at = np.minimum(np.searchsorted(names.jobs, jobs), len(names.jobs) - 1)
+    which = np.where(names.jobs[at] == jobs, names.which[at], len(names.texts))
+    return Rows(rows.currency, {"name": which}, rows.amounts)
+
+
+def _names_of_jobs(sources: Sources, jobs: Sequence[int]) -> dict[int, str]:
+    """As they were booked."""
+    parts = [
+        some.filter(job_id__in=jobs).values(by_job_id=F("job_id"), by_job=F("job_name"))
+        for some in (*sources.sums(), *sources.segments())
+    ]
+    rows = union_all(parts, ["by_job_id", "by_job"])
+    if rows is None:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT DISTINCT by_job_id, by_job FROM ({rows[0]}) AS parts", rows[1])  # noqa: S608
+        return dict(cursor.fetchall())
+
+
+def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[Held]:
+    """In all currencies together."""
+    (keys,), sums = sum_groups(
+        [joined(one.keys["generation_id"] for one in rows)],
+        [joined(one.amounts[name] for one in rows) for name in ("gpu_seconds", "idle", "assembling")],
+    )
+    found = [
+        Held(generations[key], *map(_seconds, amounts))
+        for key, *amounts in zip(keys.tolist(), *(amount.tolist() for amount in sums), strict=True)
+        if any(amounts)
+    ]
+    return sorted(found, key=lambda one: name_key(one.generation))
+
+
+def _told(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
+    """By one key, or all of each currency; those of which corrections have left no segment are left out."""
+    return [
+        (int(one.keys[by[0]][i]) if by else 0, _row(one, i))
+        for one in (one.added_up(*by) for one in rows)
+        for i in np.flatnonzero(one.amounts["segments"]).tolist()
+    ]
+
+
+def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, UsageRow]], int]:
+    """The same, the `most` largest, and how many there are; equals in order of their keys, then of currencies."""
+    added = [one.added_up(by) for one in rows]
+    found = [
+        (-one.amounts["gpu_seconds"][i], int(one.keys[by][i]), one.currency, one, i)
+        for one in added
+        for i in _of_size(one, most)
+    ]
+    first = sorted(found, key=lambda one: one[:3])[:most]
+    count = sum(int(np.count_nonzero(one.amounts["segments"])) for one in added)
+    return [(key, _row(one, i)) for _, key, _, one, i in first], count
+
+
+def _of_size(rows: Rows, most: int) -> list[int]:
+    """Where those are that may be among the `most` largest, in no order; all that are as large as the last one."""
+    there = np.flatnonzero(rows.amounts["segments"])
+    sizes = rows.amounts["gpu_seconds"][there]
+    if len(there) > most:
+        there = there[sizes >= np.partition(sizes, -most)[-most]]
+    return there.tolist()
+
+
+def _row(rows: Rows, i: int) -> UsageRow:
+    amounts = rows.amounts
+    seconds, cost = (Decimal(int(amounts[name][i])).scaleb(-6) for name in ("gpu_seconds", "cost"))
+    return UsageRow(seconds, cost, rows.currency, int(amounts["segments"][i]))
+
+
+def _seconds(microseconds: int) -> Decimal:
+    return Decimal(int(microseconds)).scaleb(-6)

@@ -1,0 +1,69 @@
+"""What stays of archived bills, for reports: at which price, what classes changed of it, and what was corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import connection
+from django.db.models import F, Q, QuerySet, Sum
+
+from accounting.ledger.partitions import first_of_month
+from accounting.ledger.rollups import first_hour, start_of_hour
+from accounting.models import ArchivedHour, ClosedBook
+from accounting.usage.plan import bills_since
+
+# By hours, as a period of another clock may have no full day; and month by month, as there are many of them.
+WITHOUT_BILLS = """
+    SELECT EXISTS (
+        SELECT FROM generate_series(%s::timestamp, %s::timestamp, interval '1 month') AS told (month)
+         WHERE EXISTS (SELECT FROM accounting_usagehour usage
+                        WHERE usage.month = told.month::date AND usage.hour >= %s AND usage.hour < %s)
+           AND NOT EXISTS (SELECT FROM accounting_archivedhour kept WHERE kept.month = told.month::date)
+    )
+"""
+
+
+def archived_hours(begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] | None:
+    """Of the full UTC hours in [begins, ends); None where nothing of them is archived. At most one query, by itself."""
+    until = bills_since()
+    if until is None or begins >= until:
+        return None
+    first, last = first_hour(begins), start_of_hour(ends)
+    hours: Any = ArchivedHour.objects.between(first, last).order_by()
+    return hours  # type: ignore[no-any-return]
+
+
+def has_all(begins: datetime, ends: datetime) -> bool:
+    """Whether that is so of all archived time between them: an earlier release kept only sums without prices."""
+    until = bills_since()
+    if until is None or begins >= until:
+        return True
+    last = min(ends, until)
+    with connection.cursor() as cursor:
+        cursor.execute(WITHOUT_BILLS, [first_of_month(begins), first_of_month(last), begins, last])
+        (lacks_some,) = cursor.fetchone()
+    return not lacks_some
+
+
+def waived_of_archived(
+    books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
+) -> dict[tuple[Any, ...], Decimal]:
+    """As `waived` has it of what is not archived."""
+    until = max((one.details_since for one in books if one.details_since), default=first)
+    if until <= first:
+        return {}
+    of_books = ArchivedHour.objects.filter(book__in=[one.book for one in books]).between(
+        first, min(last, until)
+    )
+    sums = (
+        of_books.order_by()
+        .values_list(*names)
+        .annotate(
+            back=Sum(F("cost") + F("charged"), filter=Q(correction_id__isnull=False), default=Decimal(0)),
+            anew_again=Sum(F("cost") + F("brought"), filter=Q(anew_by_id__isnull=False), default=Decimal(0)),
+        )
+    )
+    return {tuple(key): back - again for *key, back, again in sums if back or again}

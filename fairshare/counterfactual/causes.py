@@ -1,0 +1,406 @@
+"""Why a job was late: what the shared cluster was at moments at which it waited and would have run alone.
+
+Its waiting, from when it would have run on the private cluster until it last waited, is looked at in equal steps;
+each step is put down to one cause, by who held GPUs then against what their tickets would have bought. A cause that
+lasted less than a step may be overlooked; it is not the main one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairshare.counterfactual.past import Cause, Limit, Past, PastJob, Turn
+from fairshare.counterfactual.private import Purchase
+from fairshare.model import Floats, Ints, Settings
+from fairshare.simulator.model import Fate
+
+STEPS = 24
+MOST_HOLDERS = 10
+NOISE = 1e-6  # GPUs
+MEMORY = Settings().memory  # seconds
+
+# Job and turn, by their places in the past.
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A job that fared worse than alone: by `seconds`, at its end or at its start."""
+
+    job: PastJob
+    fate: Fate  # alone
+    start: float | None
+    seconds: float
+    at_end: bool
+    tolerated: float  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Seconds by cause, the most first, and GPU-seconds that jobs held in its way, the most first.
+
+    In none of them is how long it waited only for its place among its tenant's own jobs of equal priority.
+    """
+
+    causes: tuple[tuple[Cause, float], ...]
+    holders: tuple[tuple[int, float], ...]
+    own_order: float  # seconds
+
+
+class Timeline:
+    """The shared cluster from moment to moment; only ever forward, until it is rewound."""
+
+    def __init__(self, past: Past, purchase: Purchase) -> None:
+        self.past, self.bought_at = past, purchase.at
+        nodes = max((change.node for change in past.nodes), default=-1) + 1
+        self.kind = np.full(nodes, -1, dtype=np.int64)
+        for change in past.nodes:
+            self.kind[change.node] = change.generation
+        self.of_kind = [np.flatnonzero(self.kind == k) for k in range(past.generations)]
+        # Time, ends before begins, what happens.
+        changes = [(change.at, 0, 0, i, 0) for i, change in enumerate(past.nodes)]
+        for i, job in enumerate(past.jobs):
+            for n, turn in enumerate(job.turns):
+                changes += [(turn.ends, 1, 0, i, n), (turn.begins, 2, 0, i, n)]
+                if turn.promised is not None and turn.promised < turn.begins:
+                    changes += [(turn.promised, 3, 0, i, n), (turn.begins, 1, 1, i, n)]
+        self._changes = sorted(changes)
+        self.limits: dict[int, list[Limit]] = defaultdict(list)  # by tenant
+        for limit in past.limits:
+            for tenant in limit.tenants:
+                self.limits[tenant].append(limit)
+        self.rewind()
+
+    def rewind(self) -> None:
+        size = len(self.kind)
+        self._next = 0
+        self.gpus, self.usable, self.held, self.kept = (np.zeros(size, dtype=np.int64) for _ in range(4))
+        self.bought = self.bought_at(0.0)  # (tenants, K) GPUs of the private clusters
+        self.by_tenant = np.zeros_like(self.bought)
+        self.turns: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
+        self.promises: dict[Key, None] = {}
+        self.now = 0.0
+        # What tenants held lately, on average, and since when that is as it is.
+        self._lately = np.zeros(self.bought.shape)
+        self._lately_at = np.zeros(len(self.bought))
+
+    def go_to(self, moment: float) -> None:
+        while self._next < len(self._changes) and self._changes[self._next][0] <= moment:
+            self.now, what, is_promise, i, n = self._changes[self._next]
+            self._next += 1
+            if what == 0:
+                change = self.past.nodes[i]
+                self.gpus[change.node], self.usable[change.node] = change.gpus, change.usable
+            elif what == 3 or is_promise:
+                self._keep((i, n), 1 if what == 3 else -1)
+            else:
+                self._hold((i, n), 1 if what == 2 else -1)
+        self.now, self.bought = moment, self.bought_at(moment)
+
+    def held_lately(self, tenant: int) -> Floats:
+        """(K,) GPUs that it held on average, with as long a memory as the balances have by which rounds decide."""
+        part = math.exp((self._lately_at[tenant] - self.now) / MEMORY)
+        lately: Floats = self._lately[tenant] * part + self.by_tenant[tenant] * (1 - part)
+        self._lately[tenant], self._lately_at[tenant] = lately, self.now
+        return lately
+
+    def _hold(self, key: Key, sign: int) -> None:
+        job, turn = self.job(key), self.turn(key)
+        if turn.ends <= turn.begins:
+            return
+        self.held_lately(job.tenant)  # with what it held until now
+        for node in turn.nodes:
+            self.held[node] += sign * job.gpus_per_worker
+        self.by_tenant[job.tenant, turn.generation] += sign * job.gpus
+        there = self.turns[job.tenant, turn.generation]
+        if sign > 0:
+            there[key] = None
+        else:
+            del there[key]
+
+    def _keep(self, key: Key, sign: int) -> None:
+        for node in self.turn(key).nodes:
+            self.kept[node] += sign * self.job(key).gpus_per_worker
+        if sign > 0:
+            self.promises[key] = None
+        else:
+            del self.promises[key]
+
+    def held_under(self, limit: Limit, generations: Iterable[int]) -> int:
+        """GPUs that count for the limit."""
+        if limit.user is not None or limit.leaves_idle:
+            return sum(self.job(key).gpus for key in self.turns_under(limit, generations))
+        return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)
+
+    def turns_under(self, limit: Limit, generations: Iterable[int]) -> dict[Key, None]:
+        return {
+            key: None
+            for tenant in sorted(limit.tenants)
+            for k in generations
+            for key in self.turns[tenant, k]
+            if limit.user in {None, self.job(key).user}
+            and not (limit.leaves_idle and self.job(key).only_idle)
+        }
+
+    def job(self, key: Key) -> PastJob:
+        return self.past.jobs[key[0]]
+
+    def turn(self, key: Key) -> Turn:
+        return self.past.jobs[key[0]].turns[key[1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """GPU-seconds that a tenant had received until any moment, on the shared cluster by all of its jobs, and alone."""
+
+    shared: tuple[Floats, Floats]  # moments, and how much until then
+    alone: tuple[Floats, Floats]
+    worth: float  # of what it bought, in whole GPUs, the part that its tickets are worth
+
+    @classmethod
+    def of(
+        cls, everything: Sequence[PastJob], jobs: Sequence[PastJob], fates: Sequence[Fate], worth: float
+    ) -> Received:
+        pairs = list(zip(jobs, fates, strict=True))
+        return cls(
+            _running_total([(turn.begins, turn.ends, job.gpus) for job in everything for turn in job.turns]),
+            _running_total(
+                [(span.begins, span.ends, job.gpus) for job, fate in pairs for span in fate.spans]
+            ),
+            worth,
+        )
+
+    def behind(self, moment: float) -> float:
+        alone = np.interp(moment, *self.alone) * self.worth
+        return float(alone - np.interp(moment, *self.shared))
+
+
+def _running_total(held: Sequence[tuple[float, float, int]]) -> tuple[Floats, Floats]:
+    if not held:
+        return np.zeros(1), np.zeros(1)
+    begins, ends, gpus = np.array(held, dtype=np.float64).T
+    moments, place = np.unique(np.concatenate([begins, ends]), return_inverse=True)
+    change = np.zeros(len(moments))
+    np.add.at(change, place, np.concatenate([gpus, -gpus]))
+    return moments, np.concatenate([[0.0], np.cumsum(np.cumsum(change)[:-1] * np.diff(moments))])
+
+
+def blame(timeline: Timeline, late: Sequence[Late], received: Received) -> list[Blame]:
+    """Of each late job of one tenant, in their order."""
+    steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
+    causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
+    holders: list[dict[int, float]] = [defaultdict(float) for _ in late]
+    own_order = [0.0] * len(late)
+    timeline.rewind()
+    for moment, i, lasts in steps:
+        timeline.go_to(moment)
+        owned = int(timeline.bought[late[i].job.tenant].sum())
+        is_behind = received.behind(moment) > late[i].tolerated * owned
+        cause, keys = why_waiting(timeline, late[i], moment, is_behind=is_behind)
+        if cause is None:
+            own_order[i] += 0.0 if _would_wait(late[i].fate, moment) else lasts
+            continue
+        causes[i][cause] = causes[i].get(cause, 0.0) + lasts
+        for key in keys:
+            other = timeline.job(key)
+            if other is not late[i].job:
+                holders[i][other.key] += other.gpus * lasts
+    return [
+        Blame(
+            tuple(sorted(some.items(), key=lambda item: (-item[1], item[0])))
+            or ((Cause.UNEXPLAINED, one.seconds),),
+            tuple(sorted(held.items(), key=lambda item: (-item[1], item[0]))[:MOST_HOLDERS]),
+            order,
+        )
+        for one, some, held, order in zip(late, causes, holders, own_order, strict=True)
+    ]
+
+
+def _would_wait(fate: Fate, moment: float) -> bool:
+    """Whether it would have waited then alone, too, once it had run there: that is no part of what it is late."""
+    if fate.finish is not None and moment >= fate.finish:
+        return False
+    return not any(span.begins <= moment < span.ends for span in fate.spans)
+
+
+def _steps(late: Late) -> Iterator[tuple[float, float]]:
+    """Moments at which it waited and would not have waited alone, and for how long each stands."""
+    gaps = list(_waits(late))
+    whole = math.fsum(end - begin for begin, end in gaps)
+    if whole <= 0:
+        return
+    each = whole / STEPS
+    passed, n = 0.0, 0
+    for begin, end in gaps:
+        while n < STEPS and (n + 0.5) * each < passed + end - begin:
+            yield begin + (n + 0.5) * each - passed, each
+            n += 1
+        passed += end - begin
+
+
+def _waits(late: Late) -> Iterator[tuple[float, float]]:
+    """When it held no GPUs, from when it would have run alone until its end; or its start, if only that was late."""
+    job = late.job
+    since = late.fate.first_start or 0.0
+    until = since + late.seconds if job.ended is None else job.ended
+    if not late.at_end and late.start is not None:
+        until = late.start
+    for turn in job.turns:
+        if min(turn.begins, until) > since:
+            yield since, min(turn.begins, until)
+        since = max(since, turn.ends)
+    if until > since:
+        yield since, until
+
+
+def _beside_waiting(late: Late) -> dict[Cause, float]:
+    """What it lost while it held GPUs."""
+    job, found = late.job, dict[Cause, float]()
+    failed = math.fsum(turn.ends - turn.begins for turn in job.turns if turn.failed)
+    if failed > 0:
+        found[Cause.FAILURE] = failed
+    if not late.at_end:
+        return found
+    turns = [turn for turn in job.turns if not turn.failed]
+    alone = math.fsum(span.ends - span.begins for span in late.fate.spans)
+    ran = math.fsum(turn.ran for turn in turns)
+    lost = math.fsum(turn.lost for turn in turns)
+    started = math.fsum(turn.ready - turn.begins for turn in turns)
+    more = started + ran - alone
+    if min(more, lost) > 0:
+        found[Cause.LOST_WORK] = min(more, lost)
+        more -= min(more, lost)
+    again = math.fsum(turn.ready - turn.begins for turn in turns[1:])
+    if min(more, again) > 0:
+        found[Cause.SWITCHING] = min(more, again)
+    if more - again > 0:
+        found[Cause.SLOWER_GPUS] = more - again
+    return found
+
+
+def why_waiting(
+    timeline: Timeline, late: Late, moment: float, *, is_behind: bool
+) -> tuple[Cause | None, Sequence[Key]]:
+    """The cause at a moment at which the timeline is, and the turns that were in the job's way.
+
+    `is_behind`: its tenant had received less by then than alone, by more than its private cluster has in the time by
+    which a job may be late. None: it had not, and had its share, now or on average
+    lately, so that only the order among its own jobs of equal priority kept this one waiting.
+    """
+    job = late.job
+    held_back = [one.cause for one in job.held_back if one.begins <= moment < one.ends]
+    for cause in held_back:
+        if cause is not Cause.IDLE_LIMIT:
+            return cause, ()
+    kinds = [k for k, speed in enumerate(job.speeds) if speed > 0 and _could_hold(timeline, job, k)]
+    allowed, in_quota = _within_limits(timeline, job, kinds, moment)
+    if kinds and not allowed:
+        return Cause.QUOTA, in_quota
+    free = timeline.usable - timeline.held
+    for given, cause in ((free - timeline.kept, Cause.UNEXPLAINED), (free, Cause.RESERVATION)):
+        if any(_slots(given[timeline.of_kind[k]], job) >= job.workers for k in allowed):
+            kept = [key for key in timeline.promises if timeline.turn(key).generation in allowed]
+            return cause, kept if cause is Cause.RESERVATION else ()
+    for k in allowed:
+        nodes = timeline.of_kind[k]
+        if np.maximum(free[nodes], 0).sum() >= job.gpus:
+            return Cause.FRAGMENTATION, _on_broken_nodes(timeline, job.gpus_per_worker, k, free)
+    claimed, beyond = _within_limits(timeline, job, allowed, moment, leaves_idle=True)
+    if held_back or (allowed and not claimed):
+        return Cause.IDLE_LIMIT, beyond
+    return _others_or_own(timeline, late, claimed, free, is_behind=is_behind)
+
+
+def _could_hold(timeline: Timeline, job: PastJob, k: int) -> bool:
+    return _slots(timeline.gpus[timeline.of_kind[k]], job) >= job.workers
+
+
+def _slots(free: Ints, job: PastJob) -> int:
+    return int((np.maximum(free, 0) // job.gpus_per_worker).sum())
+
+
+def _within_limits(
+    timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
+) -> tuple[list[int], list[Key]]:
+    """The generations on which no quota forbids it now, and the turns that use up those that do; of quotas that
+    forbid, or of those that leave it to idle GPUs.
+    """
+    allowed, using = list(kinds), dict[Key, None]()
+    for limit in timeline.limits[job.tenant]:
+        if limit.leaves_idle != leaves_idle or limit.user not in {None, job.user}:
+            continue
+        if not limit.begins <= moment < limit.ends:
+            continue
+        counted = [limit.generation] if limit.generation is not None else range(timeline.past.generations)
+        if timeline.held_under(limit, counted) + job.gpus > limit.gpus:
+            allowed = [k for k in allowed if k not in counted]
+            using |= timeline.turns_under(limit, counted)
+    return allowed, list(using)
+
+
+def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
+    """Turns on nodes that have some GPUs free."""
+    broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
+    return [
+        key
+        for tenant in range(len(timeline.bought))
+        for key in timeline.turns[tenant, k]
+        if not broken.isdisjoint(timeline.turn(key).nodes)
+    ]
+
+
+def _others_or_own(
+    timeline: Timeline, late: Late, kinds: Sequence[int], free: Ints, *, is_behind: bool
+) -> tuple[Cause | None, Sequence[Key]]:
+    """All is held or away: did others hold more than theirs, while its tenant had not its own?"""
+    job, tenant, away = late.job, late.job.tenant, False
+    for k in kinds:
+        nodes = timeline.of_kind[k]
+        mine, bought = int(timeline.by_tenant[tenant, k]), int(timeline.bought[tenant, k])
+        # Its tenant lacks what the gang needs, or more of its own than it has.
+        if bought - mine < job.gpus and not 0 < bought - mine >= mine:
+            continue
+        there = int(np.maximum(free[nodes], 0).sum())
+        missing = job.gpus - there
+        gone = int((timeline.gpus[nodes] - timeline.usable[nodes]).sum())
+        over = timeline.by_tenant[:, k] - timeline.bought[:, k]
+        over[tenant] = 0
+        over = np.maximum(over, 0)
+        if over.sum() >= missing or (over.sum() > 0 and gone < missing):
+            # Whole GPUs may be more than its tickets are worth.
+            worth = min(bought, timeline.past.parts[tenant] * float(timeline.bought[:, k].sum()))
+            if timeline.held_lately(tenant)[k] >= worth - NOISE:
+                return None, ()
+            keys = [key for other in np.flatnonzero(over).tolist() for key in timeline.turns[other, k]]
+            return Cause.OVER_BORROWING, keys
+        away = away or gone > 0
+    if away or not kinds:
+        return Cause.HARDWARE, ()
+    own = [key for k in kinds for key in timeline.turns[tenant, k]]
+    if own:
+        is_order = not is_behind and _is_order_alone(timeline, job, kinds, own)
+        return (None if is_order else Cause.PRIORITY), own
+    then = timeline.bought_at(late.fate.first_start or 0.0)
+    shrunk = any(timeline.bought[tenant, k] < then[tenant, k] for k in kinds)
+    return Cause.HARDWARE if shrunk else Cause.UNEXPLAINED, ()
+
+
+def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
+    """Whether nothing but the order of its tenant's jobs of equal priority keeps it waiting: no job of another
+    priority holds GPUs, and no other user holds more of the tenant's than that user's tickets are worth.
+    """
+    held: dict[int, int] = {job.user: 0}
+    for key in own:
+        other = timeline.job(key)
+        if other.priority != job.priority:
+            return False
+        held[other.user] = held.get(other.user, 0) + other.gpus
+    tickets = timeline.past.user_tickets[job.tenant]
+    bought = sum(int(timeline.bought[job.tenant, k]) for k in kinds)
+    worth = bought / (math.fsum(tickets[user] for user in held) or 1.0)
+    return all(gpus <= math.ceil(tickets[user] * worth) for user, gpus in held.items() if user != job.user)

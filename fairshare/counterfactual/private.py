@@ -1,0 +1,232 @@
+"""A tenant's private cluster: what its tickets would have bought, and what its own jobs would have done there.
+
+The counterfactual of HiveD (OSDI '20, section 2: sharing anomaly) with tickets in place of a quota: a tenant
+should not fare worse on the shared cluster than on machines of its own. It buys whole GPUs, of each generation its
+tickets' part of what the cluster had; what is left by rounding down goes to the largest remainders, so that all
+tenants together buy exactly what there is. They come in nodes as most of the cluster's are, and the rest that fills
+none in a smaller one. Where the cluster gets or loses nodes they are bought, or given back, at that moment.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
+from typing import TypeAlias
+
+import numpy as np
+
+from fairshare.counterfactual.past import NodeState, Past, PastJob
+from fairshare.model import NOWHERE, Ints, Settings
+from fairshare.simulator.engine import Engine
+from fairshare.simulator.live import LiveScheduler, Tickets
+from fairshare.simulator.model import Fate, Machines, SimJob
+
+
+def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]:
+    """What part of the whole each account's tickets are worth, level by level; parents come first.
+
+    Nothing where nobody of a level has any.
+    """
+    siblings: dict[int, float] = {}
+    for above, some in zip(parent, tickets, strict=True):
+        siblings[above] = siblings.get(above, 0.0) + some
+    parts: list[float] = []
+    for above, some in zip(parent, tickets, strict=True):
+        parts.append((1.0 if above == NOWHERE else parts[above]) * some / (siblings[above] or 1.0))
+    return parts
+
+
+def apportion(parts: Sequence[float], gpus: int) -> list[int]:
+    """Whole GPUs by largest remainder (Hamilton); of equal remainders the first goes first."""
+    exact = [part * gpus for part in parts]
+    # What rounding in the parts took from a whole number is given back.
+    whole = [math.floor(amount + 1e-9) for amount in exact]
+    most_left = sorted(range(len(parts)), key=lambda i: (round(whole[i] - exact[i], 9), i))
+    for i in most_left[: gpus - sum(whole)]:
+        whole[i] += 1
+    return whole
+
+
+def usual_gpus(past: Past) -> Ints:
+    """(K,) GPUs of each generation that the cluster had for most of the time since it had any of it."""
+    found = np.zeros(past.generations, dtype=np.int64)
+    for k in range(past.generations):
+        lasted: dict[int, float] = {}
+        of_node: dict[int, int] = {}
+        last = 0.0
+        for change in [one for one in past.nodes if one.generation == k]:
+            at = min(max(change.at, 0.0), past.ends)
+            if total := sum(of_node.values()):
+                lasted[total] = lasted.get(total, 0.0) + at - last
+            last = at
+            of_node[change.node] = change.gpus
+        if total := sum(of_node.values()):
+            lasted[total] = lasted.get(total, 0.0) + past.ends - last
+        found[k] = _median(lasted)
+    return found
+
+
+def _median(lasted: Mapping[int, float]) -> int:
+    """The number that was there, or exceeded, for at least half of the time."""
+    half, reached = sum(lasted.values()) / 2, 0.0
+    for number in sorted(lasted, reverse=True):
+        reached += lasted[number]
+        if reached >= half:
+            return number
+    return 0
+
+
+def usual_node(past: Past, generation: int) -> int:
+    """GPUs of a node as most of the generation's are, of equally many the larger; 1 where none is known."""
+    sizes: dict[int, int] = {}
+    for change in past.nodes:
+        if change.generation == generation and change.gpus:
+            sizes[change.node] = change.gpus
+    counted = Counter(sizes.values())
+    return max(counted, key=lambda size: (counted[size], size), default=1)
+
+
+def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
+    """From when on, the first from 0, the cluster had how many GPUs of each generation; drained and broken ones too."""
+    totals = [0] * past.generations
+    of_node: dict[int, NodeState] = {}
+    found = [(0.0, tuple(totals))]
+    for change in past.nodes:
+        if (before := of_node.get(change.node)) is not None:
+            totals[before.generation] -= before.gpus
+        totals[change.generation] += change.gpus
+        of_node[change.node] = change
+        at = min(max(change.at, 0.0), past.ends)
+        if at == found[-1][0]:
+            found.pop()
+        if not found or tuple(totals) != found[-1][1]:
+            found.append((at, tuple(totals)))
+    return found
+
+
+# From when on there are which machines, in order of time, the first from 0 on.
+Owned: TypeAlias = Sequence[tuple[float, Machines]]
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """What each tenant buys: `gpus` (tenants, K) for most of the period, and of each generation the GPUs of a usual
+    node. `over_time` has from when on it is how much, in order of time.
+    """
+
+    gpus: Ints
+    node_gpus: tuple[int, ...]
+    over_time: tuple[tuple[float, Ints], ...]
+
+    @classmethod
+    def of(cls, past: Past) -> Purchase:
+        apportioned = cache(lambda gpus: apportion(past.parts, gpus))
+
+        def bought(totals: Sequence[int]) -> Ints:
+            columns = [apportioned(gpus) for gpus in totals]
+            return np.array(columns, dtype=np.int64).reshape(past.generations, len(past.parts)).T
+
+        return cls(
+            bought(usual_gpus(past).tolist()),
+            tuple(usual_node(past, k) for k in range(past.generations)),
+            tuple((since, bought(totals)) for since, totals in gpus_over_time(past)),
+        )
+
+    def at(self, moment: float) -> Ints:
+        """(tenants, K)"""
+        place = bisect_right(self.over_time, moment, key=itemgetter(0))
+        return self.over_time[max(place - 1, 0)][1]
+
+    def machines(self, tenant: int) -> Owned:
+        """Always the same nodes; those that are not bought yet, or are given back, have no GPUs."""
+        steps = [(since, gpus[tenant].tolist()) for since, gpus in self.over_time]
+        most = [
+            max(math.ceil(gpus[k] / self.node_gpus[k]) for _, gpus in steps)
+            for k in range(len(self.node_gpus))
+        ]
+        kinds = tuple(k for k, count in enumerate(most) for _ in range(count))
+        found: list[tuple[float, Machines]] = []
+        for since, gpus in steps:
+            sizes = [
+                min(max(gpus[k] - i * self.node_gpus[k], 0), self.node_gpus[k])
+                for k, count in enumerate(most)
+                for i in range(count)
+            ]
+            machines = Machines(kinds, tuple(sizes), len(self.node_gpus))
+            if not found or machines != found[-1][1]:
+                found.append((since, machines))
+        return found
+
+
+def work_of(job: PastJob, past: Past) -> float:
+    """Seconds at speed 1 that it has to run, as far as what it took says.
+
+    What it did in turns that failed, or did again later, was lost. It takes as long to get going for the first time as
+    it took; what later starts took is the shared cluster's. A job that has not ended holds its GPUs for as long as we
+    look, one that never ran is taken to need as long as it waited: both leave its tenant's other jobs less, not more.
+    """
+    if job.ended is None:
+        return math.inf
+    turns = [turn for turn in job.turns if not turn.failed]
+    work = math.fsum((turn.ran - turn.lost) * job.speeds[turn.generation] for turn in turns)
+    if turns:
+        first = turns[0]
+        start = first.ready - first.begins - past.rules.switch_cost
+        work += max(start, 0.0) * job.speeds[first.generation]
+    if work > 0:
+        return work
+    return max(job.ended - job.arrival, 1.0) * max(job.speeds)
+
+
+def fits(job: PastJob, owned: Owned) -> bool:
+    """Whether the gang could ever run there, from when it came on."""
+    untils = [*(since for since, _ in owned[1:]), math.inf]
+    return any(
+        until > job.arrival and _holds(machines, job)
+        for (_, machines), until in zip(owned, untils, strict=True)
+    )
+
+
+def _holds(machines: Machines, job: PastJob) -> bool:
+    slots = [0] * machines.generations
+    for kind, gpus in zip(machines.node_generation, machines.node_gpus, strict=True):
+        slots[kind] += gpus // job.gpus_per_worker
+    return any(speed > 0 and count >= job.workers for speed, count in zip(job.speeds, slots, strict=True))
+
+
+def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[float]) -> list[Fate]:
+    """What would have become of a tenant's jobs, all of which fit there, with nobody else on the machines.
+
+    Its users share them by their tickets, as on the shared cluster; no quota holds for what is its own.
+    """
+    rules = past.rules
+    settings = Settings(
+        quantum=rules.quantum,
+        draw="lottery" if rules.draw == "lottery" else "stride",
+        trading=False,  # there is nobody to trade with
+        residence=rules.residence,
+        switch_cost=rules.switch_cost,
+    )
+    users = Tickets((NOWHERE,) * len(tickets), tuple(tickets), (False,) * len(tickets))
+    simulated = [
+        SimJob(
+            arrival=job.arrival,
+            work=work_of(job, past),
+            workers=job.workers,
+            gpus_per_worker=job.gpus_per_worker,
+            speeds=job.speeds,
+            account=job.user,
+            priority=job.priority,
+        )
+        for job in jobs
+    ]
+    (_, machines), *changes = owned
+    # What the tenant would have had is to be known, not whether the policy moves gangs in vain.
+    scheduler = LiveScheduler(machines, users, settings, asks_idly=False)
+    engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost, changes=changes)
+    return list(engine.run(past.ends).fates)

@@ -1,0 +1,265 @@
+"""Sharing anomalies: asking for an analysis, and doing it in steps that a killed worker neither loses nor doubles."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from time import monotonic
+
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.core.bulk import insert_rows
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.ledger.rollups import start_of_day
+from accounting.models import User
+from fairshare.counterfactual.anomalies import Analysis, Anomaly, Findings, Tolerance
+from scheduling.anomalies.history_reader import Seen, jobs_of_period, read_past
+from scheduling.core import pubsub
+from scheduling.core.enqueue import wake_analyses
+from scheduling.core.locks import Lock
+from scheduling.models import (
+    AnomalyHolder,
+    Cluster,
+    SharingAnalysis,
+    SharingAnomaly,
+    SharingPart,
+)
+
+logger = logging.getLogger(__name__)
+
+WEEK = timedelta(days=7)
+LONGEST = timedelta(days=31)
+
+
+@transaction.atomic(durable=True)
+def request_analysis(
+    *, actor: User | None, cluster: Cluster, begins: datetime, ends: datetime
+) -> SharingAnalysis:
+    """Asks for the anomalies of a period that is over; of the same period there is only one analysis.
+
+    Of an earlier one, teams of which nothing could be said are analysed again.
+
+    `actor` None is Fairlot itself. Raises NotAllowed unless an operator asks, Refused where the period makes no sense.
+    """
+    require(actor, "anomalies.analyse")
+    if ends <= begins:
+        raise Refused("The period ends before it begins.", "ends")
+    if ends - begins > LONGEST:
+        raise Refused(f"At most {LONGEST.days} days are analysed at once.", "begins")
+    if ends > now_from_database():
+        raise Refused("Only a time that is over can be analysed.", "ends")
+    analysis, is_new = SharingAnalysis.objects.get_or_create(
+        cluster=cluster, begins=begins, ends=ends, defaults={"asked_by": actor}
+    )
+    if not is_new:
+        _analyse_again(analysis, actor)
+    else:
+        tenants = jobs_of_period(cluster, begins, ends).order_by().values_list("tenant_id", flat=True)
+        insert_rows(SharingPart(analysis=analysis, tenant_id=pk) for pk in sorted(set(tenants)))
+        audit.record(
+            actor=actor,
+            verb="sharing.analyse",
+            target=cluster,
+            after={"begins": begins, "ends": ends},
+        )
+        wake_analyses()
+    return analysis
+
+
+@transaction.atomic(durable=True)
+def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysis:
+    """Analyses the teams again of which nothing could be said. Refused where there are none, or for others than
+    operators.
+    """
+    require(actor, "anomalies.analyse")
+    if not _analyse_again(analysis, actor):
+        raise Refused("There is no team of which nothing could be said.")
+    return analysis
+
+
+def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
+    """Of how many teams nothing could be said; all of them wait to be analysed again."""
+    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)  # nobody calls it finished meanwhile
+    parts = analysis.parts.troubled()
+    count = parts.update(done_at=None, trouble="", gpus={}, judged=0, unfinished=0, carried=0, too_large=0)
+    if count:
+        SharingAnalysis.objects.filter(pk=analysis.pk).update(finished_at=None)
+        analysis.finished_at = None
+        period = {"begins": analysis.begins, "ends": analysis.ends}
+        audit.record(actor=actor, verb="sharing.analyse_again", target=analysis.cluster, after=period)
+        wake_analyses()
+    return count
+
+
+def is_tried_again(analysis: SharingAnalysis) -> bool:
+    """Whether the next night analyses those of its teams again of which nothing could be said."""
+    return analysis.cluster.detached_at is None and analysis.ends >= start_of_day(now_from_database())
+
+
+def request_nightly() -> list[SharingAnalysis]:
+    """Of every attached cluster, the seven days until the last midnight (UTC).
+
+    Teams of which nothing could be said since the midnight before are analysed again, too.
+    """
+    ends = start_of_day(now_from_database())
+    recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))
+    for analysis in recent.filter(Exists(SharingPart.objects.troubled().filter(analysis=OuterRef("pk")))):
+        with transaction.atomic(durable=True):
+            _analyse_again(analysis, None)
+    return [
+        request_analysis(actor=None, cluster=cluster, begins=ends - WEEK, ends=ends)
+        for cluster in Cluster.objects.attached().order_by("pk")
+    ]
+
+
+def continue_analyses(*, seconds: float, at_once: int) -> bool:
+    """Does steps of unfinished analyses, oldest first, for about so long; whether any are left.
+
+    At most `at_once` workers do so at a time: the others have rounds to decide.
+    """
+    until = monotonic() + seconds
+    with _slot(at_once) as mine:
+        if not mine:
+            return False
+        for analysis in SharingAnalysis.objects.unfinished().order_by("asked_at", "id"):
+            steps = AnalysisSteps(analysis)
+            while steps.next():
+                if monotonic() >= until:
+                    return True
+            finish_analysis(analysis)
+    return False
+
+
+class AnalysisSteps:
+    """The teams of one analysis, one after the other; the cluster's past is read once for all of them."""
+
+    def __init__(self, analysis: SharingAnalysis) -> None:
+        self.analysis = analysis
+        self._read: tuple[Seen, Analysis] | Exception | None = None
+
+    def next(self) -> bool:
+        """Does the next team that nobody else is at, in one transaction; False when there is none."""
+        with transaction.atomic(durable=True):
+            waiting = SharingPart.objects.filter(analysis=self.analysis, done_at=None)
+            part = waiting.order_by("pk").select_for_update(skip_locked=True).first()
+            if part is None:
+                return False
+            self._do(part)
+        return True
+
+    def _do(self, part: SharingPart) -> None:
+        try:
+            with transaction.atomic():
+                seen, analysis = self._past()
+                _write(part, analysis.of(seen.tenants.index(part.tenant_id)), seen)
+        except (OperationalError, InterfaceError):
+            raise  # of the database, not of the team: it is done when that is back
+        except Exception as error:
+            # Told on the page rather than tried again for ever; the other teams have theirs.
+            logger.exception("%s could not be analysed", part)
+            part.refresh_from_db()
+            part.trouble = f"{type(error).__name__}: {error}"[:300]
+        part.done_at = now_from_database()
+        part.save()
+        pubsub.publish(f"cluster:{self.analysis.cluster_id}")
+
+    def _past(self) -> tuple[Seen, Analysis]:
+        if self._read is None:
+            one = self.analysis
+            tolerance = Tolerance(one.tolerance_seconds, one.tolerance_part)
+            try:
+                seen = read_past(one.cluster, one.begins, one.ends)
+                self._read = seen, Analysis(seen.past, tolerance)
+            except Exception as error:
+                self._read = error  # what cannot be read is not read again for each team
+                raise
+        if isinstance(self._read, Exception):
+            raise self._read
+        return self._read
+
+
+@transaction.atomic(durable=True)
+def finish_analysis(analysis: SharingAnalysis) -> bool:
+    """Marks it finished if all its teams are done: whoever did the last one, or comes later, sees to it."""
+    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)  # nobody asks for teams again meanwhile
+    left = SharingPart.objects.filter(analysis=analysis, done_at=None)
+    if left.exists():
+        return False
+    SharingAnalysis.objects.filter(pk=analysis.pk, finished_at=None).update(finished_at=Now())
+    pubsub.publish(f"cluster:{analysis.cluster_id}")
+    return True
+
+
+def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
+    part.gpus = dict(zip(seen.generations, found.gpus, strict=True))
+    part.judged, part.unfinished = found.judged, found.unfinished
+    part.carried, part.too_large = found.carried, found.too_large
+    part.trouble = _why_nothing(found, seen)
+    rows = [_anomaly(part, one) for one in found.anomalies]
+    SharingAnomaly.objects.bulk_create(rows)
+    AnomalyHolder.objects.bulk_create(
+        AnomalyHolder(anomaly=row, job_id=job, gpu_seconds=seconds)
+        for row, one in zip(rows, found.anomalies, strict=True)
+        for job, seconds in one.holders
+    )
+
+
+def _why_nothing(found: Findings, seen: Seen) -> str:
+    """Why nothing can be said of the team, in plain words; empty where something can."""
+    if not seen.generations:
+        return "nothing is known of the cluster's nodes in this time"
+    if found.judged:
+        return ""
+    reasons = [
+        f"{count} {why}"
+        for count, why in (
+            (found.carried, "from before the period, which may be too short"),
+            (found.too_large, "larger than the team's own cluster"),
+            (found.apart, "without a part in the sharing"),
+        )
+        if count
+    ]
+    return f"none of its jobs can be compared: {', '.join(reasons)}"
+
+
+def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:
+    def moment(seconds: float) -> datetime:
+        return part.analysis.begins + timedelta(seconds=seconds)
+
+    return SharingAnomaly(
+        part=part,
+        job_id=one.key,
+        cause=str(one.cause),
+        causes={str(cause): round(seconds, 3) for cause, seconds in one.causes},
+        late_seconds=one.late,
+        at_end=one.at_end,
+        started_at=None if one.start is None else moment(one.start),
+        ended_at=None if one.finish is None else moment(one.finish),
+        private_started_at=moment(one.private_start),
+        private_ended_at=None if one.private_finish is None else moment(one.private_finish),
+    )
+
+
+@contextmanager
+def _slot(at_once: int) -> Iterator[bool]:
+    """One of so many places, until it is left or the connection is lost."""
+    with connection.cursor() as cursor:
+        mine = next((slot for slot in range(at_once) if _try_lock(slot)), None)
+        try:
+            yield mine is not None
+        finally:
+            if mine is not None:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [Lock.ANALYSIS, mine])
+
+
+def _try_lock(slot: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [Lock.ANALYSIS, slot])
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,273 @@
+"""Reads a period of a cluster out of PostgreSQL as fairshare.counterfactual.past has it: what really happened."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from django.db.models import Q, QuerySet
+
+from accounting.models import AuditEvent
+from fairshare.counterfactual.past import Cause, HeldBack, NodeState, Past, PastJob, Rules, Turn
+from fairshare.counterfactual.speeds import speeds_of
+from scheduling.anomalies.past_limits import Indices, limits_between
+from scheduling.anomalies.past_shares import shares_between
+from scheduling.anomalies.spent_hours import SpentHours, spent_hours, when_spent
+from scheduling.backends.base import End
+from scheduling.books.closing import changes_of_nodes
+from scheduling.leases.actions import BACK_OFF_SECONDS, STEADY
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, JobSpeed, Lease, Node, NodeChange
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A period, and what its indices mean by primary key; keys of jobs are their ids."""
+
+    past: Past
+    tenants: list[int]
+    generations: list[str]  # names
+
+
+def jobs_of_period(cluster: Cluster, begins: datetime, ends: datetime) -> QuerySet[Job]:
+    """Those that were there at any moment of it."""
+    there = Q(ended_at=None) | Q(ended_at__gt=begins)
+    return Job.objects.filter(there, cluster=cluster, created_at__lt=ends).order_by("id")
+
+
+def read_past(cluster: Cluster, begins: datetime, ends: datetime) -> Seen:
+    """The period from `begins` to `ends`, which is over."""
+    reader = _Reader(cluster, begins, ends)
+    return reader.read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    id: int
+    tenant: int
+    owner: int
+    kind: str
+    state: str
+    workers: int
+    gpus_per_worker: int
+    generation_ids: list[int]
+    priority: int
+    created_at: datetime
+    ended_at: datetime | None
+    exit_code: int | None
+    only_idle: bool
+
+
+FIELDS = (
+    "id", "tenant_id", "owner_id", "kind", "state", "workers", "gpus_per_worker", "generation_ids", "priority",
+    "created_at", "ended_at", "exit_code", "only_idle",
+)  # fmt: skip
+
+
+class _Reader:
+    """One reading; each fact is asked for once."""
+
+    def __init__(self, cluster: Cluster, begins: datetime, ends: datetime) -> None:
+        self.cluster, self.begins, self.ends = cluster, begins, ends
+        self.length = (ends - begins).total_seconds()
+        self.jobs = jobs_of_period(cluster, begins, ends)
+        self.rows = [_Row(*row) for row in self.jobs.values_list(*FIELDS)]
+        self.changes = changes_of_nodes(cluster.pk, begins, ends)
+        known = {change.generation_id for change in self.changes if change.gpus}
+        names = dict(
+            NodeChange.objects.filter(cluster=cluster, generation__in=known)
+            .order_by()
+            .values_list("generation_id", "generation__name")
+        )
+        self.column = {pk: k for k, pk in enumerate(sorted(names))}
+        self.names = [names[pk] for pk in self.column]
+        self.node = {pk: n for n, pk in enumerate(sorted({one.node_id for one in self.changes}))}
+
+    def read(self) -> Seen:
+        shares = shares_between(self.begins, self.ends, {(row.tenant, row.owner) for row in self.rows})
+        index = {pk: t for t, pk in enumerate(shares.tenants)}
+        past = Past(
+            ends=self.length,
+            generations=len(self.column),
+            parts=tuple(shares.parts),
+            user_tickets=tuple(shares.user_tickets),
+            nodes=tuple(self._nodes()),
+            jobs=tuple(self._jobs(index, shares.places)),
+            limits=tuple(limits_between(self.begins, self.ends, Indices(index, self.column, shares.places))),
+            rules=Rules(
+                quantum=self.cluster.effective_quantum,
+                draw=str(self.cluster.draw),
+                residence=self.cluster.residence_seconds,
+                switch_cost=self.cluster.switch_seconds,
+            ),
+        )
+        return Seen(past, list(shares.tenants), self.names)
+
+    def _since(self, moment: datetime | None, otherwise: float) -> float:
+        """Seconds since the period began, within it."""
+        if moment is None:
+            return otherwise
+        return min(max((moment - self.begins).total_seconds(), 0.0), self.length)
+
+    def _nodes(self) -> Iterator[NodeState]:
+        for change in self.changes:
+            if change.generation_id not in self.column:
+                continue
+            own = max(change.gpus - change.others_gpus, 0)  # what others use was never for tenants
+            usable = max(own - change.failed_gpus, 0) if change.state == Node.State.READY else 0
+            yield NodeState(
+                at=self._since(change.at, 0.0),
+                node=self.node[change.node_id],
+                generation=self.column[change.generation_id],
+                gpus=own,
+                usable=usable,
+            )
+
+    def _jobs(self, index: dict[int, int], user: Mapping[tuple[int, int], int]) -> Iterator[PastJob]:
+        accepts = np.array(
+            [[not row.generation_ids or pk in row.generation_ids for pk in self.column] for row in self.rows],
+            dtype=bool,
+        ).reshape(len(self.rows), len(self.column))
+        speeds = speeds_of(
+            self._rates(), accepts, np.array([row.tenant for row in self.rows], dtype=np.int64)
+        )
+        turns = self._turns()
+        changes = JobEvent.objects.filter(job__in=self.jobs.values("pk"), kind=JobEvent.SHARING)
+        changed = set(changes.values_list("job_id", flat=True))
+        pauses = list(self._pauses())
+        spent: dict[int, list[SpentHours]] = defaultdict(list)
+        for one in spent_hours(self.begins, self.ends):
+            spent[one.tenant].append(one)
+        for row, speed in zip(self.rows, speeds, strict=True):
+            own = turns.get(row.id, [])
+            yield PastJob(
+                key=row.id,
+                tenant=index[row.tenant],
+                user=user[row.tenant, row.owner],
+                arrival=self._since(row.created_at, 0.0),
+                workers=row.workers,
+                gpus_per_worker=row.gpus_per_worker,
+                speeds=speed,
+                priority=row.priority,
+                turns=tuple(own),
+                ended=self._end(row),
+                runs_to_its_end=_runs_to_its_end(row),
+                # Who took part for some of its time takes its place, and nothing tells what it was promised.
+                carried=row.created_at < self.begins or row.id in changed,
+                only_idle=row.only_idle and row.id not in changed,
+                held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
+            )
+
+    def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[HeldBack]:
+        kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]
+        own = [one for one in spent if one.user in {None, row.owner}]
+        for cause, some in (
+            (Cause.QUOTA, [one for one in own if not one.leaves_idle]),
+            (Cause.IDLE_LIMIT, own),
+        ):
+            for since, until in when_spent(some, kinds):
+                yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), cause)
+
+    def _end(self, row: _Row) -> float | None:
+        return None if row.ended_at is None or row.ended_at > self.ends else self._since(row.ended_at, 0.0)
+
+    def _rates(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        place = {row.id: i for i, row in enumerate(self.rows)}
+        rates = np.full((len(self.rows), len(self.column)), np.nan)
+        measured = JobSpeed.objects.filter(job__in=self.jobs.values("pk"), seconds__gt=0, steps__gt=0)
+        for job, generation, steps, seconds in measured.values_list(
+            "job_id", "generation_id", "steps", "seconds"
+        ):
+            if job in place and generation in self.column:
+                rates[place[job], self.column[generation]] = steps / seconds
+        return rates
+
+    def _turns(self) -> dict[int, list[Turn]]:
+        """Of each job, what it held in the period, in order."""
+        leases = Lease.objects.filter(
+            Q(held_until=None) | Q(held_until__gt=self.begins), cluster=self.cluster, held_from__lt=self.ends
+        )
+        ranks: dict[int, dict[int, int]] = defaultdict(dict)
+        held = HeldGpu.objects.filter(lease__in=leases.values("pk")).order_by()
+        for lease, rank, node in held.values_list("lease_id", "rank", "node_id"):
+            ranks[lease][rank] = node
+        found: dict[int, list[Turn]] = defaultdict(list)
+        rows = leases.order_by("job_id", "epoch").values_list(
+            "id",
+            "job_id",
+            "generation_id",
+            "decided_at",
+            "held_from",
+            "running_from",
+            "held_until",
+            "end_reason",
+            "lost_from",
+        )
+        for pk, job, generation, decided, since, running, until, why, lost in rows:
+            if generation not in self.column or since is None:
+                continue
+            ends = self._since(until, self.length)
+            begins = self._since(since, 0.0)
+            if ends <= begins:
+                continue
+            nodes = tuple(self.node[node] for _, node in sorted(ranks[pk].items()) if node in self.node)
+            found[job].append(
+                Turn(
+                    generation=self.column[generation],
+                    begins=begins,
+                    ready=self._since(running, ends),
+                    ends=ends,
+                    nodes=nodes,
+                    failed=_has_failed(since, running, until, why),
+                    promised=self._since(decided, begins) if decided < since else None,
+                    lost_from=None if lost is None else self._since(lost, begins),
+                )
+            )
+        return found
+
+    def _pauses(self) -> Iterator[HeldBack]:
+        """When an operator had paused the cluster, as the audit trail has it."""
+        events = AuditEvent.objects.filter(
+            verb__in=("cluster.pause", "cluster.resume"),
+            target_type=Cluster._meta.model_name,
+            target_id=str(self.cluster.pk),
+            at__lt=self.ends,
+        ).order_by("at", "id")
+        since: datetime | None = None
+        for at, verb in events.values_list("at", "verb"):
+            if verb == "cluster.pause":
+                since = since or at
+            elif since is not None:
+                if at > self.begins:
+                    yield HeldBack(self._since(since, 0.0), self._since(at, 0.0), Cause.PAUSE)
+                since = None
+        if since is not None:
+            yield HeldBack(self._since(since, 0.0), self.length, Cause.PAUSE)
+
+
+def _runs_to_its_end(row: _Row) -> bool:
+    """Whether its own program ended it, not a person, a clock, or Fairlot that gave up."""
+    by_itself = row.state == Job.State.SUCCEEDED or (
+        row.state == Job.State.FAILED and row.exit_code is not None
+    )
+    return row.kind == Job.Kind.TRAINING and by_itself
+
+
+def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
+    """Whether the turn could not be started, or did not last, so that nothing was done in it."""
+    if until is None:
+        return False
+    return why == End.START_FAILED or (why == End.LOST and until - (running or since) < STEADY)
+
+
+def _back_offs(turns: Sequence[Turn]) -> Iterator[HeldBack]:
+    """For so long it was not tried again after each failure in a row."""
+    tries = 0
+    for turn in turns:
+        tries = tries + 1 if turn.failed else 0
+        if tries:
+            wait = BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1]
+            yield HeldBack(turn.ends, turn.ends + wait, Cause.FAILURE)

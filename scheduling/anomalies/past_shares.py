@@ -1,0 +1,90 @@
+"""What tickets were worth in a period that is over, as fairshare.counterfactual.past has it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from accounting.limits.history import Holder, PastTickets, tickets_between
+from accounting.models import Tenant
+from fairshare.counterfactual.private import ticket_parts
+from fairshare.model import NOWHERE
+from scheduling.shares.snapshot import DEFAULT_TICKETS
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Of each of `tenants` its own part of the cluster, together 1, and the tickets of its users, which `places` has by
+    tenant and user; all on average over the period.
+    """
+
+    tenants: Sequence[int]
+    parts: Sequence[float]
+    user_tickets: Sequence[tuple[float, ...]]
+    places: Mapping[tuple[int, int], int]
+
+
+def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int, int]]) -> Shares:
+    """Of the teams that were in use, and of those with jobs, whose `users` (tenant and user) these are. Three queries.
+
+    A tenant's own part is what its users have beside the teams below it, as in the rounds.
+    """
+    stretches = list(tickets_between(begins, ends))
+    pairs = sorted(users)
+    found = _tree(stretches, {tenant for tenant, _ in pairs})
+    place = {one.pk: i for i, one in enumerate(found)}
+    parent = [NOWHERE if one.parent_id is None else place[one.parent_id] for one in found]
+    parent += [place[tenant] for tenant, _ in pairs]
+    holders: list[Holder] = [*((one.pk, None) for one in found), *pairs]
+    tickets, parts = _usual(
+        stretches, holders, parent, _otherwise(stretches, found) + [DEFAULT_TICKETS] * len(pairs)
+    )
+    inner = set(parent)
+    own = np.array([0.0 if i in inner else parts[i] for i in range(len(found))])
+    places: dict[tuple[int, int], int] = {}
+    of_users: dict[int, list[float]] = defaultdict(list)
+    for i, pair in enumerate(pairs, start=len(found)):
+        own[place[pair[0]]] += parts[i]
+        places[pair] = len(of_users[pair[0]])
+        of_users[pair[0]].append(tickets[i])
+    # Together less than 1 where for some time nobody was there.
+    own = own / own.sum() if own.sum() > 0 else own
+    tenants = [one.pk for one in found]
+    return Shares(tenants, own.tolist(), [tuple(of_users[pk]) for pk in tenants], places)
+
+
+def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[Tenant]:
+    """Those in use at any time and those with jobs, with all above them, who come first."""
+    there = {tenant for one in stretches for tenant, user in one.tickets if user is None}.union(with_jobs)
+    needed = {step for one in Tenant.objects.filter(pk__in=there) for step in one.lineage}
+    return sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
+
+
+def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
+    """What a tenant has while it is not in use: nothing, but where it never was, as history was brought here later."""
+    known = {holder for one in stretches for holder in one.tickets}
+    return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]
+
+
+def _usual(
+    stretches: Sequence[PastTickets],
+    holders: Sequence[Holder],
+    parent: Sequence[int],
+    otherwise: Sequence[float],
+) -> tuple[list[float], list[float]]:
+    """Of each holder its tickets, and what part of the whole they were worth."""
+    tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
+    whole = stretches[-1].ends - stretches[0].begins
+    for stretch in stretches:
+        held = [
+            float(stretch.tickets.get(holder, other))
+            for holder, other in zip(holders, otherwise, strict=True)
+        ]
+        weight = (stretch.ends - stretch.begins) / whole
+        tickets += weight * np.array(held)
+        parts += weight * np.array(ticket_parts(parent, held))
+    return tickets.tolist(), parts.tolist()

@@ -1,0 +1,148 @@
+"""From when to when tenants or users had nothing left of a limit over a period: as the ledger says, to the hour."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import groupby
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Sum
+from django.db.models.functions import TruncHour
+
+from accounting.ledger.rollups import HOUR
+from accounting.limits.history import quotas_between
+from accounting.limits.periods import period_of
+from accounting.models import Quota, Tenant, UsageSegment
+from scheduling.anomalies.past_limits import BINDING
+
+SECONDS = Decimal(3600)
+# When how much was used: the beginning of an hour, and GPU-seconds or money.
+Hourly = Sequence[tuple[datetime, Decimal]]
+
+
+@dataclass(frozen=True, slots=True)
+class SpentHours:
+    """A limit of `tenant` was used up, that of all its users where `user` is None; so with `generation`."""
+
+    tenant: int
+    generation: int | None
+    begins: datetime
+    ends: datetime
+    user: int | None = None
+    leaves_idle: bool = False  # rather than block
+
+
+def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
+    """For all whom such a limit blocked, or left to idle GPUs, in [begins, ends), their own or of a tenant above; while
+    it was in force.
+    """
+    found = []
+    quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=BINDING)
+    for _, some in groupby(quotas, lambda past: past.quota.pk):
+        limits = list(some)
+        used = list(_used(limits[0].quota, begins, ends))  # whatever the limit was
+        found += [
+            SpentHours(
+                tenant,
+                past.quota.generation_id,
+                max(since, past.begins),
+                min(until, past.ends),
+                user,
+                past.quota.at_limit == Quota.AtLimit.IDLE,
+            )
+            for past in limits
+            for tenant, user, hourly in used
+            for since, until in _spent(past.quota, hourly, begins, ends)
+            if since < past.ends and until > past.begins
+        ]
+    return found
+
+
+def when_spent(
+    spent: Iterable[SpentHours], generations: Iterable[int]
+) -> Iterator[tuple[datetime, datetime]]:
+    """When a job that accepts these generations had none of them left; `spent` of its tenant and user."""
+    spent, kinds = list(spent), list(generations)
+    edges = sorted({moment for one in spent for moment in (one.begins, one.ends)})
+    since: datetime | None = None
+    for begins in edges:
+        gone = {one.generation for one in spent if one.begins <= begins < one.ends}
+        if kinds and all(kind in gone or None in gone for kind in kinds):
+            since = since or begins
+        elif since is not None:
+            yield since, begins
+            since = None
+
+
+def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
+    """For each tenant that the limit is of or that is below it, and user if it is of users, what was counted."""
+    first, _ = period_of(quota.period, quota.days, begins)
+    tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
+    used: Any = UsageSegment.objects.uncorrected().with_charges().overlapping(first, ends)
+    used = used.filter(tenant__in=tenants, period__startswith__gte=first).order_by()
+    if quota.generation_id is not None:
+        used = used.filter(generation=quota.generation_id)
+    if quota.kind == Quota.Kind.MONEY:
+        used = used.filter(currency=settings.FAIRLOT_CURRENCY)
+    amount = Sum("full_cost" if quota.kind == Quota.Kind.MONEY else "gpu_seconds")
+    used = used.annotate(hour=TruncHour("period__startswith"))
+    if not quota.is_of_users:
+        hourly = list(used.values_list("hour").annotate(amount).order_by("hour"))
+        yield from ((pk, None, hourly) for pk in tenants)
+        return
+    if quota.user_id:
+        used = used.filter(user=quota.user_id)
+    of_each: dict[tuple[int, int], list[tuple[datetime, Decimal]]] = defaultdict(list)
+    rows = used.values_list("tenant_id", "user_id", "hour").annotate(amount).order_by("hour")
+    for tenant, user, hour, some in rows:
+        of_each[tenant, user].append((hour, some))
+    yield from ((tenant, user, hourly) for (tenant, user), hourly in of_each.items())
+
+
+def _spent(
+    quota: Quota, hourly: Hourly, begins: datetime, ends: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """From the end of the hour in which so much had been used, until it is less or the period is over."""
+    limit = quota.limit if quota.kind == Quota.Kind.MONEY else quota.limit * SECONDS
+    if quota.period == Quota.Period.ROLLING:
+        yield from _spent_rolling(timedelta(days=quota.days or 0), hourly, limit, begins, ends)
+        return
+    moment = begins
+    while moment < ends:
+        first, until = period_of(quota.period, None, moment)
+        moment = until or ends
+        total, since = Decimal(0), None if limit > 0 else first
+        for hour, some in hourly:
+            if since is None and first <= hour < moment:
+                total += some
+                since = hour + HOUR if total >= limit else None
+        if since is not None:
+            yield since, moment
+
+
+def _spent_rolling(
+    length: timedelta, hourly: Hourly, limit: Decimal, begins: datetime, ends: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    changes = sorted(
+        [(hour + HOUR, some) for hour, some in hourly]
+        + [(hour + HOUR + length, -some) for hour, some in hourly],
+        key=lambda change: (change[0], -change[1]),
+    )
+    left, total = deque(changes), Decimal(0)
+    since = begins if limit <= 0 else None
+    while left:
+        moment = left[0][0]
+        while left and left[0][0] == moment:
+            total += left.popleft()[1]
+        if since is None and total >= limit:
+            since = moment
+        elif since is not None and total < limit:
+            yield since, moment
+            since = None
+    if since is not None:
+        yield since, ends

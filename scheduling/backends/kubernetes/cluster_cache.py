@@ -1,0 +1,539 @@
+"""All that matters of one cluster, kept in step by reflectors, read by whoever asks; safe between threads."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+from uuid import UUID
+
+from scheduling.backends.base import End, Observation, Offer, Phase
+from scheduling.backends.kubernetes import discovery, objects
+from scheduling.backends.kubernetes.api import Object
+from scheduling.backends.kubernetes.events import Denial
+from scheduling.backends.kubernetes.gang_status import (
+    Sight,
+    disrupted,
+    gone,
+    look,
+    look_at_bare,
+    look_at_orphans,
+    taken_away,
+)
+
+OFFERS_EVERY = 10.0
+MOST_DENIALS = 10_000
+# What the Job controller writes on pods.
+JOB_NAME = "batch.kubernetes.io/job-name"
+DELETED = "its Job was deleted in the cluster, and not by Fairlot"
+
+
+@dataclass
+class Gang:
+    """A Job, its pods, and what they show; or a bare pod, which is both."""
+
+    job: Object
+    pods: dict[str, Object] = field(default_factory=dict)  # by uid
+    deleted: bool = False  # the Job is gone; its pods may not be
+    sight: Sight | None = None
+    began: float = 0.0  # monotonic: when this phase was first seen, or had begun before
+    ran: float | None = None  # monotonic: since when all workers run or ran
+    ready: float | None = None  # monotonic: since when it is ready, while it is
+    lost: str = ""  # why the cluster ended a worker of this turn; it may be gone, and a new one there
+    denial: Denial | None = None  # why the Job controller could not make a pod of this turn
+    progress: tuple[int, float, float] | None = (
+        None  # the turn, the steps, and when (monotonic) that was told
+    )
+
+
+class Audience(Protocol):
+    """Who wants to know of pods of ours, too; told under the view's lock."""
+
+    def put(self, pod: Object) -> None:
+        """It is new or has changed, or not."""
+
+    def gone(self, uid: str) -> None:
+        """It is no longer there."""
+
+
+class View:
+    """`jobs`, `pods`, `nodes` and `strangers` are the mirrors to give to reflectors."""
+
+    def __init__(self, *, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """`wall` reads a clock that is about the cluster's, to place what happened while nobody looked."""
+        self._wall = wall
+        self._lock = threading.RLock()
+        self._changed = threading.Event()
+        self._gangs: dict[int, Gang] = {}
+        self._homeless: dict[int, dict[str, Object]] = defaultdict(dict)  # pods whose Job is not known yet
+        self._job_of_pod: dict[str, int] = {}
+        self._news: set[int] = set()
+        self._unsettled: set[int] = set()
+        self._nodes: dict[str, list[discovery.Supply]] = {}
+        self._held_by_others: dict[str, tuple[str, Counter[str]]] = {}
+        self._hosts_changed = False
+        self._offered_at = time.monotonic()
+        self.jobs = _Jobs(self)
+        self.pods = _Pods(self)
+        self.nodes = _Nodes(self)
+        self.strangers = _Strangers(self)
+        self._denials: dict[int, tuple[str, Denial]] = {}  # with the uid of the Job
+        self.audience: Audience | None = None
+        self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.strangers)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def wait_until_complete(self, timeout: float) -> bool:
+        """Whether every mirror was filled once within `timeout` seconds."""
+        until = time.monotonic() + timeout
+        return all(mirror.filled.wait(max(0.0, until - time.monotonic())) for mirror in self._mirrors)
+
+    def wait(self, timeout: float) -> bool:
+        """Until something has changed since the last wait, or for `timeout` seconds; whether it has."""
+        changed = self._changed.wait(timeout)
+        self._changed.clear()
+        return changed
+
+    def staleness(self) -> float:
+        """Seconds since the API server last told about Jobs, or about pods, whichever is longer ago."""
+        return time.monotonic() - min(self.jobs.heard_at, self.pods.heard_at)
+
+    def everything(self) -> list[Observation]:
+        """Of each gang's latest lease."""
+        with self._lock:
+            self._adopt_orphans()
+            return [seen for gang in self._gangs.values() if (seen := self._observation(gang))]
+
+    def news(self) -> list[Observation]:
+        """Of those alone that have changed since this was last asked."""
+        with self._lock:
+            changed = [self._gangs[job_id] for job_id in self._news if job_id in self._gangs]
+            self._news.clear()
+            return [seen for gang in changed if (seen := self._observation(gang))]
+
+    def unsettled(self) -> list[tuple[Gang, Sight]]:
+        """Gangs that are coming up, or that lost a worker to the cluster: copies, to be read without the lock."""
+        with self._lock:
+            gangs = [self._gangs[job_id] for job_id in self._unsettled if job_id in self._gangs]
+            return [(self._copy(gang), gang.sight) for gang in gangs if gang.sight]
+
+    def gang(self, job_id: int) -> Gang | None:
+        with self._lock:
+            found = self._gangs.get(job_id)
+            return self._copy(found) if found else None
+
+    def on_node(self, name: str) -> list[int]:
+        """Jobs with a worker there that has not ended."""
+        with self._lock:
+            return [
+                job_id
+                for job_id, gang in self._gangs.items()
+                if any(
+                    pod["spec"].get("nodeName") == name and not objects.has_ended(pod)
+                    for pod in gang.pods.values()
+                )
+            ]
+
+    def _copy(self, gang: Gang) -> Gang:
+        uid, began = gang.job["metadata"]["uid"], objects.began(gang.job)
+        about, denial = self._denials.get(objects.job_id_of(gang.job), ("", None))
+        if not denial or about != uid or not began or denial.at < began:
+            denial = None  # of another Job, or of an earlier turn
+        return replace(gang, pods=dict(gang.pods), denial=denial)
+
+    def finished_with(self, job_id: int, token: UUID) -> None:
+        """Nobody asks for this lease any more."""
+        with self._lock:
+            gang = self._gangs.get(job_id)
+            if gang and gang.deleted and gang.sight and gang.sight.token == token:
+                del self._gangs[job_id]
+
+    def offers(self) -> list[Offer] | None:
+        """The GPUs of every node, when something about them has changed, and now and then; None else.
+
+        What could not be followed at once, as jobs had to leave a node first, is followed the next time.
+        """
+        with self._lock:
+            if not self._hosts_changed and time.monotonic() - self._offered_at < OFFERS_EVERY:
+                return None
+            self._hosts_changed, self._offered_at = False, time.monotonic()
+            held: Counter[tuple[str, str]] = Counter()
+            for node, gpus in self._held_by_others.values():
+                held.update({(node, resource): count for resource, count in gpus.items()})
+            return [
+                Offer(
+                    host=supply.node,
+                    resource=supply.resource,
+                    product=supply.product,
+                    part=supply.part,
+                    installed=supply.installed,
+                    failed=supply.installed - supply.healthy,
+                    others=held[supply.node, supply.resource],
+                    is_up=supply.is_up,
+                    why_not=supply.why_not,
+                    cpus=supply.cpus,
+                    memory=supply.memory,
+                )
+                for supplies in self._nodes.values()
+                for supply in supplies
+            ]
+
+    def orphans(self) -> list[Object]:
+        """Pods that run on without their Job, as far as it is known here: a new Job may be told later than its pods."""
+        with self._lock:
+            lost = [
+                pod
+                for gang in self._gangs.values()
+                for pod in gang.pods.values()
+                if gang.deleted or not objects.is_of(pod, gang.job)
+            ]
+            homeless = [pod for pods in self._homeless.values() for pod in pods.values()]
+            return [
+                pod
+                for pod in (*lost, *homeless)
+                if not objects.has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
+            ]
+
+    def tombstones(self, age: float) -> list[Object]:
+        """Bare pods that ended at least `age` seconds ago, which nothing else removes."""
+        before = time.monotonic() - age
+        with self._lock:
+            return [
+                gang.job
+                for gang in self._gangs.values()
+                if objects.is_bare(gang.job)
+                and not gang.deleted
+                and gang.sight
+                and gang.sight.phase is Phase.ENDED
+                and gang.began <= before
+            ]
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def note_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
+        """A worker of this turn told at the moment `at` (monotonic) how far it has come."""
+        with self._lock:
+            if gang := self._gangs.get(job_id):
+                gang.progress = epoch, steps, at
+                # No reason to hurry: it is told with what else is new, or at the next regular look.
+                self._news.add(job_id)
+
+    def note_denial(self, job_id: int, uid: str, denial: Denial) -> None:
+        """The Job controller says why it could not make a pod of the Job with this uid."""
+        with self._lock:
+            _, before = self._denials.get(job_id, ("", None))
+            if before is None or denial.at >= before.at:
+                self._denials[job_id] = uid, denial
+            while len(self._denials) > MOST_DENIALS:
+                del self._denials[next(iter(self._denials))]
+        self.stir()
+
+    def stir(self) -> None:
+        """Something has changed, here or about which this view knows nothing: who waits looks again."""
+        self._changed.set()
+
+    def _observation(self, gang: Gang) -> Observation | None:
+        sight = gang.sight
+        if sight is None:
+            return None
+        now = time.monotonic()
+        ended = sight.phase is Phase.ENDED
+        progress = gang.progress if gang.progress and gang.progress[0] == sight.epoch else None
+        return Observation(
+            job_id=sight.job_id,
+            epoch=sight.epoch,
+            token=sight.token,
+            phase=sight.phase,
+            running_age=now - gang.ran if gang.ran is not None else None,
+            seen_age=now - gang.began if ended else self.staleness(),
+            ended_age=now - gang.began if ended else None,
+            end=sight.end,
+            exit_code=sight.exit_code,
+            message=sight.message,
+            steps=progress[1] if progress else None,
+            steps_age=now - progress[2] if progress else None,
+            ready_age=now - gang.ready if gang.ready is not None else None,
+            address=sight.address,
+        )
+
+    def _adopt_orphans(self) -> None:
+        """Pods of a Job that was deleted without them, before this view began, hold what their lease holds."""
+        if not self.jobs.filled.is_set():
+            return
+        for job_id, pods in list(self._homeless.items()):
+            if sight := look_at_orphans(list(pods.values())):
+                gang = Gang(_job_of_orphan(next(iter(pods.values()))), pods, deleted=True, sight=sight)
+                gang.began = self._when(sight.since, math.inf)
+                gang.ran = gang.began if sight.ran_since else None
+                self._gangs[job_id] = gang
+                del self._homeless[job_id]
+                self._evaluate(job_id, 0.0)
+
+    def _put_job(self, job: Object, gap: float) -> None:
+        job_id = objects.job_id_of(job)
+        known = self._gangs.get(job_id)
+        if known is None or (known.deleted and job["metadata"]["uid"] != known.job["metadata"]["uid"]):
+            left = known.pods if known else {}  # may have outlived the Job before this one
+            known = self._gangs[job_id] = Gang(job, left | self._homeless.pop(job_id, {}))
+            for pod in known.pods.values():
+                self._tell(pod)
+        known.job, known.deleted = job, False
+        self._evaluate(job_id, gap)
+
+    def _remove_job(self, job: Object, gap: float) -> None:
+        job_id = objects.job_id_of(job)
+        gang = self._gangs.get(job_id)
+        if gang is None or gang.job["metadata"]["uid"] != job["metadata"]["uid"]:
+            return
+        is_told = job_id not in self._news  # else its end would never be
+        if gang.sight is None or (gang.sight.phase is Phase.ENDED and is_told):
+            del self._gangs[job_id]  # its time as a tombstone is over
+            if gang.pods:
+                self._homeless[job_id] = gang.pods
+            return
+        gang.deleted = True
+        self._evaluate(job_id, gap)
+
+    def _put_bare(self, pod: Object, gap: float) -> None:
+        """A pod that no Job has made takes the place of a gang."""
+        job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
+        gang = self._gangs.get(job_id)
+        if gang is None or gang.job["metadata"]["uid"] != uid:
+            gang = self._gangs[job_id] = Gang(pod)
+        self._job_of_pod[uid] = job_id
+        gang.job, gang.pods = pod, {uid: pod}
+        self._tell(pod)
+        self._evaluate(job_id, gap)
+
+    def _hear_last_words(self, pod: Object) -> None:
+        """What a bare pod was like when it went, unless its end is known already."""
+        gang = self._gangs.get(objects.job_id_of(pod))
+        if gang is None or (
+            gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
+            and (gang.sight is None or gang.sight.phase is not Phase.ENDED)
+        ):
+            self._put_bare(pod, 0.0)
+
+    def _put_pod(self, pod: Object, gap: float) -> None:
+        if objects.is_bare(pod):
+            self._put_bare(pod, gap)
+            return
+        job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
+        self._job_of_pod[uid] = job_id
+        if job_id in self._gangs:
+            self._gangs[job_id].pods[uid] = pod
+            self._tell(pod)
+            self._evaluate(job_id, gap)
+        else:
+            self._homeless[job_id][uid] = pod
+
+    def _tell(self, pod: Object) -> None:
+        """Of pods whose Job is known: what they are for stands there."""
+        if self.audience:
+            self.audience.put(pod)
+
+    def _remove_pod(self, uid: str, gap: float) -> None:
+        job_id = self._job_of_pod.pop(uid, None)
+        if job_id is None:
+            return
+        if self.audience:
+            self.audience.gone(uid)
+        if gang := self._gangs.get(job_id):
+            gang.pods.pop(uid, None)
+            if gang.job["metadata"]["uid"] == uid:
+                self._remove_job(gang.job, gap)
+            else:
+                self._evaluate(job_id, gap)
+        elif job_id in self._homeless:
+            self._homeless[job_id].pop(uid, None)
+            if not self._homeless[job_id]:
+                del self._homeless[job_id]
+
+    def _evaluate(self, job_id: int, gap: float) -> None:
+        """Looks at a gang anew. What shows first now began at most `gap` seconds ago."""
+        gang = self._gangs[job_id]
+        sight = self._deleted(gang) if gang.deleted else _look(gang)
+        self._news.add(job_id)
+        before, gang.sight = gang.sight, sight
+        if sight is None:
+            self._unsettled.discard(job_id)
+            return
+        another = before is None or before.token != sight.token
+        if another or (before is not None and before.phase is not sight.phase):
+            gang.began = self._when(sight.since, gap)
+        if another:
+            gang.ran, gang.lost = None, ""
+        gang.lost = gang.lost or disrupted(objects.of_turn(gang.job, list(gang.pods.values())))
+        (self._unsettled.add if _needs_care(gang) else self._unsettled.discard)(job_id)
+        if gang.ran is None and sight.ran_since is not None:
+            gang.ran = self._when(sight.ran_since, gap)
+        if sight.ready_since is None:
+            gang.ready = None
+        elif gang.ready is None or another or (before and before.ready_since != sight.ready_since):
+            gang.ready = self._when(sight.ready_since, gap)
+
+    def _deleted(self, gang: Gang) -> Sight | None:
+        if gang.sight is None or gang.sight.phase is Phase.ENDED:
+            return gang.sight
+        if objects.is_bare(gang.job):
+            return gone(gang.sight, gang.job)
+        if any(not objects.has_ended(pod) for pod in gang.pods.values()):
+            return gang.sight
+        return replace(gang.sight, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
+
+    def _when(self, moment: datetime | None, gap: float) -> float:
+        """A moment of the cluster's as one of ours, not longer ago than `gap`."""
+        age = (self._wall() - moment).total_seconds() if moment else 0.0
+        return time.monotonic() - min(max(0.0, age), gap)
+
+
+def _job_of_orphan(pod: Object) -> Object:
+    """What is known of the Job that has made it."""
+    about = pod["metadata"]
+    labels, annotations = about["labels"], about["annotations"]
+    known = {"namespace": about["namespace"], "labels": labels, "annotations": annotations}
+    metadata = known | {"name": labels[JOB_NAME], "uid": labels[objects.CONTROLLER]}
+    return {"metadata": metadata, "spec": {"suspend": False}, "status": {}}
+
+
+def _look(gang: Gang) -> Sight | None:
+    if not objects.is_bare(gang.job):
+        return look(gang.job, list(gang.pods.values()))
+    # How a pod ended stays as it was seen first: it may be told to go afterwards.
+    is_over = gang.sight is not None and gang.sight.phase is Phase.ENDED
+    return gang.sight if is_over else look_at_bare(gang.job)
+
+
+def _needs_care(gang: Gang) -> bool:
+    if gang.sight is None or gang.deleted or objects.is_suspended(gang.job):
+        return False
+    if objects.is_bare(gang.job) and objects.is_told_to_end(gang.job):
+        return False
+    return gang.sight.phase is Phase.STARTING or (
+        gang.sight.phase is Phase.RUNNING
+        and bool(gang.lost or taken_away(gang.job, list(gang.pods.values())))
+    )
+
+
+class _Mirror:
+    """One kind of object in a view; a reflector's mirror."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.filled = threading.Event()
+        self.heard_at = float("-inf")
+
+    def heard(self) -> None:
+        self.heard_at = time.monotonic()
+
+    def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
+        with self.view._lock:
+            self._replace(objects, time.monotonic() - self.heard_at)
+            self.heard_at = time.monotonic() - age
+        self.filled.set()  # who waits for it asks at once how old it is
+        self.view.stir()
+
+    def put(self, thing: Object) -> None:
+        with self.view._lock:
+            self._put(thing, 0.0)
+        self.view.stir()
+
+    def remove(self, thing: Object) -> None:
+        with self.view._lock:
+            self._remove(thing, 0.0)
+        self.view.stir()
+
+    def _replace(self, found: Sequence[Object], gap: float) -> None:
+        raise NotImplementedError
+
+    def _put(self, thing: Object, gap: float) -> None:
+        raise NotImplementedError
+
+    def _remove(self, thing: Object, gap: float) -> None:
+        raise NotImplementedError
+
+
+class _Jobs(_Mirror):
+    def _replace(self, found: Sequence[Object], gap: float) -> None:
+        there = {job["metadata"]["uid"] for job in found}
+        for gang in list(self.view._gangs.values()):
+            if gang.job["metadata"]["uid"] not in there and not objects.is_bare(gang.job):
+                self.view._remove_job(gang.job, gap)
+        for job in found:
+            self.view._put_job(job, gap)
+
+    def _put(self, thing: Object, gap: float) -> None:
+        self.view._put_job(thing, gap)
+
+    def _remove(self, thing: Object, gap: float) -> None:
+        self.view._remove_job(thing, gap)
+
+
+class _Pods(_Mirror):
+    def _replace(self, found: Sequence[Object], gap: float) -> None:
+        there = {pod["metadata"]["uid"] for pod in found}
+        # What is new comes first: else a gang whose pod was exchanged would seem to have none.
+        for pod in found:
+            self.view._put_pod(pod, gap)
+        for uid in set(self.view._job_of_pod) - there:
+            self.view._remove_pod(uid, gap)
+
+    def _put(self, thing: Object, gap: float) -> None:
+        self.view._put_pod(thing, gap)
+
+    def _remove(self, thing: Object, gap: float) -> None:
+        if objects.is_bare(thing):
+            self.view._hear_last_words(thing)
+        self.view._remove_pod(thing["metadata"]["uid"], gap)
+
+
+class _Nodes(_Mirror):
+    def _replace(self, found: Sequence[Object], gap: float) -> None:
+        self._set({node["metadata"]["name"]: discovery.supplies(node) for node in found})
+
+    def _put(self, thing: Object, gap: float) -> None:
+        self._set(self.view._nodes | {thing["metadata"]["name"]: discovery.supplies(thing)})
+
+    def _remove(self, thing: Object, gap: float) -> None:
+        gone = thing["metadata"]["name"]
+        self._set({name: found for name, found in self.view._nodes.items() if name != gone})
+
+    def _set(self, nodes: dict[str, list[discovery.Supply]]) -> None:
+        if nodes != self.view._nodes:
+            self.view._nodes, self.view._hosts_changed = nodes, True
+
+
+class _Strangers(_Mirror):
+    """Pods that are not ours and hold GPUs."""
+
+    def _replace(self, found: Sequence[Object], gap: float) -> None:
+        self._set({pod["metadata"]["uid"]: held for pod in found if (held := _held(pod))})
+
+    def _put(self, thing: Object, gap: float) -> None:
+        uid, held = thing["metadata"]["uid"], _held(thing)
+        if held:
+            self._set(self.view._held_by_others | {uid: held})
+        else:
+            self._remove(thing, gap)
+
+    def _remove(self, thing: Object, gap: float) -> None:
+        uid = thing["metadata"]["uid"]
+        if uid in self.view._held_by_others:
+            self._set({key: held for key, held in self.view._held_by_others.items() if key != uid})
+
+    def _set(self, held: dict[str, tuple[str, Counter[str]]]) -> None:
+        if held != self.view._held_by_others:
+            self.view._held_by_others, self.view._hosts_changed = held, True
+
+
+def _held(pod: Object) -> tuple[str, Counter[str]] | None:
+    """The node and the GPUs by resource that a pod holds there; None when it holds none."""
+    used = discovery.used_by_others([pod])
+    if not used:
+        return None
+    return pod["spec"]["nodeName"], Counter({resource: gpus for (_, resource), gpus in used.items()})

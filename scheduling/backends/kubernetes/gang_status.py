@@ -1,0 +1,281 @@
+"""What a Job and its pods say of a gang, all ranks together. No network, no clock: objects in, facts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from scheduling.backends.base import End, Phase
+from scheduling.backends.kubernetes import objects, probes
+from scheduling.backends.kubernetes.api import Object
+
+ENDS = frozenset(end.value for end in End)
+# Reasons of a waiting container that no waiting mends: the user has to change something.
+HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
+IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
+KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
+# Conditions of a Job whose end is decided.
+ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
+# Of a condition DisruptionTarget: why the cluster took a pod away, in plain words.
+TAKEN_AWAY = {
+    "PreemptionByScheduler": "was displaced by a pod of higher priority",
+    "DeletionByTaintManager": "was taken off its node, which had got a taint",
+    "EvictionByEvictionAPI": "was evicted, as by a drain of its node",
+    "DeletionByPodGC": "was lost with its node",
+    "TerminationByKubelet": "was ended by its node, which was short of something",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A lease as the cluster shows it. Moments are the cluster's own, to the second."""
+
+    job_id: int
+    epoch: int
+    token: UUID
+    phase: Phase
+    since: datetime | None = None  # of this phase, where the cluster tells
+    ran_since: datetime | None = None  # all workers ran, once they did
+    end: End | None = None
+    exit_code: int | None = None
+    message: str = ""
+    ready_since: datetime | None = None
+    address: str = ""
+
+
+def look(job: Object, pods: Sequence[Object]) -> Sight | None:
+    """The latest lease of the Job; None when it never had one.
+
+    `pods`: all that there are of its job, also those of a Job before it.
+    """
+    annotations = job["metadata"]["annotations"]
+    if objects.LEASE not in annotations:
+        return None
+    lease = objects.job_id_of(job), objects.epoch_of(job), UUID(annotations[objects.LEASE])
+    ours = objects.of_turn(job, pods)
+    ran = _all_ran_since(ours, objects.workers_of(job))
+    # Pods that have ended and are not counted yet may be the Job's own end. Those of a later turn are told before its
+    # Job is, at times: they only begin when all before them are gone.
+    left = [
+        pod
+        for pod in pods
+        if objects.epoch_of(pod) <= lease[1] and (not objects.has_ended(pod) or _is_uncounted(pod))
+    ]
+    if objects.holds_gpus(job) or left:
+        ready, address = probes.ready_since([pod for pod in ours if objects.rank_of(pod) == 0])
+        return Sight(*lease, *_alive(job, ours, ran), ready_since=ready, address=address)
+    if complete := objects.condition(job, "Complete"):
+        at = _last(ours) or _moment(complete["lastTransitionTime"])
+        return Sight(*lease, Phase.ENDED, at, ran, End.SUCCEEDED, 0)
+    if failed := objects.condition(job, "Failed"):
+        at = _last(ours) or _moment(failed["lastTransitionTime"])
+        code, message = _why_failed(job, ours, failed)
+        return Sight(*lease, Phase.ENDED, at, ran, End.FAILED, code, message)
+    if objects.is_suspended(job) and objects.condition(job, "Suspended"):
+        end, message = _why_stopped(annotations.get(objects.BECAUSE, ""))
+        return Sight(*lease, Phase.ENDED, None, ran, end, None, message)
+    return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not come to it yet
+
+
+def look_at_bare(pod: Object) -> Sight:
+    """The lease of a pod without a Job."""
+    annotations = pod["metadata"]["annotations"]
+    lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
+    ran = _all_ran_since([pod], 1)
+    if not objects.has_ended(pod):
+        ready, address = probes.ready_since([pod])
+        return Sight(*lease, *_alive(pod, [pod], ran), ready_since=ready, address=address)
+    end, code, message = _how_it_ended(pod)
+    return Sight(*lease, Phase.ENDED, _last([pod]), ran, end, code, message)
+
+
+def gone(sight: Sight, pod: Object) -> Sight:
+    """Of a pod without a Job that has gone before it was seen to end; `pod` as it was seen last."""
+    if taken := taken_away(pod, [pod]):
+        end, message = End.LOST, taken
+    else:
+        end, message = _why_stopped(pod["metadata"]["annotations"].get(objects.BECAUSE, ""))
+    return replace(sight, phase=Phase.ENDED, since=None, end=end, message=message, ready_since=None)
+
+
+def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
+    """A pod that was told to end, and then did, was stopped, whatever its exit code.
+
+    Programs that save what they have often say 0.
+    """
+    told = objects.is_told_to_end(pod) and _ended_after(pod, _told_at(pod))
+    if told and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
+        end, message = _why_stopped(said)
+        return end, None, message
+    if not told and _exit_code(pod) == 0:
+        return End.SUCCEEDED, 0, ""
+    if taken := taken_away(pod, [pod]):
+        return End.LOST, None, taken
+    if told:
+        return End.STOPPED, None, _why_stopped("")[1]
+    return End.FAILED, *_why_failed(pod, [pod], pod["status"])
+
+
+def _exit_code(pod: Object) -> int | None:
+    """Of its program, if it has ended. A kubelet that had to end a pod calls it Failed whatever that was."""
+    for status in pod["status"].get("containerStatuses", ()):
+        if ended := status.get("state", {}).get("terminated"):
+            return int(ended["exitCode"])
+    return 0 if pod["status"]["phase"] == "Succeeded" else None
+
+
+def _ended_after(pod: Object, moment: datetime | None) -> bool:
+    """Of what happened in the same second, or at moments that nobody knows, it is taken that it did."""
+    ended = _last([pod])
+    return ended is None or moment is None or ended >= moment
+
+
+def _told_at(pod: Object) -> datetime | None:
+    """When the API server took the order to end it."""
+    about = pod["metadata"]
+    if "deletionTimestamp" in about:
+        grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
+        return _moment(about["deletionTimestamp"]) - grace
+    for change in about.get("managedFields", ()):
+        if "f:activeDeadlineSeconds" in change.get("fieldsV1", {}).get("f:spec", {}):
+            return _moment(change["time"])
+    return None
+
+
+def look_at_orphans(pods: Sequence[Object]) -> Sight | None:
+    """The latest lease of pods whose Job nobody here has seen, as they tell it; None when none of them is alive."""
+    alive = [pod for pod in pods if not objects.has_ended(pod)]
+    epoch = max(map(objects.epoch_of, alive), default=0)
+    ours = [pod for pod in alive if objects.epoch_of(pod) == epoch]
+    token = next((pod["metadata"]["annotations"].get(objects.LEASE) for pod in ours), None)
+    if token is None:
+        return None
+    ran = _all_ran_since(ours, len(ours))
+    return Sight(
+        objects.job_id_of(ours[0]), epoch, UUID(token), Phase.RUNNING if ran else Phase.STARTING, ran, ran
+    )
+
+
+def because(end: End, message: str) -> str:
+    """As `_why_stopped` reads it back from a Job that was stopped although nobody had decided so."""
+    return f"{end.value}: {message}"
+
+
+def hindrance(pods: Sequence[Object]) -> str:
+    """Why a start cannot go well, in plain words; empty while it may."""
+    for pod in pods:
+        for status in pod.get("status", {}).get("containerStatuses", ()):
+            waiting = status.get("state", {}).get("waiting", {})
+            reason, said = waiting.get("reason", ""), waiting.get("message", "")
+            if reason in IMAGE_TROUBLE:
+                return f"the image {status['image']} cannot be pulled ({said or reason})"
+            if reason in HOPELESS:
+                return f"its container cannot be made: {said or reason}"
+    return ""
+
+
+def disrupted(pods: Sequence[Object]) -> str:
+    """Why the cluster ended a worker, in plain words; empty when it ended none."""
+    for pod in pods:
+        if found := objects.condition(pod, "DisruptionTarget"):
+            how = TAKEN_AWAY.get(found.get("reason", ""), "was taken away by the cluster")
+            said = f": {found['message']}" if found.get("message") else ""
+            return f"{_named(pod)} {how}{said}"
+    return ""
+
+
+def taken_away(job: Object, pods: Sequence[Object]) -> str:
+    """Why a worker was ended though neither its program nor Fairlot did so, in plain words; empty when none was."""
+    if why := disrupted(pods):
+        return why
+    # Whoever deletes a bare pod says nothing of it; of the others the Job controller deletes those that still run.
+    if objects.is_bare(job) or _ends_by_itself(job, pods):
+        return ""
+    deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
+    return next((f"{_named(pod)} was deleted by others than Fairlot" for pod in deleted), "")
+
+
+def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether one of those is missing with whom a worker has begun, be there a new one in its place or not.
+
+    The Job controller makes a new pod for one that the cluster took away, which may be gone before anybody looked.
+    """
+    members = objects.members_of(pods)
+    marks = (pod["metadata"]["annotations"].get(objects.MEMBERS, members) for pod in pods)
+    return any(mark != members for mark in marks) and not _ends_by_itself(job, pods)
+
+
+def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether its pods go because of what became of the Job: it was stopped or deleted, or a worker has failed."""
+    return (
+        objects.is_suspended(job)
+        or "deletionTimestamp" in job["metadata"]
+        or any(objects.condition(job, kind) for kind in ENDING)
+        or any(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
+    )
+
+
+def _alive(
+    job: Object, pods: Sequence[Object], ran: datetime | None
+) -> tuple[Phase, datetime | None, datetime | None]:
+    started = ran is not None or objects.condition(job, "SuccessCriteriaMet") is not None
+    return (Phase.RUNNING if started else Phase.STARTING), ran, ran
+
+
+def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
+    """When the last worker began; None while one has not."""
+    began: dict[int, datetime] = {}
+    for pod in pods:
+        for status in pod.get("status", {}).get("containerStatuses", ()):
+            state = status.get("state", {})
+            at = (state.get("running") or state.get("terminated") or {}).get("startedAt")
+            if at:
+                began[objects.rank_of(pod)] = _moment(at)
+    return max(began.values()) if len(began) == workers else None
+
+
+def _last(pods: Sequence[Object]) -> datetime | None:
+    """When the last container ended."""
+    ends = [
+        _moment(ended["finishedAt"])
+        for pod in pods
+        for status in pod.get("status", {}).get("containerStatuses", ())
+        if (ended := status.get("state", {}).get("terminated")) and ended.get("finishedAt")
+    ]
+    return max(ends, default=None)
+
+
+def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[int | None, str]:
+    """Exit code and plain words of the first worker that failed."""
+    for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
+        for status in pod.get("status", {}).get("containerStatuses", ()):
+            ended = status.get("state", {}).get("terminated")
+            if ended and ended.get("exitCode"):
+                code = int(ended["exitCode"])
+                if ended.get("reason") == "OOMKilled":
+                    return code, f"{_named(pod)} was ended for want of memory"
+                return code, f"{_named(pod)} {KILLED_BY.get(code, f'exited with code {code}')}"
+        if pod.get("status", {}).get("phase") == "Failed":
+            said = pod["status"].get("message") or pod["status"].get("reason") or "failed"
+            return None, f"{_named(pod)}: {said}"
+    return None, str(failed.get("message") or failed.get("reason") or "failed")
+
+
+def _why_stopped(text: str) -> tuple[End, str]:
+    kind, _, message = text.partition(": ")
+    return (End(kind), message) if kind in ENDS else (End.STOPPED, "stopped as told")
+
+
+def _is_uncounted(pod: Object) -> bool:
+    return "batch.kubernetes.io/job-tracking" in pod["metadata"].get("finalizers", ())
+
+
+def _named(pod: Object) -> str:
+    node = pod["spec"].get("nodeName")
+    return f"worker {objects.rank_of(pod)}" + (f" on {node}" if node else "")
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,176 @@
+"""Closing the books of a cluster, hour by hour, from what was observed of its nodes and leases."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.models import Count, Min, Q, QuerySet
+
+from accounting.closing.classes import Condition, Holding, Standing
+from accounting.closing.hours import NodeStory, close_empty_days, close_hour, open_book
+from accounting.core.clock import now_from_database
+from accounting.ledger.rollups import HOUR, start_of_day
+from accounting.pricing.tariff import MICROSECOND
+from scheduling.core.locks import lock_schedule
+from scheduling.leases.gpu_use import Stretch, unused_of
+from scheduling.models import Cluster, HeldGpu, Lease, Node, NodeChange
+from scheduling.models.leases import LeaseQuerySet
+
+STANDINGS = {
+    Node.State.READY: Standing.READY,
+    Node.State.DRAINED: Standing.DRAINED,
+    Node.State.CLOSED: Standing.DRAINED,
+    Node.State.DOWN: Standing.DOWN,
+}
+# What happened in an hour's last seconds may be written down a little later, so the hour waits for it.
+LATE = timedelta(minutes=1)
+
+
+def may_be_closed_until(now: datetime) -> datetime:
+    """Hours that end by then are over, and what happened in them is written down."""
+    return now - LATE
+
+
+def clusters_to_close() -> list[int]:
+    """Ids of all clusters: of detached ones, too, it is told that they had nothing."""
+    return list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
+
+
+def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
+    """Closes the hours that are over and all booked, in order; returns how many. Each is a transaction of its own."""
+    closed = 0
+    while closed < at_most and close_next_hour(cluster_id=cluster_id):
+        closed += 1
+    return closed
+
+
+@transaction.atomic(durable=True)
+def close_next_hour(*, cluster_id: int) -> bool:
+    """Closes the first hour that is not closed yet; False when it is not over, or not all of it is booked.
+
+    Days in which the cluster had no GPUs, as when it is detached, are closed at once.
+    """
+    lock_schedule(cluster_id)
+    since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]
+    if since is None:
+        return False
+    # From the day's beginning, when there was nothing yet, so that sums have whole days.
+    begins = open_book(book=cluster_id, since=start_of_day(since)).until
+    if _close_days_without_gpus(cluster_id, begins):
+        return True
+    ends = begins + HOUR
+    if may_be_closed_until(now_from_database()) < ends or keeping_open(cluster_id, ends).exists():
+        return False
+    close_hour(book=cluster_id, hour=begins, nodes=list(_stories(cluster_id, begins, ends)))
+    return True
+
+
+def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
+    """All whole days from `begins` on until something is there again; False where there is none."""
+    today = start_of_day(may_be_closed_until(now_from_database()))
+    if begins != start_of_day(begins) or begins >= today:
+        return False
+    there = [change.gpus > 0 for change in _last_changes(cluster_id, begins)]
+    if any(there):
+        return False
+    changes = NodeChange.objects.filter(cluster=cluster_id, gpus__gt=0, at__gt=begins, at__lt=today)
+    held = _holding_between(cluster_id, begins, today)
+    firsts = [changes.aggregate(first=Min("at"))["first"], held.aggregate(first=Min("held_from"))["first"]]
+    until = start_of_day(min([today, *(first for first in firsts if first is not None)]))
+    if until <= begins:
+        return False
+    close_empty_days(book=cluster_id, until=until)
+    return True
+
+
+def keeping_open(cluster_id: int, ends: datetime) -> LeaseQuerySet:
+    """Leases that keep the hour before `ends` open: they were there, and are not billed to its end yet."""
+    return Lease.objects.filter(cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=ends).filter(
+        Q(billed_until=None) | Q(billed_until__lt=ends)
+    )
+
+
+def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
+    """Writes down that the cluster's nodes are gone with it, or there again as they are now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO scheduling_nodechange (
+                cluster_id, node_id, name, generation_id, gpus, state, failed_gpus, others_gpus, at)
+            SELECT cluster_id, id, name, generation_id, CASE WHEN %s OR gone_at IS NOT NULL THEN 0 ELSE gpus END,
+                   state, failed_gpus, others_gpus, scheduling_moment_of_change(cluster_id, id)
+              FROM scheduling_node WHERE cluster_id = %s ORDER BY id
+            """,
+            [gone, cluster.pk],
+        )
+
+
+def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[NodeStory]:
+    conditions: dict[int, list[Condition]] = defaultdict(list)
+    names: dict[int, str] = {}
+    for change in changes_of_nodes(cluster_id, begins, ends):
+        names[change.node_id] = change.name
+        conditions[change.node_id].append(_condition(change, begins))
+    holdings = _holdings(cluster_id, begins, ends)
+    unknown = holdings.keys() - names.keys()
+    names |= dict(Node.objects.filter(pk__in=unknown).values_list("pk", "name"))
+    for node in sorted(names):
+        yield NodeStory(node, names[node], conditions[node], holdings[node])
+
+
+def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
+    """The last of each node before the hour, and those in it; in order."""
+    later = NodeChange.objects.filter(cluster=cluster_id, at__gt=begins, at__lte=ends)
+    return [*_last_changes(cluster_id, begins), *later.order_by("at", "id")]
+
+
+def _last_changes(cluster_id: int, at: datetime) -> QuerySet[NodeChange]:
+    """Of each node what it was then."""
+    changes = NodeChange.objects.filter(cluster=cluster_id, at__lte=at)
+    return changes.order_by("node_id", "-at", "-id").distinct("node_id")
+
+
+def _holding_between(cluster_id: int, begins: datetime, ends: datetime) -> LeaseQuerySet:
+    return Lease.objects.filter(cluster=cluster_id, held_from__lt=ends).filter(
+        Q(state__in=Lease.HOLDING) | Q(state=Lease.State.CLOSED, held_until__gt=begins)
+    )
+
+
+def _condition(change: NodeChange, begins: datetime) -> Condition:
+    return Condition(
+        since=(change.at - begins) // MICROSECOND,
+        generation=change.generation_id,
+        gpus=change.gpus,
+        standing=STANDINGS[Node.State(change.state)],
+        failed=change.failed_gpus,
+        others=change.others_gpus,
+    )
+
+
+def _holdings(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Holding]]:
+    """What gangs held in the hour, by node. What is still held was billed to the hour's end."""
+    leases = _holding_between(cluster_id, begins, ends)
+    held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
+    places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")
+    unused = unused_of(held, begins, ends)
+    found: dict[int, list[Holding]] = defaultdict(list)
+    for lease, node, gpus in places.annotate(gpus=Count("pk")):
+        found[node].append(_holding(held[lease], gpus, unused.get(lease, ()), begins, ends))
+    return found
+
+
+def _holding(lease: Lease, gpus: int, unused: Iterable[Stretch], begins: datetime, ends: datetime) -> Holding:
+    def since(moment: datetime | None, otherwise: datetime) -> int:
+        return ((moment or otherwise) - begins) // MICROSECOND
+
+    return Holding(
+        generation=lease.generation_id,
+        gpus=gpus,
+        begins=since(lease.held_from, begins),
+        ends=since(lease.held_until, ends),
+        assembled=None if lease.running_from is None else since(lease.running_from, ends),
+        unused=[(since(start, begins), since(end, ends)) for start, end in unused],
+    )

@@ -1,0 +1,205 @@
+"""What operators do with clusters and nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.checks import check_name
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.wording import fixed
+from accounting.models import Generation, User
+from fairshare import policies
+from fairshare.policies.base import InvalidOption, read_options
+from scheduling.core import pubsub
+from scheduling.core.locks import lock_schedule
+from scheduling.models import Cluster, HeldGpu, Lease, Node
+from scheduling.shares.situations import OWN_SETTINGS
+
+CHANGEABLE: dict[str, Callable[[Any], bool]] = {
+    "draw": lambda value: value in Cluster.Draw.values,
+    "slicing": lambda value: value in Cluster.Slicing.values,
+    "trading": lambda value: isinstance(value, bool),
+    "policy": lambda value: value in policies.names(),
+    "policy_options": lambda value: isinstance(value, dict),
+    "shadow": lambda value: value is None or tuple(value) in policies.all_versions(),
+    "quantum_seconds": lambda value: 1 <= value <= 86_400,
+    "residence_seconds": lambda value: 0 <= value <= 86_400,
+    "notice_seconds": lambda value: 0 <= value <= 3_600,
+    "overhead_limit": lambda value: 0 < value <= 1,
+    "cpu_per_gpu": lambda value: value is None or 0.1 <= value <= 1024,
+    "memory_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
+    "cpu_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 1024,
+    "memory_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
+}
+ACCEPTED = {
+    "draw": "stride or lottery",
+    "slicing": "checkpoint or freeze",
+    "trading": "on or off",
+    "policy": "the name of a policy",
+    "policy_options": "names and values of the policy's options",
+    "shadow": "a version of a policy, or none",
+    "quantum_seconds": f"1 to {fixed(86_400)} seconds",
+    "residence_seconds": f"0 to {fixed(86_400)} seconds",
+    "notice_seconds": f"0 to {fixed(3_600)} seconds",
+    "overhead_limit": "more than 0 and at most 1",
+    "cpu_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
+    "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
+    "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
+    "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
+}
+FASTEST = 1_000_000  # times that of a GPU of speed 1
+NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+NODE_NAME_IN_WORDS = "1 to 63 letters a to z, digits, - . and _, and begins and ends with a letter or digit"
+MOST_GPUS = 64  # of a declared node; each is drawn on the page of the cluster
+# By these words a job's history tells for what its turn ended.
+SHUTTING_DOWN = "Fairlot is shutting down"
+
+
+@transaction.atomic(durable=True)
+def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Backend.LOCAL) -> Cluster:
+    """Adds an empty cluster. `actor` None is Fairlot's own set-up."""
+    require(actor, "cluster.attach")
+    check_name(name)
+    try:
+        with transaction.atomic():
+            cluster = Cluster.objects.create(name=name, backend=backend)
+    except IntegrityError:
+        raise Refused(f"There is a cluster {name} already.", field="name") from None
+    audit.record(actor=actor, verb="cluster.create", target=cluster, after={"backend": backend})
+    return cluster
+
+
+@transaction.atomic(durable=True)
+def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
+    """Changes how a cluster is scheduled; from the next round on."""
+    require(actor, "cluster.update")
+    for name, value in changes.items():
+        if name not in CHANGEABLE:
+            raise Refused(f"{name} cannot be changed.", field=name)
+        if not CHANGEABLE[name](value):
+            raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
+    lock_schedule(cluster.pk)
+    cluster = Cluster.objects.get(pk=cluster.pk)
+    if "policy" in changes:  # options are a policy's own
+        changes.setdefault("policy_options", {})
+    if "policy_options" in changes:
+        check_options(changes.get("policy", cluster.policy), changes["policy_options"])
+    before = {name: getattr(cluster, name) for name in changes}
+    for name, value in changes.items():
+        setattr(cluster, name, value)
+    cluster.save(update_fields=list(changes))
+    audit.record(actor=actor, verb="cluster.update", target=cluster, before=before, after=changes)
+    return cluster
+
+
+def check_options(policy: str, options: Mapping[str, object]) -> None:
+    """Raises Refused, with the option's name as the field, where the policy does not accept the options."""
+    for name in OWN_SETTINGS & options.keys():
+        raise Refused(f"{name} is a setting of the cluster, not an option of its policy.", field=name)
+    try:
+        read_options(policies.policy_type(policy), options)
+    except policies.UnknownPolicy as error:
+        raise Refused(f"{error}.", field="policy") from None
+    except InvalidOption as error:
+        raise Refused(f"{error}.", field=error.option) from None
+
+
+@transaction.atomic(durable=True)
+def pause_cluster(*, actor: User, cluster: Cluster, reason: str) -> None:
+    """Nothing new starts, and whoever waits is told `reason`; what runs goes on."""
+    _set_paused(actor, cluster, reason=reason)
+
+
+@transaction.atomic(durable=True)
+def resume_cluster(*, actor: User, cluster: Cluster) -> None:
+    """Ends a pause."""
+    _set_paused(actor, cluster, reason=None)
+
+
+def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
+    """Paused for `reason`; None resumes."""
+    require(actor, "cluster.pause")
+    lock_schedule(cluster.pk)
+    now = now_from_database()
+    paused = reason is not None
+    Cluster.objects.filter(pk=cluster.pk).update(
+        paused_at=now if paused else None, paused_reason=(reason or "")[:200]
+    )
+    verb = "cluster.pause" if paused else "cluster.resume"
+    audit.record(actor=actor, verb=verb, target=cluster, after={"reason": reason} if paused else {})
+    pubsub.publish(f"cluster:{cluster.pk}")
+
+
+@transaction.atomic(durable=True)
+def declare_node(
+    *,
+    actor: User | None,
+    cluster: Cluster,
+    name: str,
+    generation: Generation,
+    gpus: int,
+    virtual_speed: float | None = None,
+    gpu_uuids: list[str] | None = None,
+) -> Node:
+    """Adds a node, or one that was removed again: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
+    require(actor, "node.declare")
+    if virtual_speed is None:  # a machine is called as it is
+        check_name(name)
+    elif not NODE_NAME.fullmatch(name):
+        raise Refused(f"A node's name has {NODE_NAME_IN_WORDS}.", field="name")
+    if not 1 <= gpus <= MOST_GPUS:
+        raise Refused(f"A node has 1 to {MOST_GPUS} GPUs.", field="gpus")
+    if virtual_speed is not None and not 0 < virtual_speed <= FASTEST:
+        raise Refused(f"A speed is more than 0 and at most {fixed(FASTEST)}.", field="virtual_speed")
+    lock_schedule(cluster.pk)
+    node = Node.objects.filter(cluster=cluster, name=name).first() or Node(cluster=cluster, name=name)
+    if node.gpus:
+        raise Refused(f"{cluster.name} has a node {name} already.", field="name")
+    node.generation, node.gpus, node.gpu_uuids = generation, gpus, gpu_uuids or []
+    node.virtual_speed, node.gone_at = virtual_speed, None
+    node.state, node.state_reason, node.state_since = Node.State.READY, "", now_from_database()
+    node.save()
+    after = {"generation": generation.name, "gpus": gpus, "virtual_speed": virtual_speed}
+    audit.record(actor=actor, verb="node.declare", target=node, after=after)
+    pubsub.publish(f"cluster:{cluster.pk}")
+    return node
+
+
+def may_be_removed() -> Q:
+    """The condition on nodes under which `remove_node` removes them."""
+    held = HeldGpu.objects.filter(node=OuterRef("pk"))
+    is_over = Q(cluster__backend=Cluster.Backend.LOCAL) | Q(gone_at__isnull=False)
+    has_left = Q(state__in=(Node.State.DRAINED, Node.State.DOWN))
+    return is_over & (~Exists(held) | has_left & ~Exists(held.filter(lease__state__in=Lease.OPEN)))
+
+
+@transaction.atomic(durable=True)
+def remove_node(*, actor: User, node: Node) -> None:
+    """Removes a node; of one that has held leases its history stays. Refused while jobs may be on it."""
+    require(actor, "node.declare")
+    lock_schedule(node.cluster_id)
+    node = Node.objects.select_related("cluster").get(pk=node.pk)
+    if node.cluster.backend != Cluster.Backend.LOCAL and node.gone_at is None:
+        raise Refused(f"{node.cluster.name} has {node.name}; take it out of the cluster there.")
+    now = now_from_database()
+    audit.record(actor=actor, verb="node.remove", target=node, before={"gpus": node.gpus})
+    if not HeldGpu.objects.filter(node=node).exists():
+        node.delete()
+    elif node.state not in (Node.State.DRAINED, Node.State.DOWN):
+        raise Refused(f"Drain {node.name} first: jobs may start on it at any time.")
+    elif HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
+        raise Refused(f"Jobs hold GPUs of {node.name}; remove it when they have left.")
+    else:
+        Node.objects.filter(pk=node.pk).update(
+            gpus=0, failed_gpus=0, others_gpus=0, gpu_uuids=[], gone_at=node.gone_at or now,
+            state=Node.State.DOWN, state_reason="it was removed", state_since=now, drain_deadline=None,
+        )  # fmt: skip
+    pubsub.publish(f"cluster:{node.cluster_id}")

@@ -1,0 +1,144 @@
+"""The backend of an attached cluster, put together from what the database knows of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Self
+
+from django.conf import settings
+from django.db.models import Q
+
+from accounting.models import Quota
+from scheduling.backends.base import BackendError
+from scheduling.backends.kubernetes import namespaces
+from scheduling.backends.kubernetes.api import Api
+from scheduling.backends.kubernetes.backend import KubernetesBackend, Limited
+from scheduling.backends.kubernetes.objects import NVIDIA
+from scheduling.clusters.attaching import opened_kubeconfig
+from scheduling.core.encryption import SealError
+from scheduling.core.rate_limiter import Limit
+from scheduling.models import Cluster, ClusterAccess, Job
+
+# Of one tenant, gated and ending ones too: more than any quota of GPUs lets run.
+MOST_PODS = 20_000
+UNSETTLED = -1  # no quota is this
+OF_ALL_GPUS = Q(
+    kind=Quota.Kind.GPUS, generation=None, user=None, each_user=False, at_limit=Quota.AtLimit.BLOCK
+)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Names of what lies in the cluster, and what jobs reach from there."""
+
+    prefix: str
+    checkpoint_claim: str
+    reachable: tuple[str, ...]
+    reachable_since: datetime | None  # ranges that come back are written anew: others were written meanwhile
+
+    @classmethod
+    def of(cls, access: ClusterAccess) -> Self:
+        return cls(
+            access.namespace_prefix,
+            access.checkpoint_claim,
+            tuple(access.reachable),
+            access.reachable_since,
+        )
+
+
+def attached_backend(cluster: Cluster) -> KubernetesBackend:
+    """The same one until its kubeconfig, limits or what jobs reach change; BackendError when it is detached."""
+    access = ClusterAccess.objects.filter(cluster=cluster).first()
+    if access is None:
+        raise BackendError(f"{cluster.name} is not attached")
+    limit = Limit(f"cluster-{cluster.uid}", access.writes_per_second, access.writes_at_once)
+    return _backend(cluster.pk, str(cluster.uid), access.changed_at, _Places.of(access), limit)
+
+
+@lru_cache(maxsize=64)
+def _backend(
+    cluster_id: int,
+    uid: str,
+    changed_at: datetime,  # another kubeconfig is another backend
+    places: _Places,
+    limit: Limit,
+) -> KubernetesBackend:
+    tenancy = _Tenancy(cluster_id, uid, places)
+
+    def api() -> Api:
+        try:
+            return Limited(opened_kubeconfig(ClusterAccess.objects.get(cluster=cluster_id)).content, limit)
+        except (SealError, ClusterAccess.DoesNotExist) as error:
+            raise BackendError(str(error)) from None
+
+    return KubernetesBackend(
+        api=api,
+        owner=uid,
+        namespace_of=tenancy.namespace_of,
+        settle=tenancy.settle,
+        learn=tenancy.learn,
+        is_bare=tenancy.is_bare,
+        checkpoint_claim=places.checkpoint_claim,
+        logs=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
+        log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
+        log_streams=settings.FAIRLOT_LOG_STREAMS,
+    )
+
+
+class _Tenancy:
+    """Whose a job is, and the namespaces of tenants: each is made what it must be once a process and quota."""
+
+    def __init__(self, cluster_id: int, uid: str, places: _Places) -> None:
+        self._cluster_id, self._uid, self._places = cluster_id, uid, places
+        self._jobs: dict[int, tuple[int, bool]] = {}  # whose each is, and whether bare; neither ever changes
+        self._most: dict[int, int | None] = {}  # GPUs of each tenant
+        self._settled: dict[int, int | None] = {}
+        self._lock = threading.Lock()
+
+    def learn(self, job_id: int) -> None:
+        """Asks whose the job is, and what that tenant may hold now."""
+        tenant_id = self._tenant_of(job_id)
+        quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
+        self._most[tenant_id] = int(quota.limit) if quota else None
+
+    def namespace_of(self, job_id: int) -> str:
+        return namespaces.name_of(self._tenant_of(job_id), self._places.prefix)
+
+    def is_bare(self, job_id: int) -> bool:
+        return self._known(job_id)[1]
+
+    def settle(self, api: Api, job_id: int) -> None:
+        tenant_id = self._tenant_of(job_id)
+        if tenant_id not in self._most:
+            self.learn(job_id)
+        most = self._most[tenant_id]
+        with self._lock:  # the first of a tenant's gangs that start at once does it for the others
+            if self._settled.get(tenant_id, UNSETTLED) == most:
+                return
+            gpus = {} if most is None else {NVIDIA: most}
+            walls = namespaces.Walls(
+                gpus=gpus,
+                pods=MOST_PODS,
+                reachable=self._places.reachable,
+                portal=settings.FAIRLOT_PORTAL_FROM,
+            )
+            try:
+                namespaces.ensure(api, tenant_id, walls, cluster=self._uid, prefix=self._places.prefix)
+            except namespaces.Unusable as error:
+                raise BackendError(str(error)) from None
+            self._settled[tenant_id] = most
+
+    def _tenant_of(self, job_id: int) -> int:
+        return self._known(job_id)[0]
+
+    def _known(self, job_id: int) -> tuple[int, bool]:
+        if job_id not in self._jobs:
+            found = Job.objects.filter(pk=job_id, cluster=self._cluster_id)
+            known = found.values_list("tenant_id", "is_bare_pod").first()
+            if known is None:
+                raise KeyError(job_id)
+            self._jobs[job_id] = known
+        return self._jobs[job_id]

@@ -1,0 +1,309 @@
+"""What admins do with Kubernetes clusters: attach, check, give a new kubeconfig, detach.
+
+Whatever asks an API server does so before the transaction that writes its answer down.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.checks import check_fields, refused_if_taken
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.wording import fixed
+from accounting.models import User
+from scheduling.backends.network_sources import read_ranges
+from scheduling.books.closing import note_all_nodes
+from scheduling.core import pubsub
+from scheduling.core.encryption import SealError, seal, unseal
+from scheduling.core.locks import lock_attachment, lock_schedule
+from scheduling.models import Cluster, ClusterAccess, Job, Lease
+from scheduling.shares.intervals import end_shares
+
+if TYPE_CHECKING:  # the client takes a second to import, which few processes need
+    from scheduling.backends.kubernetes.checking import Findings
+    from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
+
+PREFIX = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_. ]{0,61}[A-Za-z0-9])?")
+
+
+def attach_cluster(
+    *,
+    actor: User | None,
+    name: str,
+    kubeconfig: str,
+    namespace_prefix: str = "fairlot",
+    writes_per_second: float = 50,
+    writes_at_once: int = 100,
+    checkpoint_claim: str = "",
+) -> Cluster:
+    """A Kubernetes cluster where jobs may run from now on; a detached one of this name goes on as it was.
+
+    Refused with the field at fault, also when the API server does not answer or does not let us in; missing
+    rights are told by the cluster's `access.trouble`.
+    """
+    require(actor, "cluster.attach")
+    name, namespace_prefix = name.strip(), namespace_prefix.strip()
+    if not NAME.fullmatch(name):
+        raise Refused("A name has 1 to 63 letters, digits, blanks and any of - _ .", "name")
+    if not PREFIX.fullmatch(namespace_prefix):
+        raise Refused("Small letters, digits and -, at most 40, beginning with a letter.", "namespace_prefix")
+    access = ClusterAccess(
+        namespace_prefix=namespace_prefix,
+        writes_per_second=writes_per_second,
+        writes_at_once=writes_at_once,
+        checkpoint_claim=checkpoint_claim.strip(),
+    )
+    check_fields(access, "writes_per_second", "writes_at_once")
+    if not (0 < writes_per_second <= 10_000):
+        raise Refused(f"Accepted: more than 0 and at most {fixed(10_000)}.", "writes_per_second")
+    if not (0 < writes_at_once <= 10_000):
+        raise Refused(f"Accepted: 1 to {fixed(10_000)}.", "writes_at_once")
+    _refuse_taken(Cluster.objects.filter(name=name).first())
+    if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
+        raise Refused("A claim's name has small letters, digits, - and dots.", "checkpoint_claim")
+    parsed = _parsed(kubeconfig)
+    _take(access, parsed, _asked(parsed, namespace_prefix))
+    return _attach(actor, name, access)
+
+
+@transaction.atomic(durable=True)
+def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
+    with refused_if_taken(f"There is a cluster {name} already.", "name"):
+        cluster, is_new = Cluster.objects.get_or_create(
+            name=name, defaults={"backend": Cluster.Backend.KUBERNETES}
+        )
+    if not is_new:
+        lock_schedule(cluster.pk)
+        cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)  # after the lock, as all others do
+        _refuse_taken(cluster)
+        cluster.detached_at = None
+        cluster.save(update_fields=["detached_at"])
+        note_all_nodes(cluster, gone=False)
+    access.cluster = cluster
+    access.checked_at = access.changed_at = now_from_database()
+    with refused_if_taken(_attached_as_other(access), "kubeconfig"):
+        access.save(force_insert=True)
+    told = ("server", "user", "version", "namespace_prefix", "checkpoint_claim", "trouble")
+    after = {field: getattr(access, field) or None for field in told}
+    verb = "cluster.attach" if is_new else "cluster.attach_again"
+    audit.record(actor=actor, verb=verb, target=cluster, after=after)
+    pubsub.publish(f"cluster:{cluster.pk}")
+    return cluster
+
+
+def replace_kubeconfig(*, actor: User | None, cluster: Cluster, kubeconfig: str) -> ClusterAccess:
+    """Another way into the same cluster, such as a new token; Refused when it leads to another one."""
+    require(actor, "cluster.attach")
+    before = _access(cluster)
+    parsed = _parsed(kubeconfig)
+    return _replace(actor, cluster, parsed, _asked(parsed, before.namespace_prefix))
+
+
+@transaction.atomic(durable=True)
+def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Findings) -> ClusterAccess:
+    access = _access(cluster, ClusterAccess.objects.select_for_update())
+    if access.identity and found.identity and access.identity != found.identity:
+        raise Refused(
+            f"This kubeconfig leads to another cluster than {cluster.name}; attach that one beside it.",
+            "kubeconfig",
+        )
+    before = {"server": access.server, "user": access.user}
+    _take(access, parsed, found)
+    access.changed_at = access.checked_at = now_from_database()
+    with refused_if_taken(_attached_as_other(access), "kubeconfig"):
+        access.save()
+    after = {"server": access.server, "user": access.user, "trouble": access.trouble or None}
+    audit.record(actor=actor, verb="cluster.replace_kubeconfig", target=cluster, before=before, after=after)
+    pubsub.publish(f"cluster:{cluster.pk}")
+    return access
+
+
+def check_cluster(*, actor: User | None, cluster: Cluster) -> ClusterAccess:
+    """Asks the API server anew; what it finds is in the answer. `actor` None is Fairlot's own look."""
+    from scheduling.backends.kubernetes.checking import NoAnswer, look  # noqa: PLC0415 - see above
+
+    require(actor, "cluster.check")
+    access = _access(cluster)
+    found: Findings | None = None
+    try:
+        parsed = opened_kubeconfig(access)
+        found = look(parsed, namespace_prefix=access.namespace_prefix, now=now_from_database())
+        trouble = found.trouble
+    except (NoAnswer, SealError) as error:
+        trouble = str(error)
+    return _note(actor, cluster, access, found, trouble)
+
+
+@transaction.atomic(durable=True)
+def _note(
+    actor: User | None, cluster: Cluster, asked: ClusterAccess, found: Findings | None, trouble: str
+) -> ClusterAccess:
+    access = _access(cluster, ClusterAccess.objects.select_for_update())
+    if access.changed_at != asked.changed_at:
+        return access  # another kubeconfig has come meanwhile, which was checked itself
+    before = {"trouble": access.trouble or None}
+    if found is not None and found.identity:
+        same = ClusterAccess.objects.filter(identity=found.identity).exclude(pk=access.pk)
+        if access.identity not in {"", found.identity}:
+            found, trouble = None, _ANOTHER
+        elif same.exists():
+            found, trouble = None, _attached_as(same.get())
+    if found is not None:
+        _see(access, found)
+    access.trouble, access.checked_at = trouble, now_from_database()
+    access.save()
+    after = {"trouble": access.trouble or None}
+    if actor is not None or before != after:  # a look every few minutes would bury what matters
+        audit.record(actor=actor, verb="cluster.check", target=cluster, before=before, after=after)
+        pubsub.publish(f"cluster:{cluster.pk}")
+    return access
+
+
+@transaction.atomic(durable=True)
+def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> ClusterAccess:
+    """Which addresses jobs may reach from now on, as ranges in CIDR notation, separated by blanks or commas.
+
+    A team's namespace follows when its next job starts. Refused with the field at fault.
+    """
+    require(actor, "cluster.attach")
+    access = _access(cluster, ClusterAccess.objects.select_for_update())
+    try:
+        found = read_ranges(ranges)
+    except ValueError as error:
+        raise Refused(f"{error}.", "ranges") from None
+    access.reachable_since = now_from_database()
+    return _set(actor, access, "reachable", found, "reachable_since")
+
+
+@transaction.atomic(durable=True)
+def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> ClusterAccess:
+    """Whether jobs of one worker that are submitted from now on run as pods without a Job over them."""
+    require(actor, "cluster.attach")
+    access = _access(cluster, ClusterAccess.objects.select_for_update())
+    return _set(actor, access, "bare_pods", bare_pods)
+
+
+def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *others: str) -> ClusterAccess:
+    """Saves what an admin has chosen for a cluster, with `others` that follow from it, and says so."""
+    before = getattr(access, field)
+    setattr(access, field, value)
+    access.save(update_fields=[field, *others])
+    audit.record(
+        actor=actor,
+        verb=f"cluster.set_{field}",
+        target=access.cluster,
+        before={field: before},
+        after={field: value},
+    )
+    pubsub.publish(f"cluster:{access.cluster_id}")
+    return access
+
+
+@transaction.atomic(durable=True)
+def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
+    """Forgets the kubeconfig; the cluster stays for its history, and may be attached again by its name.
+
+    What teams were entitled to there, and what they traded, ends now. Refused while jobs have not ended there.
+    """
+    require(actor, "cluster.attach")
+    lock_schedule(cluster.pk)
+    lock_attachment(cluster.pk)
+    access = _access(cluster, ClusterAccess.objects.select_for_update())
+    jobs = Job.objects.filter(cluster=cluster).unfinished().count()
+    leases = Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).count()
+    if jobs or leases:
+        raise Refused(f"{_counted(cluster, jobs, leases)}. Pause it, and wait for them or cancel them.")
+    now, last = now_from_database(), Cluster.objects.get(pk=cluster.pk)
+    end_shares(last, since=last.last_round_at, now=now)
+    Cluster.objects.filter(pk=cluster.pk).update(detached_at=now, last_round_at=now)
+    note_all_nodes(cluster, gone=True)
+    before = {"server": access.server, "user": access.user}
+    access.delete()
+    audit.record(actor=actor, verb="cluster.detach", target=cluster, before=before)
+    pubsub.publish(f"cluster:{cluster.pk}")
+
+
+def opened_kubeconfig(access: ClusterAccess) -> Kubeconfig:
+    """What was attached. SealError when its key is gone."""
+    from scheduling.backends.kubernetes.kubeconfig import load  # noqa: PLC0415 - see above
+
+    return load(unseal(bytes(access.sealed_kubeconfig)))
+
+
+def _parsed(kubeconfig: str) -> Kubeconfig:
+    from scheduling.backends.kubernetes.kubeconfig import Unusable, parse  # noqa: PLC0415 - see above
+
+    if not kubeconfig.strip():
+        raise Refused("Paste a kubeconfig, or choose its file.", "kubeconfig")
+    try:
+        return parse(kubeconfig)
+    except Unusable as error:
+        raise Refused(str(error), "kubeconfig") from None
+
+
+def _asked(kubeconfig: Kubeconfig, namespace_prefix: str) -> Findings:
+    from scheduling.backends.kubernetes.checking import NoAnswer, look  # noqa: PLC0415 - see above
+
+    try:
+        return look(kubeconfig, namespace_prefix=namespace_prefix, now=now_from_database())
+    except NoAnswer as error:
+        raise Refused(str(error), "kubeconfig") from None
+
+
+def _take(access: ClusterAccess, kubeconfig: Kubeconfig, found: Findings) -> None:
+    try:
+        access.sealed_kubeconfig = seal(kubeconfig.as_bytes())
+    except SealError as error:
+        raise Refused(str(error), "kubeconfig") from None
+    access.server = kubeconfig.server
+    _see(access, found)
+    access.trouble = found.trouble
+
+
+def _see(access: ClusterAccess, found: Findings) -> None:
+    access.user, access.version = found.user[:300], found.version[:60]
+    access.identity = found.identity[:60] or access.identity
+    # Rights in teams' namespaces can be asked for only while there is one.
+    access.rights, access.beyond, access.podgroups = found.rights, found.beyond, found.podgroups
+
+
+def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAccess:
+    access: ClusterAccess | None = among.filter(cluster=cluster).first()
+    if access is None:
+        raise Refused(f"{cluster.name} is not attached.")
+    access.cluster = cluster  # is known, and need not be asked for
+    return access
+
+
+def _refuse_taken(cluster: Cluster | None) -> None:
+    """A cluster of this name may be attached when it was, and is no more."""
+    if cluster is None:
+        return
+    if cluster.detached_at is None or cluster.backend != Cluster.Backend.KUBERNETES:
+        raise Refused(f"There is a cluster {cluster.name} already.", "name")
+
+
+def _attached_as_other(access: ClusterAccess) -> str:
+    """What to say when another cluster is found to be the same."""
+    return _attached_as(ClusterAccess.objects.filter(identity=access.identity).exclude(pk=access.pk).first())
+
+
+def _attached_as(other: ClusterAccess | None) -> str:
+    return f"This cluster is attached already, as {other.cluster.name if other else 'another'}."
+
+
+def _counted(cluster: Cluster, jobs: int, leases: int) -> str:
+    some_jobs = f"{jobs} job{' has' if jobs == 1 else 's have'} not ended"
+    some_leases = f"{leases} {'holds' if leases == 1 else 'hold'} GPUs"
+    return f"{some_jobs} on {cluster.name}, and {some_leases}"
+
+
+_ANOTHER = "Another cluster answers at its address than the one that was attached: replace the kubeconfig."

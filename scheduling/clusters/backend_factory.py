@@ -1,0 +1,90 @@
+"""Which backend a cluster has, as settings or its kubeconfig describe it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+from django.conf import settings
+
+from scheduling.backends.base import Backend
+from scheduling.backends.local.backend import LocalBackend
+from scheduling.backends.local.isolation import Isolation, Places
+from scheduling.models import Cluster
+
+
+def backend_for(cluster: Cluster) -> Backend:
+    """The backend that runs `cluster`, as settings or its kubeconfig describe it; the same one each time."""
+    if cluster.backend == "local":
+        return _backend(cluster.pk)
+    # The client of Kubernetes takes a second to import, which few processes need.
+    from scheduling.clusters.attached import attached_backend  # noqa: PLC0415
+
+    return attached_backend(cluster)
+
+
+def isolation_of(cluster: Cluster) -> Isolation | None:
+    """What keeps the jobs of a local cluster apart; None for a cluster of containers.
+
+    Raises BackendError when no job can run there.
+    """
+    return _backend(cluster.pk).last_isolation() if cluster.backend == "local" else None
+
+
+def find_isolation(cluster: Cluster) -> Isolation:
+    """Finds out what keeps the jobs apart that this process starts in a local cluster. Raises BackendError."""
+    backend = _backend(cluster.pk)
+    backend.prepare()
+    return backend.isolation
+
+
+def gives_users(cluster: Cluster) -> bool:
+    """Whether this process starts each team's jobs there as a user of the team. Raises BackendError."""
+    return cluster.backend == "local" and _backend(cluster.pk).isolation.users
+
+
+@lru_cache(maxsize=64)
+def _backend(cluster_id: int) -> LocalBackend:
+    return LocalBackend(
+        root=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
+        environments=settings.FAIRLOT_ENVIRONMENTS,
+        examples=settings.FAIRLOT_EXAMPLES_DIR,
+        log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
+        places=local_places(),
+    )
+
+
+def local_places() -> Places:
+    """Folders and files of the portal that local jobs may not see or need, as the settings say."""
+    python = settings.FAIRLOT_JOB_PYTHON
+    # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
+    names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_", "REDIS_")
+    given = [
+        Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")
+    ]
+    links = [path.parent.resolve() / path.name for path in given]  # who may replace one gives us another key
+    return Places(
+        jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
+        hidden=[*(path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)), *links],
+        secret=[path.resolve() for path in (*settings.FAIRLOT_SECRET_PLACES, *given) if path.exists()],
+        code=[settings.BASE_DIR.resolve(), Path(sys.prefix).resolve()],
+        # A virtual environment is of little use without the interpreter that it links to.
+        readable=[python.resolve(), settings.FAIRLOT_EXAMPLES_DIR.resolve(), Path(sys.base_prefix).resolve()],
+        needed=[settings.FAIRLOT_EXAMPLES_DIR, python / "bin" / "python"],
+        uids=settings.FAIRLOT_LOCAL_UIDS,
+    )
+
+
+def environments_of(cluster: Cluster) -> tuple[str, ...] | None:
+    """The environments that jobs may name there; None where any image will do."""
+    return tuple(settings.FAIRLOT_ENVIRONMENTS) if cluster.backend == "local" else None
+
+
+def paths_of(cluster: Cluster, environment: str) -> str | None:
+    """The PATH of a named environment there, of the usual one without a name; None where any image will do."""
+    if cluster.backend != "local":
+        return None
+    named: dict[str, str] = settings.FAIRLOT_ENVIRONMENTS
+    return named.get(environment or next(iter(named), ""))

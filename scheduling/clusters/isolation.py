@@ -1,0 +1,40 @@
+"""Who may submit jobs to the portal's own machine, and what its users are told about it."""
+
+from __future__ import annotations
+
+import logging
+
+from django.conf import settings
+
+from accounting.models import User
+from scheduling.backends.base import BackendError
+from scheduling.backends.local.isolation import Isolation
+from scheduling.clusters.backend_factory import isolation_of
+from scheduling.models import Cluster
+
+logger = logging.getLogger(__name__)
+
+
+def is_trusted(user: User) -> bool:
+    """Whether the user may run programs with the rights of the portal."""
+    return user.is_admin or settings.FAIRLOT_LOCAL_TRUSTS_ALL
+
+
+def isolation_in(cluster: Cluster) -> Isolation | None:
+    """What keeps the jobs of a local cluster apart; None for other clusters, and while no job can run."""
+    try:
+        return isolation_of(cluster)
+    except BackendError as error:
+        logger.warning("what keeps jobs of %s apart is not known: %s", cluster, error)
+        return None
+
+
+def why_refused(cluster: Cluster, user: User) -> str:
+    """Why `user` may not submit jobs to the cluster, with how to go on; empty for all others."""
+    if cluster.backend != Cluster.Backend.LOCAL or is_trusted(user):
+        return ""
+    try:
+        isolation = isolation_of(cluster)
+    except BackendError as error:
+        return f"No job can run in {cluster.name} now: {error}."
+    return "" if isolation is None or isolation.keeps_apart else isolation.refusal

@@ -1,0 +1,95 @@
+"""Celery messages that leave after commit. If the broker is away, beat's next tick does the same."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import current_app
+from django.db import models, transaction
+from kombu.exceptions import OperationalError
+
+from accounting.core.clock import now_from_database
+from scheduling.core.redis_sender import outgoing
+from scheduling.models import Cluster
+
+logger = logging.getLogger(__name__)
+
+# What lies in the queue for longer, because no worker is there, beat asks for anew.
+EXPIRES_SECONDS = 30
+RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
+
+# After which audit events the next round may decide otherwise than the last: on every attached cluster, for teams,
+# limits and prices are the same on all, or on the cluster of the event's target. tests/scheduling/core/test_enqueue.py
+# says of all other verbs why not.
+CHANGES_EVERY_CLUSTER = {
+    "ledger.correct", "member.add", "member.change", "member.hand_over", "member.remove", "price.set",
+    "quota.remove", "quota.set", "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets",
+    "tenant.set_trade_limits", "user.deactivate", "user.reactivate", "user.set_job_order",
+}  # fmt: skip
+CHANGES_ITS_CLUSTER = {
+    "cluster.attach", "cluster.attach_again", "cluster.pause", "cluster.replace_kubeconfig", "cluster.resume",
+    "cluster.update", "job.cancel", "job.only_idle", "node.declare", "node.drain", "node.drain_deadline",
+    "node.remove", "node.return",
+}  # fmt: skip
+
+
+def want_rounds_after(verb: str, target: models.Model) -> None:
+    """Asks for rounds soon where the change that an audit event tells of matters to them; in its transaction."""
+    if verb in CHANGES_EVERY_CLUSTER:
+        want_rounds(Cluster.objects.attached())
+    elif verb in CHANGES_ITS_CLUSTER:
+        its: int = getattr(target, "cluster_id", target.pk)
+        want_rounds(Cluster.objects.filter(pk=its))
+
+
+def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
+    """Notes in the caller's transaction that `clusters` need a round before their quantum is over, and asks for it."""
+    # In one order, so that two who change something at once wait for each other and no more.
+    held = list(clusters.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+    Cluster.objects.filter(pk__in=held).update(round_wanted_at=now_from_database())
+    for pk in held:
+        wake_rounds(pk)
+
+
+def wake_rounds(cluster_id: int) -> None:
+    """Asks for a round soon."""
+    _after_commit("scheduling.tasks.run_round", cluster_id)
+
+
+def wake_forecasts(cluster_id: int) -> None:
+    """Asks to tell anew when the cluster's waiting jobs are expected to start."""
+    _after_commit("scheduling.tasks.forecast_starts", cluster_id)
+
+
+def wake_shadow(cluster_id: int) -> None:
+    """Asks the policy beside the cluster's own what it would have decided."""
+    _after_commit("scheduling.tasks.ask_shadow", cluster_id)
+
+
+def wake_operations(cluster_id: int) -> None:
+    """Asks a worker to do what the outbox holds."""
+    _after_commit("scheduling.tasks.run_operations", cluster_id)
+
+
+def wake_service(service_id: int) -> None:
+    """Asks for a look at a service's replicas."""
+    _after_commit("scheduling.tasks.step_service", service_id)
+
+
+def wake_analyses() -> None:
+    """Asks a worker to go on with what analyses there are."""
+    _after_commit("scheduling.tasks.analyse_sharing")
+
+
+def _after_commit(task: str, *args: Any) -> None:
+    transaction.on_commit(lambda: outgoing.put((task, args), lambda: _send(task, args)), robust=True)
+
+
+def _send(task: str, args: tuple[Any, ...]) -> None:
+    try:
+        current_app.send_task(
+            task, args=args, retry_policy=RETRY, ignore_result=True, expires=EXPIRES_SECONDS
+        )
+    except OperationalError as error:
+        logger.warning("%s was not sent, beat will do it: %s", task, error)

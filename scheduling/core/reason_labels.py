@@ -1,0 +1,33 @@
+"""What the reasons of a round are called in a word or two, and which of them hang on a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairshare.model import Reason
+
+SHORT: Mapping[int, str] = {
+    Reason.NONE: "next round",
+    Reason.NEVER_NO_SUCH_GENERATION: "no such GPUs here",
+    Reason.NEVER_TOO_LARGE: "larger than the cluster",
+    Reason.NEVER_WORKER_TOO_LARGE: "no node is large enough",
+    Reason.NEVER_OVER_QUOTA: "over a limit",
+    Reason.QUOTA_IN_USE: "limit reached",
+    Reason.HOURS_SPENT: "limit of the period spent",
+    Reason.SHARE_IN_USE: "others' turn",
+    Reason.OWN_JOBS_AHEAD: "own jobs ahead",
+    Reason.FRAGMENTED: "free GPUs are scattered",
+    Reason.NODES_AWAY: "nodes are away",
+    Reason.GPUS_DRAINING: "GPUs being freed",
+    Reason.CLUSTER_PAUSED: "cluster paused",
+    Reason.BACKING_OFF: "start failed, retrying",
+    Reason.BORROWED_ENOUGH: "borrowed as much as it may",
+    Reason.ONLY_IDLE: "no idle GPUs",
+    Reason.TEAM_ARCHIVED: "team archived",
+    Reason.PLACE_LOST: "its GPUs were lost",
+    Reason.OWNER_MAY_NOT: "owner may not run jobs here",
+}
+
+
+# Those that hang on a limit: whose and of what it is takes an Explainer to say.
+OF_LIMITS = frozenset({Reason.QUOTA_IN_USE, Reason.HOURS_SPENT, Reason.BORROWED_ENOUGH, Reason.ONLY_IDLE})

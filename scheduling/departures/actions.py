@@ -1,0 +1,302 @@
+"""What becomes of somebody's work in teams that the person leaves: it waits, is cancelled, or goes to a member.
+
+Who may not submit in a team any more starts nothing there: a round stops what runs at the end of its quantum, and it
+waits (fairshare.Reason.OWNER_MAY_NOT) until its owner may again, or somebody takes it over.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from django.db import models, transaction
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.memberships import lock_membership, remove_within
+from accounting.actions.users import deactivate_within, lock_with_admins
+from accounting.core.bulk import insert_rows, update_rows
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.models import Membership, Tenant, User
+from accounting.models.tenants import members_among
+from scheduling.core import pubsub
+from scheduling.core.enqueue import wake_service, want_rounds
+from scheduling.core.locks import lock_schedules
+from scheduling.jobs.actions import cancel_waiting_within, cancel_within
+from scheduling.jobs.explain import why_owner_may_not
+from scheduling.leases.actions import bill
+from scheduling.models import Cluster, Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision
+from scheduling.schedules.actions import pause
+from scheduling.services.replicas import note
+from scheduling.spec.attachments import named_secrets
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+T = TypeVar("T", Job, Service, Schedule)
+L = TypeVar("L", Service, Schedule)
+
+
+class Fate(StrEnum):
+    """What becomes of the work."""
+
+    WAITS = "waits"
+    CANCEL = "cancel"
+    HAND_OVER = "hand_over"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What `user` has in `tenants` that has not ended; their ids, or None for all teams."""
+
+    user: User
+    tenants: Collection[int] | None = None
+
+    @property
+    def jobs(self) -> models.QuerySet[Job]:
+        return self._there(Job.objects.unfinished().filter(owner=self.user))
+
+    @property
+    def services(self) -> models.QuerySet[Service]:
+        """Those whose replicas run as the user's, or that are the user's."""
+        its = models.Q(owner=self.user) | models.Q(current__author=self.user)
+        return self._there(Service.objects.kept().filter(its))
+
+    @property
+    def schedules(self) -> models.QuerySet[Schedule]:
+        return self._there(Schedule.objects.kept().filter(owner=self.user))
+
+    def counts(self) -> dict[str, int]:
+        """How many there are of each kind, by its name in the singular; none of which there are none."""
+        training = self.jobs.filter(kind=Job.Kind.TRAINING)
+        found = {
+            "running job": training.filter(state__in=Job.HOLDING),
+            "waiting job": training.filter(state__in=Job.WAITING),
+            "session": self.jobs.filter(kind=Job.Kind.SESSION),
+            "service": self.services,
+            "schedule": self.schedules,
+        }
+        return {kind: count for kind, rows in found.items() if (count := rows.count())}
+
+    def _there(self, rows: models.QuerySet[T]) -> models.QuerySet[T]:
+        return rows if self.tenants is None else rows.filter(tenant__in=self.tenants)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """How many went to another owner, and what stays behind, as it names secrets."""
+
+    jobs: int
+    services: int
+    schedules: int
+    kept: tuple[str, ...]
+
+
+def work_of_member(membership: Membership) -> Work:
+    """What waits once that membership is gone: of teams where no other one of the user lets it run."""
+    others = Membership.objects.filter(
+        user=membership.user_id, role__in=Membership.Role.at_least(Membership.Role.MEMBER)
+    ).exclude(pk=membership.pk)
+    paths = list(others.values_list("tenant__path", flat=True))
+    below = Tenant.objects.within(membership.tenant).values_list("pk", "path")
+    return Work(membership.user, [pk for pk, path in below if not path.startswith(tuple(paths))])
+
+
+def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
+    """Who may take over work in `tenant`, as far as `reader` may know: by roles in teams that `reader` may read."""
+    may = Membership.objects.filter(
+        tenant__in=Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage),
+        role__in=Membership.Role.at_least(Membership.Role.MEMBER),
+    )
+    return User.objects.filter(pk__in=may.values("user"), is_active=True)
+
+
+@transaction.atomic(durable=True)
+def remove_member(
+    *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
+) -> HandedOver | None:
+    """Ends a membership; of the user's work in the team becomes what `fate` says, in the same transaction."""
+    require(actor, "member.change", membership.tenant)
+    membership = lock_membership(membership)
+    done = _settle(actor, work_of_member(membership), fate, to)
+    remove_within(actor=actor, membership=membership)
+    return done
+
+
+@transaction.atomic(durable=True)
+def deactivate_user(
+    *, actor: User | None, user: User, fate: str = Fate.WAITS, to: User | None = None
+) -> HandedOver | None:
+    """Shuts a user out at once; of the user's work becomes what `fate` says, in the same transaction."""
+    require(actor, "user.change")
+    user = lock_with_admins(user)
+    done = _settle(actor, Work(user), fate, to)
+    deactivate_within(actor=actor, user=user)
+    return done
+
+
+@transaction.atomic(durable=True)
+def settle_work(
+    *, actor: User | None, user: User, fate: str, to: User | None = None, tenant: Tenant | None = None
+) -> HandedOver | None:
+    """Cancels or hands over what `user` has in `tenant`, or in all teams, whether the user has left or not.
+
+    Raises NotAllowed unless the actor manages the team; for all teams, unless the actor is an admin.
+    """
+    require(actor, "user.change" if tenant is None else "member.change", tenant)
+    return _settle(actor, Work(user, None if tenant is None else [tenant.pk]), fate, to)
+
+
+def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> HandedOver | None:
+    """Inside the caller's transaction, whose actions see to it that the actor may."""
+    match fate:
+        case Fate.WAITS:
+            return None
+        case Fate.CANCEL:
+            _cancel(actor, work)
+            return None
+        case Fate.HAND_OVER if to is not None:
+            return hand_over_within(actor=actor, work=work, to=to)
+        case Fate.HAND_OVER:
+            raise Refused("Choose who takes the work over.", "to")
+        case _:
+            raise Refused(f"Accepted: {', '.join(Fate)}.", "fate")
+
+
+def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
+    """Returns the work as it is once nobody else changes it, until the transaction ends.
+
+    In the order in which the controller of services and the runs of schedules lock, too: their rows, then the schedules
+    of clusters, then the clusters' rows.
+    """
+    services, schedules = _locked(work.services), _locked(work.schedules)
+    clusters = set(work.jobs.values_list("cluster_id", flat=True))
+    lock_schedules(clusters)
+    want_rounds(Cluster.objects.attached())
+    # What is submitted to yet another cluster meanwhile waits.
+    jobs = work.jobs.filter(cluster__in=clusters).select_related("tenant").order_by("pk").defer("spec")
+    return list(jobs), services, schedules
+
+
+def _locked(rows: models.QuerySet[L]) -> list[L]:
+    ids = list(rows.values_list("pk", flat=True))
+    held = rows.model._default_manager.filter(pk__in=ids).order_by("pk").select_for_update(of=("self",))
+    # Read again: another transaction may have handed one over, or changed it, before the lock was had.
+    return list(rows.filter(pk__in=[row.pk for row in held]).order_by("pk"))
+
+
+def _cancel(actor: User | None, work: Work) -> None:
+    """Cancels jobs and sessions, stops services, pauses schedules."""
+    jobs, services, schedules = _lock(work)
+    why = f"Cancelled: {work.user.get_username()} leaves"
+    for schedule in schedules:
+        if schedule.paused_at is None:
+            pause(actor, schedule, why.replace("Cancelled", "Paused"))
+    for service in services:
+        if service.stopped_at is not None:
+            continue
+        service.stopped_at = now_from_database()
+        service.save(update_fields=["stopped_at"])
+        note(service, "stopped", why.replace("Cancelled", "Stopped"))
+        audit.record(
+            actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
+        )
+        wake_service(service.pk)
+    ending = [job for job in jobs if job.kind != Job.Kind.REPLICA]
+    running = [job for job in ending if job.state not in Job.WAITING]
+    waiting = [job for job in ending if job.state in Job.WAITING]
+    cancel_waiting_within(actor=actor, jobs=waiting, why=why)
+    for job in running:
+        cancel_within(actor=actor, job=job, why=why)
+
+
+def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
+    """Makes `to` the owner; what was held until now stays in the ledger as its former owner's.
+
+    Refused for who may not submit in each of the teams. What names secrets stays, and waits: they are looked up by
+    name whenever it runs, so that the former owner's program would run with what the new one keeps by those names.
+    """
+    jobs, services, schedules = _lock(work)
+    now = now_from_database()
+    _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules) for row in rows})
+    # A service may go back to any of its revisions.
+    revisions = ServiceRevision.objects.filter(service__in=services, author=work.user)
+    stay = {one.service_id for one in revisions if _names_secrets(one.spec)}
+    free_services = [one for one in services if one.pk not in stay]
+    named = JobSecret.objects.filter(job__in=jobs).values_list("job_id", flat=True)
+    bound = {*named, *(job.pk for job in jobs if job.service_id in stay)}
+    moved = [job for job in jobs if job.pk not in bound]
+    free_schedules = [one for one in schedules if not _names_secrets(one.spec)]
+    by = f"Handed over from {work.user.get_username()} to {to.get_username()}"
+    _give_jobs(moved, to, by=by, now=now)
+    for service in free_services:
+        Service.objects.filter(pk=service.pk, owner=work.user).update(owner=to)
+        ServiceRevision.objects.filter(service=service, author=work.user).update(author=to)
+        note(service, "handed_over", by)
+        wake_service(service.pk)
+    changes = {"owner": to, "request_key": None, "refusals": 0}
+    Schedule.objects.filter(pk__in=[one.pk for one in free_schedules], owner=work.user).update(**changes)
+    _note(actor, work.user, to, {"jobs": moved, "services": free_services, "schedules": free_schedules})
+    kept = [
+        *(job for job in jobs if job.pk in bound),
+        *(one for one in services if one not in free_services),
+        *(one for one in schedules if one not in free_schedules),
+    ]
+    return HandedOver(len(moved), len(free_services), len(free_schedules), tuple(str(one) for one in kept))
+
+
+def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
+    if to == user:
+        raise Refused(f"It is {to.get_username()}'s already.", "to")
+    missing = tenants - {tenant for tenant, _ in members_among({(tenant, to.pk) for tenant in tenants})}
+    if missing:
+        first = Tenant.objects.filter(pk__in=missing).order_by("path")[0]
+        raise Refused(f"{why_owner_may_not(to, first)}.", "to")
+    if not to.is_active:
+        raise Refused(f"The account of {to.get_username()} is deactivated.", "to")
+
+
+def _names_secrets(spec: object) -> bool:
+    try:
+        return bool(named_secrets(JobSpec.stored(spec)))
+    except SpecError:  # nobody knows what it names
+        return True
+
+
+def _give_jobs(jobs: list[Job], to: User, *, by: str, now: datetime) -> None:
+    ids = [job.pk for job in jobs]
+    # What is seen to be held so far is booked as its present owner's.
+    held = Lease.objects.filter(job__in=ids, state__in=Lease.HOLDING, last_seen_at__isnull=False)
+    by_moment: dict[datetime, list[Lease]] = defaultdict(list)
+    for lease in held.select_related("job__owner", "job__tenant", "generation"):
+        if lease.last_seen_at is not None:
+            by_moment[lease.last_seen_at].append(lease)
+    for until, leases in by_moment.items():
+        bill(leases, until=until)
+        update_rows(leases, ["billed_until"])
+    # Without a reason a waiting job is new to rounds; a request's key was its former owner's.
+    Job.objects.filter(pk__in=ids).update(owner=to, request_key=None, reason=0)
+    insert_rows(JobEvent(job=job, at=now, epoch=job.epoch, kind="handed_over", text=by) for job in jobs)
+    pubsub.publish(*(f"job:{pk}" for pk in ids), *{f"jobs:{job.tenant_id}": None for job in jobs})
+
+
+def _note(
+    actor: User | None, user: User, to: User, moved: dict[str, list[Job] | list[Service] | list[Schedule]]
+) -> None:
+    """An event in each team, so that its managers read it."""
+    by_tenant: dict[int, dict[str, list[int]]] = defaultdict(dict)
+    for kind, rows in moved.items():
+        for row in rows:
+            by_tenant[row.tenant_id].setdefault(kind, []).append(row.pk)
+    for tenant in Tenant.objects.filter(pk__in=by_tenant).order_by("path"):
+        audit.record(
+            actor=actor,
+            verb="member.hand_over",
+            target=user,
+            tenant=tenant,
+            before={"owner": user.get_username()},
+            after={"owner": to.get_username()} | by_tenant[tenant.pk],
+        )

@@ -1,0 +1,154 @@
+"""Taking nodes out of use and back: nothing new starts there, and what runs finishes, or leaves by a deadline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from django.db import models, transaction
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from scheduling.core import pubsub
+from scheduling.core.enqueue import wake_operations
+from scheduling.core.locks import lock_schedule
+from scheduling.leases.actions import STARTS_AGAIN, StopOrder, ask_to_stop, end_frozen
+from scheduling.leases.causes import Cause
+from scheduling.leases.history import History
+from scheduling.leases.lifecycle import Event
+from scheduling.leases.reservations import withdraw
+from scheduling.models import Lease, Node, Operation
+
+if TYPE_CHECKING:
+    from accounting.models import User
+
+# By these words a job's history tells for what its turn ended.
+BEING_DRAINED = "is being drained"
+
+
+class DrainMode(models.TextChoices):
+    """What becomes of the jobs that run on a node when it is drained."""
+
+    FINISH = "finish", "Let running jobs finish"
+    DEADLINE = "deadline", "Let them run until a deadline"
+    NOW = "now", "Stop them now"
+
+
+@transaction.atomic(durable=True)
+def drain_node(
+    *,
+    actor: User,
+    node: Node,
+    reason: str,
+    mode: str = DrainMode.FINISH,
+    deadline: datetime | None = None,
+) -> None:
+    """Takes a node out of use: nothing new starts there from now on. Again on a drained node changes the mode.
+
+    Jobs that run there finish; those that still run at the `deadline`, or with mode *now* at once, stop with
+    their grace and go on elsewhere. Refused for an unknown mode, and a deadline that is missing or over.
+    """
+    require(actor, "node.drain")
+    lock_schedule(node.cluster_id)
+    now = now_from_database()
+    if mode not in DrainMode.values:
+        raise Refused(
+            f'"{mode}" is no way to drain a node. Accepted: {", ".join(DrainMode.values)}.', field="mode"
+        )
+    if (deadline is not None) != (mode == DrainMode.DEADLINE):
+        raise Refused(
+            "Name the deadline." if deadline is None else "Only mode deadline has a deadline.",
+            field="deadline",
+        )
+    if deadline is not None and deadline <= now:
+        raise Refused("The deadline must be in the future.", field="deadline")
+    Node.objects.filter(pk=node.pk).update(
+        state=Node.State.DRAINED, state_reason=reason[:200], state_since=now, drain_deadline=deadline
+    )
+    deadline = deadline and deadline.astimezone(UTC)
+    after = {"reason": reason, "mode": str(mode), "deadline": deadline and deadline.isoformat()}
+    audit.record(actor=actor, verb="node.drain", target=node, after=after)
+    text = _why(node, reason)
+    if mode == DrainMode.NOW:
+        leave_node(node, text=text, now=now)
+    else:
+        until = f"until {deadline:%Y-%m-%d %H:%M} UTC" if deadline else "to its end"
+        history = History()
+        _let_nothing_start(node, text=text, now=now, history=history)
+        for lease in _leases_on(node):
+            history.change(lease.job)  # so that its open pages are told
+            history.note(lease.job, "draining", f"{text}; it may run on {until}", at=now, turn=lease.epoch)
+        history.save()
+    pubsub.publish(f"cluster:{node.cluster_id}")
+
+
+@transaction.atomic(durable=True)
+def return_node(*, actor: User, node: Node) -> None:
+    """Puts a drained or lost node back to use. What runs there goes on, what was stopped takes its turn again."""
+    require(actor, "node.drain")
+    lock_schedule(node.cluster_id)
+    now = now_from_database()
+    Node.objects.filter(pk=node.pk).update(
+        state=Node.State.READY, state_reason="", state_since=now, drain_deadline=None
+    )
+    audit.record(actor=actor, verb="node.return", target=node)
+    pubsub.publish(f"cluster:{node.cluster_id}")
+
+
+def drains_due(now: datetime) -> list[int]:
+    """Ids of drained nodes whose deadline is over."""
+    due = Node.objects.filter(state=Node.State.DRAINED, drain_deadline__lte=now)
+    return list(due.order_by("pk").values_list("pk", flat=True))
+
+
+@transaction.atomic(durable=True)
+def end_drain(*, node_id: int) -> bool:
+    """Stops what still runs on a drained node whose deadline is over; False where there is nothing to do."""
+    cluster = Node.objects.filter(pk=node_id).values_list("cluster_id", flat=True).first()
+    if cluster is None:
+        return False
+    lock_schedule(cluster)
+    now = now_from_database()
+    node = Node.objects.filter(pk=node_id, state=Node.State.DRAINED, drain_deadline__lte=now).first()
+    if node is None:  # it was returned, or given more time, meanwhile
+        return False
+    Node.objects.filter(pk=node_id).update(drain_deadline=None)
+    after = {"deadline": node.drain_deadline and node.drain_deadline.isoformat()}
+    audit.record(actor=None, verb="node.drain_deadline", target=node, after=after)
+    leave_node(node, text=_why(node, node.state_reason), now=now)
+    pubsub.publish(f"cluster:{cluster}")
+    return True
+
+
+def leave_node(node: Node, *, text: str, now: datetime) -> None:
+    """Every gang with a worker on the node leaves; inside the caller's transaction and lock."""
+    history = History()
+    _let_nothing_start(node, text=text, now=now, history=history)
+    orders = [StopOrder(lease, text, Cause.DRAINED) for lease in _leases_on(node)]
+    ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
+    history.save()
+
+
+def _let_nothing_start(node: Node, *, text: str, now: datetime, history: History) -> None:
+    """Takes promises of its GPUs back, and ends what sleeps there or was told to: it may not go on there."""
+    leases = _leases_on(node)
+    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="drained")
+    for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:
+        Operation.objects.get_or_create(cluster_id=node.cluster_id, lease=lease, verb=Operation.Verb.STOP)
+        wake_operations(node.cluster_id)
+    asleep = Lease.objects.filter(cluster=node.cluster_id).of_frozen_processes()
+    for lease in Lease.objects.filter(pk__in=asleep.values("pk"), held_gpus__node=node).distinct():
+        end_frozen(lease.job, verb=Operation.Verb.STOP)
+        history.change(lease.job, frozen=False)
+        history.note(lease.job, "unfrozen", f"{text}; {STARTS_AGAIN}", at=now, turn=lease.epoch)
+
+
+def _leases_on(node: Node) -> list[Lease]:
+    found = Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN)
+    return list(found.distinct().select_related("job"))
+
+
+def _why(node: Node, reason: str) -> str:
+    return f"{node.name} {BEING_DRAINED}{f': {reason}' if reason else ''}"

@@ -1,0 +1,70 @@
+"""Whom the drain of a node concerns, as a given user may know it, and which drains concern a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count
+
+from accounting.core.clock import now_from_database
+from accounting.core.name_order import by_name
+from accounting.models import User
+from scheduling.jobs.time_limit import latest_ends
+from scheduling.models import Job, Lease, Node, Session
+from scheduling.sessions.actions import clocks_of
+
+
+@dataclass(frozen=True, slots=True)
+class DrainedJob:
+    """A job that holds GPUs of the node."""
+
+    job: Job
+    gpus: int  # on the node
+    gpus_elsewhere: int  # of the same gang, which stops as a whole
+    since: datetime | None  # when it got them
+    ends: datetime | None  # when it ends at the latest, as far as that is known
+
+
+@dataclass(frozen=True, slots=True)
+class DrainedJobs:
+    """What `user` may see of the jobs of a node, and how many others there are."""
+
+    seen: list[DrainedJob]
+    hidden: int
+
+
+def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
+    """The drained nodes where gangs of these leases run, until they end or a deadline is over."""
+    held = [one.pk for one in leases if one and one.state in (Lease.State.STARTING, Lease.State.RUNNING)]
+    drained = (
+        Node.objects.filter(state=Node.State.DRAINED, held_gpus__lease__in=held)
+        if held
+        else Node.objects.none()
+    )
+    return list(drained.distinct().order_by(*by_name("name")))
+
+
+def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
+    """The jobs, replicas and sessions that hold GPUs of the node now, the longest there first."""
+    here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node=node)
+    visible = here.filter(job__in=Job.objects.visible_to(user))
+    leases = list(
+        visible.annotate(here=Count("held_gpus"))  # of those on the node
+        .select_related("job__tenant", "job__owner", "job__service")
+        .defer("job__spec")
+        .order_by("held_from", "pk")
+    )
+    now = now_from_database()
+    ends = latest_ends([lease.job for lease in leases], now)
+    sessions = {one.pk: one for one in Session.objects.filter(job__in=[lease.job_id for lease in leases])}
+    for lease in leases:
+        if lease.job_id in sessions:
+            latest = clocks_of(sessions[lease.job_id], lease.job, now).ends
+            ends |= {lease.job_id: latest} if latest else {}
+    seen = []
+    for lease in leases:
+        gpus = lease.here  # type: ignore[attr-defined]  # annotated above
+        seen.append(DrainedJob(lease.job, gpus, lease.gpus - gpus, lease.held_from, ends.get(lease.job_id)))
+    return DrainedJobs(seen, here.distinct().count() - len(leases))

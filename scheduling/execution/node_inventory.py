@@ -1,0 +1,215 @@
+"""Nodes as an attached cluster shows them: found, changed, closed, lost, come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.actions import create_generation
+from accounting.core.clock import now_from_database
+from accounting.models import Generation
+from scheduling.backends.base import Offer
+from scheduling.clusters.discovery import model_of
+from scheduling.core import pubsub
+from scheduling.core.enqueue import want_rounds
+from scheduling.core.locks import lock_schedule
+from scheduling.core.run_apart import apart
+from scheduling.draining.actions import leave_node
+from scheduling.leases.reservations import withdraw
+from scheduling.models import Cluster, HeldGpu, Lease, Node
+
+GONE = "it is no longer in the cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a node should say after a look; `state` is what the cluster alone would make of it."""
+
+    generation: Generation
+    gpus: int
+    failed: int
+    others: int
+    state: str
+    reason: str
+    cpus: float | None = None
+    memory: int | None = None
+
+
+def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
+    """Makes the cluster's nodes say what `offers`, which are all that there are, say; whether any changed.
+
+    A node that jobs have used is never removed: what is no longer there is down. What an operator has
+    drained stays, and stays drained.
+    """
+    shown = {_name(offer): offer for offer in offers}
+    known = apart(
+        cluster_id,
+        sorted({offer.product for offer in offers}),
+        lambda some: [(product, _generation(product)) for product in some],
+    )
+    generations = dict(known)
+    lost = Node.objects.filter(cluster=cluster_id).exclude(name__in=shown).values_list("name", flat=True)
+    names = [name for name, offer in shown.items() if offer.product in generations]
+    changed = apart(cluster_id, [*names, *lost], lambda some: [_apply(cluster_id, some, shown, generations)])
+    return any(changed)
+
+
+@transaction.atomic(durable=True)
+def _apply(
+    cluster_id: int, names: Sequence[str], offers: Mapping[str, Offer], generations: Mapping[str, Generation]
+) -> bool:
+    """Of the nodes with these names: what is not among `offers` is no longer there."""
+    lock_schedule(cluster_id)
+    now = now_from_database()
+    here = Node.objects.filter(cluster=cluster_id, name__in=names).select_related("generation")
+    nodes = {node.name: node for node in here}
+    changed = False
+    for name in names:
+        if (offer := offers.get(name)) is None:
+            changed |= name in nodes and _lose(nodes[name], now)
+            continue
+        if name not in nodes:
+            nodes[name] = _found(cluster_id, name, offer, generations[offer.product])
+            changed = True
+        changed |= _show(nodes[name], _shown(offer, generations[offer.product]), now)
+    if changed:
+        pubsub.publish(f"cluster:{cluster_id}")
+        want_rounds(Cluster.objects.filter(pk=cluster_id))
+    return changed
+
+
+def _found(cluster_id: int, name: str, offer: Offer, generation: Generation) -> Node:
+    node = Node.objects.create(
+        cluster_id=cluster_id,
+        name=name,
+        host=offer.host,
+        resource=offer.resource,
+        generation=generation,
+        gpus=offer.installed,
+    )
+    after = {"generation": generation.name, "gpus": offer.installed, "product": offer.product}
+    audit.record(actor=None, verb="node.found", target=node, after=after)
+    return node
+
+
+def _shown(offer: Offer, generation: Generation) -> _Shown:
+    state = Node.State.READY
+    if offer.why_not:
+        state = Node.State.CLOSED if offer.is_up else Node.State.DOWN
+    return _Shown(
+        generation,
+        offer.installed,
+        offer.failed,
+        offer.others,
+        state,
+        offer.why_not[:200],
+        cpus=offer.cpus,
+        memory=offer.memory,
+    )
+
+
+def _show(node: Node, shown: _Shown, now: datetime) -> bool:
+    """Writes down what has changed about a node that is there."""
+    if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
+        shown = _exchange(node, shown, now)
+    elif shown.failed > node.failed_gpus:
+        _clear_failed(node, shown, now)
+    values = {
+        "generation": shown.generation,
+        "gpus": shown.gpus,
+        "failed_gpus": shown.failed,
+        "others_gpus": shown.others,
+        "cpus": shown.cpus,
+        "memory": shown.memory,
+        "gone_at": None,
+    }
+    if node.state != Node.State.DRAINED:  # which an operator has said, and takes back
+        values |= {"state": shown.state, "state_reason": shown.reason}
+    before = {name: getattr(node, name) for name in values}
+    if before == values:
+        return False
+    if before.get("state") != values.get("state"):
+        values["state_since"] = now
+    for name, value in values.items():
+        setattr(node, name, value)
+    node.save(update_fields=list(values))
+    if node.state in (Node.State.CLOSED, Node.State.DOWN):
+        _take_promises_back(node)
+    if "state_since" in values or before["generation"] != node.generation or before["gpus"] != node.gpus:
+        told = ("state", "state_reason", "gpus")
+        audit.record(
+            actor=None,
+            verb="node.seen",
+            target=node,
+            before={name: str(before[name]) for name in told if name in before},
+            after={name: str(getattr(node, name)) for name in told} | {"generation": node.generation.name},
+        )
+    return True
+
+
+def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
+    """Other GPUs, or fewer: who holds some of the old ones leaves first."""
+    if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
+        return shown
+    text = f"{node.name} has other GPUs now ({shown.gpus} {shown.generation.name})"
+    leave_node(node, text=text, now=now)
+    why = f"{text}; its jobs are leaving"[:200]
+    return replace(
+        shown,
+        generation=node.generation,
+        gpus=node.gpus,
+        failed=0,
+        others=0,
+        state=Node.State.CLOSED,
+        reason=why,
+    )
+
+
+def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
+    """Nobody tells whose GPU it was that failed: where more are held than work, all leave."""
+    works = shown.gpus - shown.failed
+    held = HeldGpu.objects.filter(
+        node=node, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING, Lease.State.PROMISED)
+    )
+    if held.count() > works:
+        leave_node(node, text=f"{node.name} has lost GPUs: {works} of {shown.gpus} work", now=now)
+
+
+def _lose(node: Node, now: datetime) -> bool:
+    """A node that the cluster no longer has. What an operator has said of a drained one holds when it comes back."""
+    is_drained = node.state == Node.State.DRAINED
+    if not is_drained and not HeldGpu.objects.filter(node=node).exists():
+        audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
+        node.delete()
+        return True
+    if node.gone_at is not None and (is_drained or node.state == Node.State.DOWN):
+        return False
+    node.gone_at = now
+    if not is_drained:
+        node.state, node.state_reason, node.state_since = Node.State.DOWN, GONE, now
+    node.save(update_fields=["state", "state_reason", "state_since", "gone_at"])
+    _take_promises_back(node)
+    audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
+    return True
+
+
+def _take_promises_back(node: Node) -> None:
+    """Nothing new comes to a node that is closed or down."""
+    promised = Lease.objects.filter(state=Lease.State.PROMISED, held_gpus__node=node).distinct()
+    withdraw(list(promised), why="the node was closed")
+
+
+def _name(offer: Offer) -> str:
+    return f"{offer.host}/{offer.part}" if offer.part else offer.host
+
+
+def _generation(product: str) -> Generation:
+    """By the hardware's own name; a slice of a GPU is a generation of its own."""
+    whole, _, part = product.partition(" MIG ")
+    name = f"{model_of(whole)} {part}".strip()
+    found = Generation.objects.filter(name=name).first()
+    return found or create_generation(actor=None, name=name, description=product)

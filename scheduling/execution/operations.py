@@ -1,0 +1,298 @@
+"""Doing what the outbox holds: claim, call the backend outside any transaction, write the outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeAlias, TypedDict
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Case, F, When
+
+from accounting.core.clock import now_from_database
+from scheduling.backends.base import (
+    USUAL,
+    Backend,
+    BackendError,
+    Container,
+    End,
+    Endpoint,
+    Gang,
+    Observation,
+    Phase,
+    Secrets,
+    Unanswered,
+    Worker,
+)
+from scheduling.clusters.backend_factory import backend_for, gives_users
+from scheduling.clusters.isolation import is_trusted
+from scheduling.jobs.resources import machines, room_for
+from scheduling.jobs.secrets import secrets_of
+from scheduling.jobs.team_uids import uid_of
+from scheduling.jobs.volumes import volumes_of
+from scheduling.leases.actions import BEGIN, apply_observations, close_never_started
+from scheduling.models import Cluster, Job, Lease, Node, Operation
+from scheduling.sessions.actions import base_url, token_of
+from scheduling.spec.job_spec import JobSpec
+
+logger = logging.getLogger(__name__)
+
+Order: TypeAlias = Callable[[], None]
+
+# A worker that died while doing an operation leaves it to others after this.
+CLAIM = timedelta(seconds=10)
+RETRY_SECONDS = (1, 2, 5, 10, 30)
+MOST_ATTEMPTS = 5  # to begin; after that the GPUs are of more use to others
+CANCEL_GRACE_SECONDS = 10.0
+
+
+def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
+    """Does all operations of `cluster` that are due; returns how many were tried.
+
+    Any number of workers may do this at once: each operation is claimed by one, and doing one twice
+    has the effect of once.
+    """
+    backend = backend_for(cluster)
+    done = 0
+    while operations := _claim(cluster, backend.orders_at_once):
+        done += len(operations)
+        orders = {operation: _order(backend, operation, log_limit_bytes) for operation in operations}
+        outcomes = _give(orders)
+        carried_out = [
+            operation.pk for operation, trouble in outcomes if not _is_put_back(backend, operation, trouble)
+        ]
+        Operation.objects.filter(pk__in=carried_out).update(done_at=now_from_database(), error="")
+    return done
+
+
+@transaction.atomic(durable=True)
+def _claim(cluster: Cluster, most: int) -> list[Operation]:
+    """Due operations, hidden from others for a while. Stops come first: they free GPUs."""
+    now = now_from_database()
+    operations = list(
+        Operation.objects.filter(cluster=cluster, done_at=None, not_before__lte=now)
+        .select_for_update(skip_locked=True, of=("self",))
+        .select_related("lease__job", "lease__generation")
+        .order_by(Case(When(verb__in=BEGIN, then=1), default=0), "id")[:most]
+    )
+    claimed = Operation.objects.filter(pk__in=[operation.pk for operation in operations])
+    claimed.update(not_before=now + CLAIM)
+    # What was told to stop before it began has never been tried.
+    tried = [one for one in operations if one.verb not in BEGIN or one.lease.state == Lease.State.STARTING]
+    claimed.filter(pk__in=[operation.pk for operation in tried]).update(attempts=F("attempts") + 1)
+    for operation in tried:
+        operation.attempts += 1
+    return operations
+
+
+def _give(orders: Mapping[Operation, Order]) -> list[tuple[Operation, Exception | None]]:
+    """Gives them side by side, as none waits for another, and says what became of each."""
+    if len(orders) == 1:
+        return [(operation, _trouble_of(order)) for operation, order in orders.items()]
+    with ThreadPoolExecutor(len(orders), thread_name_prefix="orders") as pool:
+        return list(zip(orders, pool.map(_trouble_of, orders.values()), strict=True))
+
+
+def _trouble_of(order: Order) -> Exception | None:
+    try:
+        order()
+    except Exception as error:
+        return error
+    return None
+
+
+def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | None) -> bool:
+    """Whether it was not carried out; then it is tried again later, or given up."""
+    what = f"{operation.verb} of lease {operation.lease_id}"
+    match trouble:
+        case None:
+            return False
+        case Unanswered():
+            logger.warning("%s: %s", what, trouble)
+            _put_off(operation, str(trouble))
+        case BackendError() | OSError():
+            logger.warning("%s failed: %s", what, trouble)
+            _put_back(backend, operation, str(trouble))
+        case _:
+            # Whatever is wrong with one order, the others are carried out.
+            logger.error("%s failed", what, exc_info=trouble)
+            _put_back(backend, operation, repr(trouble))
+    return True
+
+
+def _put_off(operation: Operation, error: str) -> None:
+    """Has it tried again as often as it takes: that a cluster does not answer is not the gang's fault."""
+    now = now_from_database()
+    Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
+    _try_again(operation, now, error, attempts=1)
+
+
+def _put_back(backend: Backend, operation: Operation, error: str) -> None:
+    """Has it tried again later; what could not be begun again and again has failed to start."""
+    if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
+        _fail_to_start(backend, operation, error)
+        return
+    _try_again(operation, now_from_database(), error)
+
+
+def _try_again(operation: Operation, now: datetime, error: str, **changes: int) -> None:
+    """Later the more often it was tried."""
+    wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
+    Operation.objects.filter(pk=operation.pk).update(
+        not_before=now + timedelta(seconds=wait), error=error, **changes
+    )
+
+
+def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
+    lease = operation.lease
+    try:
+        # So that nothing of it comes up later.
+        backend.stop(job_id=lease.job_id, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
+    except Unanswered as trouble:  # whether something of it runs is unknown: its GPUs are not free yet
+        _put_off(operation, str(trouble))
+        return
+    except (BackendError, OSError) as trouble:
+        logger.warning("lease %s could be neither started nor stopped: %s", lease.pk, trouble)
+    failed = Observation(
+        job_id=lease.job_id,
+        epoch=lease.epoch,
+        token=lease.token,
+        phase=Phase.ENDED,
+        ended_age=0.0,
+        end=End.START_FAILED,
+        message=error,
+    )
+    apply_observations(cluster_id=operation.cluster_id, observations=[failed])
+    Operation.objects.filter(pk=operation.pk).update(done_at=now_from_database(), error=error)
+
+
+def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
+    """What is left to do once the database has been asked, so that no thread needs it."""
+    try:
+        backend.learn(operation.lease.job_id)
+        return _order_of(backend, operation, log_limit_bytes)
+    except Exception as error:
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
+    lease = operation.lease
+    job = lease.job
+    which: _Which = {"job_id": job.pk, "epoch": lease.epoch, "token": lease.token}
+    match operation.verb:
+        case Operation.Verb.START | Operation.Verb.THAW if lease.state == Lease.State.STARTING:
+            gang = describe_gang(lease, JobSpec.stored(job.spec), log_limit_bytes)
+            gang = replace(gang, may_have_begun=operation.attempts > 1)
+            return partial(backend.thaw if operation.verb == Operation.Verb.THAW else backend.start, gang)
+        case Operation.Verb.STOP if not close_never_started(
+            cluster_id=operation.cluster_id, lease_ids=[lease.pk]
+        ):
+            grace = job.checkpoint_grace_seconds
+            if job.state == job.State.CANCELLING:
+                grace = min(grace, CANCEL_GRACE_SECONDS)
+            return partial(backend.stop, **which, grace_seconds=grace)
+        case Operation.Verb.FREEZE:
+            return partial(backend.freeze, **which)
+        case Operation.Verb.KILL:
+            return partial(backend.stop, **which, grace_seconds=0.0)
+    return _nothing  # told to stop meanwhile: what was never started need not be
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Which(TypedDict):
+    """The lease that an order is for."""
+
+    job_id: int
+    epoch: int
+    token: UUID
+
+
+def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
+    """All that a backend needs to start a lease."""
+    workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
+    resource = ""
+    for gpu in lease.held_gpus.select_related("node").order_by("rank", "gpu_index"):
+        node = gpu.node
+        resource = node.resource
+        gpu_uuid = node.gpu_uuids[gpu.gpu_index] if gpu.gpu_index < len(node.gpu_uuids) else ""
+        workers.setdefault(gpu.rank, []).append(
+            (gpu.gpu_index, node.host or node.name, gpu_uuid, node.virtual_speed)
+        )
+    return Gang(
+        job_id=lease.job_id,
+        epoch=lease.epoch,
+        token=lease.token,
+        generation=lease.generation.name,
+        command=spec.argv,
+        environment_name=spec.environment,
+        environment=_variables(lease.job, spec),
+        progress_pattern=spec.progress_pattern,
+        grace_seconds=lease.job.checkpoint_grace_seconds,
+        log_limit_bytes=log_limit_bytes,
+        gpu_resource=resource,
+        endpoint=_endpoint(spec, lease.job),
+        secrets=_secrets(lease, spec),
+        mounts=volumes_of(lease.job, spec),
+        container=_container(lease.job, spec),
+        uid=uid_of(actor=None, tenant=lease.job.tenant) if gives_users(lease.job.cluster) else None,
+        is_trusted=is_trusted(lease.job.owner),
+        workers=[
+            Worker(
+                rank=rank,
+                node=gpus[0][1],
+                gpu_indices=tuple(index for index, *_ in gpus),
+                gpu_uuids=tuple(gpu_uuid for _, _, gpu_uuid, _ in gpus if gpu_uuid),
+                virtual_speed=gpus[0][3],
+            )
+            for rank, gpus in sorted(workers.items())
+        ],
+    )
+
+
+def _variables(job: Job, spec: JobSpec) -> dict[str, str]:
+    return spec.variables | ({"FAIRLOT_BASE_URL": base_url(job)} if job.kind == Job.Kind.SESSION else {})
+
+
+def _secrets(lease: Lease, spec: JobSpec) -> Secrets:
+    secrets = secrets_of(lease.job, spec)
+    if lease.job.kind != Job.Kind.SESSION:
+        return secrets
+    return replace(secrets, variables={**secrets.variables, "FAIRLOT_SESSION_TOKEN": token_of(lease.job)})
+
+
+def _container(job: Job, spec: JobSpec) -> Container:
+    """The same for every turn, on whichever nodes: by all that have enough GPUs that it accepts."""
+    if job.cluster.backend == Cluster.Backend.LOCAL:
+        return USUAL
+    nodes = Node.objects.filter(cluster=job.cluster)
+    if job.generation_ids:
+        nodes = nodes.filter(generation__in=job.generation_ids)
+    room = room_for(job.cluster, spec, machines(nodes, spec))
+    return Container(
+        cpus=room.cpus,
+        memory=room.memory,
+        shared_memory=room.shared_memory,
+        working_directory=spec.working_directory,
+        user_id=spec.user_id,
+        group_id=spec.group_id,
+        image_pull_policy=spec.image_pull_policy,
+    )
+
+
+def _endpoint(spec: JobSpec, job: Job) -> Endpoint | None:
+    if spec.port is None:
+        return None
+    how = spec.readiness_path, spec.readiness_period_seconds, spec.readiness_failures
+    return Endpoint(spec.port, *how, service=job.service_id, is_session=job.kind in Job.UNSLICED)

@@ -1,0 +1,248 @@
+"""Keeps what should be and what is together: level-triggered, from any process, as often as one likes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+
+from accounting.core.bulk import update_rows
+from accounting.core.clock import now_from_database
+from accounting.core.run_each import each
+from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.locks import lock_schedule
+from scheduling.core.run_apart import apart
+from scheduling.execution.node_inventory import apply_offers
+from scheduling.leases.actions import BEGIN, apply_observations, close_never_started, hand_over
+from scheduling.leases.cluster_events import note_remarks
+from scheduling.leases.gpu_use import note_gpu_use
+from scheduling.models import Cluster, Lease, Operation
+from scheduling.models.leases import FROZEN
+from scheduling.shares.intervals import Heard, correct_rounds
+
+logger = logging.getLogger(__name__)
+
+# How long an order may go without visible effect before it is given again.
+PATIENCE = timedelta(seconds=10)
+MAX_STARTS = 5
+HEARD_EVERY = timedelta(seconds=2)
+ALIVE = (Phase.STARTING, Phase.RUNNING, Phase.FROZEN)
+LEAVE = (Operation.Verb.STOP, Operation.Verb.FREEZE)
+
+
+def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observation]:
+    """Looks once and writes down what was seen; ended leases that are booked are forgotten there."""
+    backend = backend or backend_for(cluster)
+    observations = backend.observe()
+    _write_down(cluster, backend, observations)
+    return observations
+
+
+def follow(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what is new, and goes on with what orders have begun; for who looks at every change."""
+    each(FOLLOWING, lambda step: step(cluster, backend))
+
+
+def note_offers(cluster: Cluster, backend: Backend) -> None:
+    """Writes down which nodes there are, where the cluster tells."""
+    offers = backend.offers()
+    if offers is not None:
+        apply_offers(cluster_id=cluster.pk, offers=offers)
+
+
+def note_news(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what is new about gangs."""
+    heard = now_from_database() - timedelta(seconds=backend.staleness())
+    _write_down(cluster, backend, backend.news())
+    _note_heard(cluster, heard)
+
+
+def note_what_it_says(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what the cluster says about jobs beyond how they are."""
+    remarks = backend.remarks()
+    if remarks:
+        note_remarks(cluster_id=cluster.pk, remarks=remarks)
+
+
+def tend(cluster: Cluster, backend: Backend) -> None:
+    """Goes on with what orders have begun."""
+    try:
+        backend.tend()
+    except BackendError as error:  # what could not be done now is found again at the next look
+        logger.warning("%s: %s", cluster.name, error)
+
+
+# Each is done whatever becomes of the others.
+FOLLOWING = (note_offers, note_news, note_what_it_says, tend)
+
+
+def note_use(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what there is to tell of the use of GPUs."""
+    uses = backend.use()
+    if uses:
+        note_gpu_use(cluster_id=cluster.pk, uses=uses, seen_at=now_from_database())
+
+
+def _note_heard(cluster: Cluster, heard: datetime) -> None:
+    """Until when all is written down of an attached cluster; not each time, to spare the disk."""
+    if cluster.backend == Cluster.Backend.LOCAL:
+        return
+    if cluster.last_observed_at is None or heard - cluster.last_observed_at >= HEARD_EVERY:
+        cluster.last_observed_at = heard
+        Cluster.objects.filter(pk=cluster.pk).update(last_observed_at=heard)
+
+
+def _write_down(cluster: Cluster, backend: Backend, observations: Sequence[Observation]) -> None:
+    if observations:
+        for lease in apply_observations(cluster_id=cluster.pk, observations=observations):
+            _forget(backend, lease.job_id, lease.epoch, lease.token)
+
+
+def _forget(backend: Backend, job_id: int, epoch: int, token: UUID) -> None:
+    try:
+        backend.forget(job_id=job_id, epoch=epoch, token=token)
+    except BackendError as error:
+        logger.warning("the report on job %s, epoch %s, is kept for now: %s", job_id, epoch, error)
+
+
+def reconcile(cluster: Cluster) -> None:
+    """Looks, then mends: orders without effect are given again, the lost is closed, strays are stopped."""
+    backend = backend_for(cluster)
+    looked_at = now_from_database() - timedelta(seconds=backend.staleness())
+    seen = {item.token: item for item in observe(cluster, backend)}
+    never_started, lost = _repeat_orders(cluster, seen, looked_at)
+    close_never_started(cluster_id=cluster.pk, lease_ids=never_started)
+    if lost:
+        apply_observations(cluster_id=cluster.pk, observations=lost)
+    mend: list[Callable[[], object]] = [
+        partial(_stop_strays, cluster, backend, seen),
+        partial(hand_over, cluster_id=cluster.pk),
+    ]
+    each(mend, lambda do: do())
+
+
+def _repeat_orders(
+    cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
+) -> tuple[list[int], list[Observation]]:
+    """Gives orders without effect again; returns leases that never began, and what must count as lost.
+
+    `seen` may be out of date by now: nothing is lost that was begun or seen shortly before `looked_at`.
+    """
+    holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
+    ids = list(holding.order_by("pk").values_list("pk", flat=True))
+    found = apart(cluster.pk, ids, lambda some: [_repeat_orders_of(cluster, some, seen, looked_at)])
+    never_started = [pk for some, _ in found for pk in some]
+    return never_started, [one for _, some in found for one in some]
+
+
+@transaction.atomic(durable=True)
+def _repeat_orders_of(
+    cluster: Cluster, lease_ids: Sequence[int], seen: Mapping[UUID, Observation], looked_at: datetime
+) -> tuple[list[int], list[Observation]]:
+    lock_schedule(cluster.pk)
+    now = now_from_database()
+    never_started: list[int] = []
+    lost: list[Observation] = []
+    missed: list[Heard] = []
+    leases = Lease.objects.filter(pk__in=lease_ids, state__in=Lease.HOLDING)
+    for lease in leases.select_related("job").prefetch_related("operations"):
+        operations = {operation.verb: operation for operation in lease.operations.all()}
+        begin = next((operations[verb] for verb in BEGIN if verb in operations), None)
+        observation = seen.get(lease.token)
+        if observation is not None:
+            if lease.state == Lease.State.STOPPING and observation.phase in ALIVE:
+                _repeat_stop(lease, operations, now)
+            continue
+        if begin is None or begin.attempts == 0:
+            if lease.state == Lease.State.STOPPING:
+                never_started.append(lease.pk)
+            continue
+        if lease.missing_since is None:
+            missed.append(Heard(lease, lease.last_seen_at))
+            _miss(lease, heard=cluster.last_observed_at, now=now)
+        known = max(filter(None, [begin.done_at, lease.last_seen_at]), default=None)
+        if begin.done_at is None or known is None or looked_at - known < PATIENCE:
+            continue
+        if lease.state == Lease.State.STARTING and begin.attempts < MAX_STARTS:
+            Operation.objects.filter(pk=begin.pk).update(done_at=None, not_before=now)
+        else:
+            lost.append(_lost(lease, now))
+    update_rows([one.lease for one in missed], ["missing_since", "last_seen_at"])
+    if missed:
+        correct_rounds(Cluster.objects.get(pk=cluster.pk), missed)
+    return never_started, lost
+
+
+def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
+    """It was there, if it ever was, as long as everything was `heard`: its end would have been news."""
+    lease.missing_since = now
+    if heard is not None and lease.last_seen_at is not None:
+        lease.last_seen_at = max(heard, lease.last_seen_at)
+
+
+def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetime) -> None:
+    grace = timedelta(seconds=lease.job.checkpoint_grace_seconds)
+    for verb in LEAVE:
+        operation = operations.get(verb)
+        if operation and operation.done_at and now - operation.done_at > grace + PATIENCE:
+            logger.warning("lease %s still runs after a %s; ordering it again", lease.pk, verb)
+            if verb == Operation.Verb.FREEZE:  # what cannot be frozen has to be stopped
+                operation, _ = Operation.objects.get_or_create(
+                    cluster_id=lease.cluster_id, lease=lease, verb=Operation.Verb.STOP
+                )
+            Operation.objects.filter(pk=operation.pk).update(done_at=None, not_before=now)
+
+
+def _lost(lease: Lease, now: datetime) -> Observation:
+    """Nobody knows of these processes any more: they ended when they were last seen."""
+    last = lease.last_seen_at or lease.held_from or now
+    age = (now - last).total_seconds()
+    return Observation(
+        job_id=lease.job_id,
+        epoch=lease.epoch,
+        token=lease.token,
+        phase=Phase.ENDED,
+        seen_age=age,
+        ended_age=age,
+        end=End.LOST,
+        message="The machine no longer knows of them.",
+    )
+
+
+def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observation]) -> None:
+    """What runs without an open lease must not: a database put back to an earlier state, for example."""
+    leases = {
+        lease.token: lease
+        for lease in Lease.objects.filter(cluster=cluster, token__in=list(seen)).select_related("job")
+    }
+    strays = {token for token in seen if token not in leases}
+    strays |= {
+        token
+        for token, lease in leases.items()
+        if lease.state == Lease.State.CLOSED and seen[token].phase in ALIVE and not _is_kept(lease)
+    }
+    if not strays:
+        return
+
+    def end(item: Observation) -> None:
+        if item.phase in ALIVE:
+            logger.warning("stopping processes of job %s that hold no lease", item.job_id)
+            lease = leases.get(item.token)
+            grace = lease.job.checkpoint_grace_seconds if lease else 5.0
+            backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=grace)
+        elif item.token not in leases:
+            _forget(backend, item.job_id, item.epoch, item.token)
+
+    # Closed leases stay closed, but what was seen before may have ended since.
+    each([item for item in backend.observe() if item.token in strays], end)
+
+
+def _is_kept(lease: Lease) -> bool:
+    """Whether a closed lease's processes are frozen on purpose, or just being thawed under a new lease."""
+    thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
+    return (lease.job.frozen and lease.end_reason == FROZEN) or thaws.exists()

@@ -1,6 +1,0 @@
-"""Raw exports for those who have reports of their own: jobs as sacct, XDMoD's shredder, CSV and JSON have them."""
-
-from scheduling.exports.forms import FORMS, export_lines
-from scheduling.exports.reading import Selection, may_export
-
-__all__ = ["FORMS", "Selection", "export_lines", "may_export"]

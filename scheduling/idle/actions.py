@@ -1,0 +1,284 @@
+"""Jobs whose GPUs nobody uses: rules for them, warning and stopping them, and putting that off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from datetime import timedelta as td
+from typing import Self
+
+from django.conf import settings
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.checks import refused_if_taken
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import Membership, Tenant, User
+from accounting.notifications import mail
+from scheduling.core import pubsub
+from scheduling.core.locks import lock_schedule
+from scheduling.idle.steps import Idleness, Step, Terms
+from scheduling.jobs.actions import cancel_within
+from scheduling.jobs.preemptible import set_only_idle_within
+from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent, Lease
+from scheduling.models.idle import LONGEST_MINUTES
+
+WHAT_FOLLOWS: dict[str, Step] = {IdleRule.Action.ONLY_IDLE: Step.ONLY_IDLE, IdleRule.Action.STOP: Step.STOP}
+IN_WORDS = {Step.ONLY_IDLE: "it takes no part in the sharing any more", Step.STOP: "it is stopped"}
+# Sessions have an idle clock of their own.
+KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
+LONGEST_SNOOZE_HOURS = 366 * 24
+FIELDS = ("action", "after_minutes", "grace_minutes", "snooze_hours", "services")
+
+
+@transaction.atomic(durable=True)
+def set_idle_rule(
+    *,
+    actor: User | None,
+    tenant: Tenant | None = None,
+    cluster: Cluster | None = None,
+    action: str,
+    after_minutes: int,
+    grace_minutes: int,
+    snooze_hours: int,
+    services: bool = False,
+) -> IdleRule:
+    """The rule of a tenant with all below it, of a cluster, or without both of all; what is set again is replaced.
+
+    Raises NotAllowed unless the actor is an admin, Refused for what makes no rule.
+    """
+    require(actor, "idle_rule.set")
+    if tenant is not None and cluster is not None:
+        raise Refused("A rule is of a team or of a cluster.", "cluster")
+    if action not in IdleRule.Action.values:
+        raise Refused(f"An action is one of {', '.join(IdleRule.Action.values)}.", "action")
+    for field, minutes in (("after_minutes", after_minutes), ("grace_minutes", grace_minutes)):
+        if not 1 <= minutes <= LONGEST_MINUTES:
+            raise Refused(f"This is from 1 to {LONGEST_MINUTES} minutes.", field)
+    if not 0 <= snooze_hours <= LONGEST_SNOOZE_HOURS:
+        raise Refused(f"This is from 0 to {LONGEST_SNOOZE_HOURS} hours.", "snooze_hours")
+    held = IdleRule.objects.select_for_update(of=("self",)).filter(tenant=tenant, cluster=cluster).first()
+    before = _told(held) if held else {}
+    rule = held or IdleRule(tenant=tenant, cluster=cluster)
+    rule.action, rule.services, rule.snooze_hours = action, services, snooze_hours
+    rule.after_minutes, rule.grace_minutes = after_minutes, grace_minutes
+    with refused_if_taken("Somebody has just set this rule; look at it again.", "action"):
+        rule.save()
+    audit.record(
+        actor=actor,
+        verb="idle_rule.set",
+        target=tenant or cluster or rule,
+        tenant=tenant,
+        before=before,
+        after=_told(rule),
+    )
+    return rule
+
+
+@transaction.atomic(durable=True)
+def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
+    """What is above it holds again. Raises NotAllowed unless the actor is an admin."""
+    require(actor, "idle_rule.set")
+    held = IdleRule.objects.select_for_update(of=("self",)).select_related("tenant", "cluster")
+    found = held.filter(pk=rule.pk).first()
+    if found is None:
+        raise Refused("This rule does not exist any more.")
+    target = found.tenant or found.cluster or found
+    audit.record(
+        actor=actor, verb="idle_rule.remove", target=target, tenant=found.tenant, before=_told(found)
+    )
+    found.delete()
+
+
+def _told(rule: IdleRule) -> dict[str, object]:
+    return {field: getattr(rule, field) for field in FIELDS}
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRules:
+    """All rules there are, to find the one that holds for a job."""
+
+    of_tenants: Mapping[int, IdleRule]
+    of_clusters: Mapping[int, IdleRule]
+    of_all: IdleRule | None
+
+    @classmethod
+    def read(cls) -> Self:
+        rules = list(IdleRule.objects.select_related("tenant", "cluster"))
+        return cls(
+            of_tenants={rule.tenant_id: rule for rule in rules if rule.tenant_id is not None},
+            of_clusters={rule.cluster_id: rule for rule in rules if rule.cluster_id is not None},
+            of_all=next((rule for rule in rules if rule.tenant_id is None and rule.cluster_id is None), None),
+        )
+
+    def rule_of(self, tenant: Tenant, cluster_id: int | None) -> IdleRule | None:
+        """The nearest on the tenant's way up, else the cluster's, else that of all."""
+        for step in reversed(tenant.lineage):
+            if step in self.of_tenants:
+                return self.of_tenants[step]
+        return self.of_clusters.get(cluster_id or 0, self.of_all)
+
+    def terms_of(self, job: Job) -> Terms | None:
+        """What holds for a job; None: nothing does."""
+        rule = self.rule_of(job.tenant, job.cluster_id)
+        if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
+            return None
+        if rule.action == IdleRule.Action.ONLY_IDLE and job.only_idle:
+            return None  # it is so already, and keeps nobody's GPUs
+        is_replica = job.kind == Job.Kind.REPLICA
+        if is_replica and not rule.services:
+            return None
+        return Terms(
+            after=td(minutes=rule.after_minutes),
+            grace=td(minutes=rule.grace_minutes),
+            snooze=td(hours=rule.snooze_hours),
+            # A service would only put another replica in its place.
+            then=Step.NOTHING if is_replica else WHAT_FOLLOWS.get(rule.action, Step.NOTHING),
+        )
+
+
+def idleness_of(use: GpuUse) -> Idleness:
+    """Of a row that was read with its lease."""
+    return Idleness(
+        since=use.idle_since,
+        lasted=use.idle_for,
+        measured_until=use.measured_until,
+        is_of_this_turn=use.lease.state == Lease.State.RUNNING,
+        first_told=use.first_told_at,
+        warned=use.warned_at,
+        lasted_warned=use.idle_warned,
+        snoozed_until=use.snoozed_until,
+    )
+
+
+def idle_to_step(now: datetime) -> list[int]:
+    """Ids of jobs of which something is to be done now."""
+    rules = IdleRules.read()
+    idle = GpuUse.objects.idle().select_related("job__tenant", "lease").defer("job__spec")
+    return [use.job_id for use in idle if _step(use, rules, now) is not Step.NOTHING]
+
+
+def _step(use: GpuUse, rules: IdleRules, now: datetime) -> Step:
+    terms = rules.terms_of(use.job)
+    return Step.NOTHING if terms is None else idleness_of(use).step(terms, now)
+
+
+@transaction.atomic(durable=True)
+def step_idle(*, job_id: int) -> Step:
+    """Warns the job's people that its GPUs are idle, or stops it or leaves it idle GPUs only, when that is due.
+
+    Any number of workers may call this at any time: the schedule's lock lets one in, and what one of them did
+    the next one finds done.
+    """
+    lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
+    use = (
+        GpuUse.objects.idle()
+        .select_for_update(of=("self",))
+        .select_related("job__tenant", "job__owner", "lease")
+        .filter(job=job_id)
+        .first()
+    )
+    if use is None:
+        return Step.NOTHING
+    now, rules = now_from_database(), IdleRules.read()
+    step, terms = _step(use, rules, now), rules.terms_of(use.job)
+    if step is Step.WARN and terms is not None:
+        _warn(use, terms, now)
+    elif step is Step.STOP:
+        why = f"Stopped: nobody has used its GPUs for {in_words(use.idle_for)}"
+        cancel_within(actor=None, job=use.job, why=why)
+        after = {"idle_since": use.idle_since, "idle_seconds": round(use.idle_for.total_seconds())}
+        audit.record(actor=None, verb="job.idle_stop", target=use.job, tenant=use.job.tenant, after=after)
+    elif step is Step.ONLY_IDLE:
+        why = f"From now on only on GPUs that nobody else wants: nobody has used its GPUs for {in_words(use.idle_for)}"
+        set_only_idle_within(actor=None, job=use.job, only_idle=True, why=why)
+        # Once somebody lets it take part again, a warning comes first.
+        GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
+        write_to_people(use.job, f"{why}. Its page lets it take part again")
+    return step
+
+
+def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
+    job = use.job
+    if use.first_told_at is None or (use.idle_since is not None and use.first_told_at < use.idle_since):
+        use.first_told_at = now
+    use.warned_at, use.idle_warned = now, td(0)
+    use.save(update_fields=["warned_at", "first_told_at", "idle_warned"])
+    left = idleness_of(use).grace_left(terms)
+    said = f"Nobody has used its GPUs for {in_words(use.idle_for)}"
+    if left is not None:
+        said += (
+            f": {IN_WORDS[terms.then]} when it has held them for {in_words(left)} more, unless somebody does"
+        )
+    _note(job, "warned", said, now)
+    write_to_people(job, said)
+
+
+def write_to_people(job: Job, said: str) -> None:
+    """Mail to its owner and the managers of its team."""
+    managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
+    people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
+    text = f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}."
+    page = f"{settings.PUBLIC_URL}/jobs/{job.pk}/"
+    mail.write(people, subject=f"Idle GPUs: {job.name}", text=f"{text}\n\n{page}\n")
+
+
+@transaction.atomic(durable=True)
+def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUse:
+    """Puts warning and stopping off until a moment, within what the rule lets; who says so says why.
+
+    Raises NotAllowed for others than the owner, managers of the team and operators; Refused where nothing is
+    to be put off, or for longer than the rule lets.
+    """
+    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may put this off.")
+    reason = reason.strip()
+    use = (
+        GpuUse.objects.unused()
+        .select_for_update(of=("self",))
+        .select_related("job__tenant", "lease")
+        .filter(job=job)
+        .first()
+    )
+    if use is None:
+        raise Refused("Its GPUs are not idle: there is nothing to put off.")
+    terms = IdleRules.read().terms_of(use.job)
+    if terms is None:
+        raise Refused("No rule says anything of its idle GPUs: there is nothing to put off.")
+    now = now_from_database()
+    longest = idleness_of(use).snooze_ends(terms, now)
+    if until <= now:
+        raise Refused("This moment is over.", "until")
+    if until > longest:
+        at_most = f"until {longest:%Y-%m-%d %H:%M} UTC" if longest > now else "no longer"
+        raise Refused(f"The rule lets it be put off {at_most}.", "until")
+    if not reason or len(reason) > 300:
+        raise Refused("Say why, in 1 to 300 characters.", "reason")
+    before = {"until": use.snoozed_until, "reason": use.snooze_reason} if use.snoozed_until else {}
+    if use.first_told_at is None or (use.idle_since is not None and use.first_told_at < use.idle_since):
+        use.first_told_at = now
+    use.snoozed_until, use.snooze_reason, use.snoozed_by = until, reason, actor
+    use.save(update_fields=["snoozed_until", "snooze_reason", "snoozed_by", "first_told_at"])
+    said = (
+        f"{actor.get_username()} put the warning of idle GPUs off until {until:%Y-%m-%d %H:%M} UTC: {reason}"
+    )
+    _note(use.job, "snoozed", said, now)
+    after = {"until": until, "reason": reason}
+    audit.record(
+        actor=actor, verb="job.idle_snooze", target=use.job, tenant=use.job.tenant, before=before, after=after
+    )
+    return use
+
+
+def in_words(lasted: td) -> str:
+    """A duration in minutes, or from two hours on in hours."""
+    minutes = max(1, round(lasted.total_seconds() / 60))
+    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"
+
+
+def _note(job: Job, kind: str, text: str, at: datetime) -> None:
+    JobEvent.objects.create(job=job, at=at, epoch=job.epoch, kind=kind, text=text)
+    pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")

@@ -1,0 +1,216 @@
+"""Jobs of the past: a published trace becomes a cluster that is detached again, with its jobs, leases and bills.
+
+Billed and closed by the same functions as what really ran; that they were picked, ran and ended is written as
+it was, and not by the actions of rounds and observations, whose times are the present.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from django.db import transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import Min
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.hardware import create_generation_within
+from accounting.actions.memberships import add_within
+from accounting.actions.tenants import archive_within, create_within
+from accounting.actions.users import create_user_within
+from accounting.core.bulk import insert_rows, number_rows
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.ledger.rollups import start_of_day
+from accounting.models import AuditEvent, ClosedBook, Generation, Membership, Tenant, User
+from scheduling.core.locks import lock_schedule
+from scheduling.imports.traces import PastJob
+from scheduling.leases.actions import bill
+from scheduling.leases.lifecycle import Event, next_state
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, NodeChange
+from scheduling.spec.job_spec import JobSpec
+
+JOBS_AT_ONCE = 2000
+
+# By place of the node: until when each of its GPUs is taken.
+Taken: TypeAlias = "defaultdict[int, list[datetime]]"
+
+
+@dataclass(frozen=True, slots=True)
+class PastCluster:
+    """Equal nodes that were there from one full hour to another, and are no more."""
+
+    name: str  # its team's, too
+    generation: str  # made if there is none of this name
+    nodes: int
+    gpus_per_node: int
+    begins: datetime
+    ends: datetime
+
+
+@transaction.atomic(durable=True)
+def import_history(
+    *, actor: User | None, past: PastCluster, jobs: Sequence[PastJob], fingerprint: str
+) -> Cluster:
+    """Stores a detached cluster, its teams, what their jobs did on it, and bills that.
+
+    All at once or not at all, so that nobody closes an hour of which some is still to come. The teams are archived
+    when all is there, so that they take no share from others. Refused when there is a cluster or a team of that name,
+    or the trace of this `fingerprint` was imported before.
+    """
+    require(actor, "cluster.attach")
+    if before := imported_before(fingerprint):
+        raise Refused(f"This trace was imported before, as {before}.", "name")
+    if past.ends > now_from_database():
+        raise Refused("What is imported must be over by now; let it begin earlier.", "begins")
+    if Cluster.objects.filter(name=past.name).exists():
+        raise Refused(f"There is a cluster {past.name} already.", "name")
+    owners = _create_teams(actor, past.name, sorted({job.traced.tenant for job in jobs}))
+    generation = Generation.objects.filter(name=past.generation).first()
+    generation = generation or create_generation_within(
+        actor=actor, generation=Generation(name=past.generation)
+    )
+    cluster = Cluster.objects.create(name=past.name, detached_at=past.ends)
+    lock_schedule(cluster.pk)
+    nodes = _create_nodes(cluster, past, generation)
+    taken: Taken = defaultdict(list)
+    in_order = sorted(jobs, key=lambda job: (job.held.begins, job.traced.number))
+    for some in _some(in_order):
+        told = [_Told(cluster, past, generation, job, owners[job.traced.tenant]) for job in some]
+        number_rows([one.job for one in told])
+        for one in told:
+            one.lease.job = one.job  # which has a number now
+        number_rows([one.lease for one in told])
+        insert_rows(one.job for one in told)
+        bill([one.lease for one in told], until=None)
+        insert_rows(one.lease for one in told)
+        insert_rows(event for one in told for event in one.events())
+        insert_rows(gpu for one in told for gpu in one.gpus(nodes, taken))
+    teams = [owner.tenant for owner in owners.values()]
+    _archive(actor, [*teams, *{one.parent for one in teams if one.parent}])
+    after = {
+        "jobs": len(jobs), "nodes": past.nodes, "gpus": past.gpus_per_node, "begins": past.begins, "ends": past.ends,
+        "fingerprint": fingerprint,
+    }  # fmt: skip
+    audit.record(actor=actor, verb="cluster.import", target=cluster, after=after)
+    return cluster
+
+
+def _some(jobs: Sequence[PastJob]) -> Iterator[Sequence[PastJob]]:
+    for start in range(0, len(jobs), JOBS_AT_ONCE):
+        yield jobs[start : start + JOBS_AT_ONCE]
+
+
+def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -> list[Node]:
+    """They are gone; what they had been is written down beside what the database notes of them now."""
+    width = len(str(past.nodes - 1))
+    nodes = [
+        Node(
+            cluster=cluster, name=f"{past.name}-{number:0{width}}", generation=generation,
+            gpus=past.gpus_per_node, gone_at=past.ends, state_since=past.ends, virtual_speed=1,
+        )
+        for number in range(past.nodes)
+    ]  # fmt: skip
+    number_rows(nodes)
+    insert_rows(nodes)
+    insert_rows(
+        NodeChange(
+            cluster=cluster, node_id=node.pk, name=node.name, generation=generation, gpus=gpus,
+            state=node.state, failed_gpus=0, others_gpus=0, at=at,
+        )
+        for node in nodes
+        for at, gpus in ((past.begins, past.gpus_per_node), (past.ends, 0))
+    )  # fmt: skip
+    return nodes
+
+
+class _Told:
+    """One job with its lease."""
+
+    def __init__(
+        self, cluster: Cluster, past: PastCluster, generation: Generation, job: PastJob, owner: Membership
+    ) -> None:
+        self.place = job
+        at = past.begins + timedelta(seconds=job.traced.submitted)
+        begins = self.begins = past.begins + timedelta(seconds=job.held.begins)
+        ends = self.ends = past.begins + timedelta(seconds=job.held.ends)
+        spec = JobSpec(
+            name=f"job {job.traced.number}",
+            command="true",
+            workers=job.workers,
+            gpus_per_worker=job.gpus_per_worker,
+        )
+        state: str = Job.State.QUEUED
+        for event in (Event.PICKED, Event.STARTED, Event.SUCCEEDED):
+            state = next_state(state, event)
+        self.job = Job(
+            cluster=cluster, tenant=owner.tenant, owner=owner.user, name=spec.name, spec=spec.to_dict(),
+            workers=job.workers, gpus_per_worker=job.gpus_per_worker, state=state, epoch=1, created_at=at,
+            state_since=ends, first_started_at=begins, first_generation=generation, held_for=ends - begins,
+            ended_at=ends, files_removed_at=ends, exit_code=0, end_reason="exit",
+        )  # fmt: skip
+        self.lease = Lease(
+            job=self.job, cluster=cluster, generation=generation, epoch=1, gpus=self.job.gpus,
+            state=Lease.State.CLOSED, decided_at=begins, held_from=begins, running_from=begins,
+            held_until=ends, last_seen_at=ends, end_reason="exit",
+        )  # fmt: skip
+
+    def events(self) -> Iterator[JobEvent]:
+        told = (
+            (self.job.created_at, 0, "submitted", "Imported from a trace"),
+            (self.begins, 1, Event.STARTED.value, "Ran, as the trace tells"),
+            (self.ends, 1, Event.SUCCEEDED.value, "Ended, as the trace tells"),
+        )
+        for at, epoch, kind, text in told:
+            yield JobEvent(job_id=self.job.pk, at=at, epoch=epoch, kind=kind, text=text, detail={})
+
+    def gpus(self, nodes: Sequence[Node], taken: Taken) -> Iterator[HeldGpu]:
+        """Of each node those that nobody has any more; jobs come in the order in which they began."""
+        for rank, place in enumerate(self.place.held.place.nodes):
+            until = taken[place] = taken[place] or [self.begins] * nodes[place].gpus
+            free = [gpu for gpu, moment in enumerate(until) if moment <= self.begins][
+                : self.place.gpus_per_worker
+            ]
+            for gpu in free:
+                until[gpu] = self.ends
+                yield HeldGpu(
+                    lease_id=self.lease.pk, node_id=nodes[place].pk, rank=rank, gpu_index=gpu,
+                    during=DateTimeTZRange(self.begins, self.ends),
+                )  # fmt: skip
+
+
+def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[str, Membership]:
+    """A team `name`, and below it one for each of these names, with a user of the same name who cannot sign in."""
+    parent = create_within(actor=actor, name=name, parent=None, tickets=100)
+    found = {}
+    for below in names:
+        tenant = create_within(actor=actor, name=f"{name} {below}", parent=parent, tickets=100)
+        user = create_user_within(actor=actor, user=User(username=f"{parent.slug}-{below}")).user
+        found[below] = add_within(actor=actor, membership=Membership(user=user, tenant=tenant))
+    return found
+
+
+def _archive(actor: User | None, teams: Iterable[Tenant]) -> None:
+    """Those below before those above: none of them is to have a share of what there is now."""
+    for tenant in sorted(teams, key=lambda one: -one.path.count("/")):
+        archive_within(actor=actor, tenant=tenant)
+
+
+def imported_before(fingerprint: str) -> Cluster | None:
+    """The cluster that a trace of this fingerprint was made the history of."""
+    imports = AuditEvent.objects.filter(verb="cluster.import", after__fingerprint=fingerprint)
+    keys = imports.values_list("target_id", flat=True)
+    return Cluster.objects.filter(pk__in=[int(key) for key in keys]).first()
+
+
+def hours_to_close(cluster: Cluster) -> int:
+    """Of an imported cluster, how many hours of its history are not closed yet; books begin with a day."""
+    book = ClosedBook.objects.filter(book=cluster.pk).first()
+    first = NodeChange.objects.filter(cluster=cluster).aggregate(first=Min("at"))["first"]
+    since = book.until if book else start_of_day(first)
+    assert cluster.detached_at is not None  # noqa: S101 - it was never attached
+    return max((cluster.detached_at - since) // timedelta(hours=1), 0)

@@ -1,0 +1,156 @@
+"""Published traces: who wanted how many GPUs, when and for how long."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+from accounting.core.numbers import IN_WORDS, read_whole
+from accounting.core.texts import why_no_name
+from fairshare.simulator.engine import Engine
+from fairshare.simulator.model import Machines, SimJob, Span
+from fairshare.simulator.packed import FirstCome
+
+# As in the traces of Chronus (SoCC '21), whose users are the virtual clusters of Philly; other columns are ignored.
+COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration")
+# What names of jobs and teams may have to be names here too, and seconds to be a time at all (31 years).
+LONGEST_NAME, MOST_SECONDS = 50, 10**9
+
+
+class BadTrace(Exception):
+    """The file is not a trace; says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """Times are whole seconds since the trace began."""
+
+    number: str
+    tenant: str
+    gpus: int
+    submitted: int
+    duration: int
+    line: int = 0  # of the file, where it comes from one
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job of the trace that was given GPUs: `held` names a node for each worker; seconds as above."""
+
+    traced: TraceJob
+    workers: int
+    gpus_per_worker: int
+    held: Span
+
+
+def decoded(lines: Iterable[bytes]) -> Iterator[str]:
+    """The lines of a file. Raises BadTrace for the first that is no text."""
+    for number, line in enumerate(lines, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise BadTrace(f"line {number}: no UTF-8: {error.reason}") from None
+
+
+def fingerprint_of(jobs: Iterable[TraceJob]) -> str:
+    """The same for the same jobs, however the file is written."""
+    told = repr([(job.number, job.tenant, job.gpus, job.submitted, job.duration) for job in jobs])
+    return sha256(told.encode()).hexdigest()
+
+
+def read_trace(lines: Iterable[str]) -> list[TraceJob]:
+    """The jobs of a CSV that has at least these COLUMNS, in order of submission.
+
+    Raises BadTrace for what is no trace. Jobs without GPUs or without a duration are among them.
+    """
+    rows = csv.DictReader(lines, strict=True)
+    try:
+        names = rows.fieldnames or ()
+    except csv.Error as error:
+        raise BadTrace(f"line 1: {error}") from None
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise BadTrace(f"the file has no column {missing[0]}; it must have {', '.join(COLUMNS)}")
+    return sorted(_jobs(rows), key=lambda job: (job.submitted, job.number))
+
+
+def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
+    seen = set()
+    while True:
+        begins = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise BadTrace(f"line {begins}: {error}") from None
+        if row is None:
+            return
+        try:
+            gpus, submitted, duration = (_whole(row[column], column) for column in COLUMNS[2:])
+            job = TraceJob(row["job_id"], row["user"], gpus, submitted, duration, rows.line_num)
+        except (TypeError, ValueError) as error:
+            raise BadTrace(f"line {rows.line_num}: {error}") from None
+        numbers = (gpus, submitted, duration)
+        if (
+            not (_is_name(job.number) and _is_name(job.tenant))
+            or min(numbers) < 0
+            or max(numbers) > MOST_SECONDS
+        ):
+            raise BadTrace(f"line {rows.line_num}: {job} says nothing that can be")
+        if job.number in seen:
+            raise BadTrace(f"line {rows.line_num}: job {job.number} comes twice")
+        seen.add(job.number)
+        yield job
+
+
+def _whole(text: str | None, column: str) -> int:
+    number = read_whole(text or "")
+    if number is None:
+        raise ValueError(f"{column} must be {IN_WORDS}, not {(text or '')[:40]!r}")
+    return number
+
+
+def _is_name(text: str | None) -> bool:
+    return text is not None and len(text) <= LONGEST_NAME and not why_no_name(text)
+
+
+def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
+    """Workers, and GPUs of each: one worker where one node is enough, else as few equal ones as fit on nodes."""
+    if gpus <= gpus_per_node:
+        return 1, gpus
+    workers = next(
+        count for count in range(2, gpus + 1) if gpus % count == 0 and gpus // count <= gpus_per_node
+    )
+    return workers, gpus // workers
+
+
+def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[PastJob]:
+    """When and where each job that wants GPUs runs, first come, first served, on so many equal nodes.
+
+    In order of submission; the same trace gives the same answer. Raises BadTrace when one does not fit on all
+    nodes together.
+    """
+    wanted = [job for job in jobs if job.gpus and job.duration]
+    for job in wanted:
+        if job.gpus > nodes * gpus_per_node:  # before workers are looked for, of which there may be millions
+            raise _too_large(job, nodes, gpus_per_node)
+    gangs = [gang(job.gpus, gpus_per_node) for job in wanted]
+    for job, (workers, each) in zip(wanted, gangs, strict=True):
+        if workers > nodes * (gpus_per_node // each):
+            raise _too_large(job, nodes, gpus_per_node)
+    machines = Machines((0,) * nodes, (gpus_per_node,) * nodes)
+    sims = [
+        SimJob(float(job.submitted), float(job.duration), workers, each)
+        for job, (workers, each) in zip(wanted, gangs, strict=True)
+    ]
+    fates = Engine(machines, sims, FirstCome()).run().fates
+    return [
+        PastJob(job, workers, each, fate.spans[0])
+        for job, (workers, each), fate in zip(wanted, gangs, fates, strict=True)
+    ]
+
+
+def _too_large(job: TraceJob, nodes: int, gpus_per_node: int) -> BadTrace:
+    where = f"line {job.line}: " if job.line else ""
+    return BadTrace(f"{where}job {job.number} wants {job.gpus} GPUs; {nodes} x {gpus_per_node} are too few")

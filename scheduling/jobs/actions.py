@@ -1,0 +1,86 @@
+"""What people do with jobs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed
+from accounting.models import Tenant, User
+from scheduling.core.enqueue import wake_operations
+from scheduling.core.locks import lock_schedule
+from scheduling.leases.actions import StopOrder, ask_to_stop, end_frozen
+from scheduling.leases.history import History
+from scheduling.leases.lifecycle import Event
+from scheduling.leases.reservations import withdraw
+from scheduling.models import Job, Lease, Operation
+
+
+@transaction.atomic(durable=True)
+def cancel_job(*, actor: User, job: Job) -> Job:
+    """Ends a job for good; its processes get a short grace. Cancelling twice is as good as once."""
+    return cancel_within(actor=actor, job=job)
+
+
+def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "") -> Job:
+    """The same inside a transaction of the caller's; `why` is what the job's time line says of it, `cause` a Cause.
+
+    `actor` None is Fairlot itself.
+    """
+    if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
+    lock_schedule(job.cluster_id)
+    job = Job.objects.select_related("tenant").get(pk=job.pk)
+    if job.has_ended or job.state == Job.State.CANCELLING:
+        return job
+    now = now_from_database()
+    history = History()
+    text = why or f"Cancelled by {actor.get_username() if actor else 'Fairlot'}"
+    if job.state in Job.WAITING:
+        _end_waiting([job], text=text, now=now, history=history, cause=cause)
+    else:
+        withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), why="cancelled")
+        lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
+        history.change(job, end_message=text)
+        if lease.state == Lease.State.STOPPING:
+            history.move(job, Event.CANCEL, at=now, text=text, turn=lease.epoch, cause=cause)
+            # It may have been told to freeze only, or given a long grace; another stop shortens that.
+            again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
+            Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)
+            wake_operations(job.cluster_id)
+        else:
+            lease.job = job
+            ask_to_stop([StopOrder(lease, text, cause)], event=Event.CANCEL, now=now, history=history)
+    history.save()
+    audit.record(actor=actor, verb="job.cancel", target=job, tenant=job.tenant)
+    return job
+
+
+def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: str) -> None:
+    """Cancels many waiting jobs at once; the caller holds their clusters' locks, may do it, and asks for rounds."""
+    history = History()
+    _end_waiting(jobs, text=why, now=now_from_database(), history=history)
+    history.save()
+    by_tenant: dict[Tenant, list[Job]] = defaultdict(list)
+    for job in jobs:
+        by_tenant[job.tenant].append(job)
+    for tenant, its in by_tenant.items():
+        audit.record_many(
+            actor=actor, verb="job.cancel", tenant=tenant, changes=[(job, audit.NOTHING) for job in its]
+        )
+
+
+def _end_waiting(jobs: Sequence[Job], *, text: str, now: datetime, history: History, cause: str = "") -> None:
+    promised = Lease.objects.filter(job__in=jobs, state=Lease.State.PROMISED)
+    withdraw(list(promised), why="cancelled")
+    outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
+    for job in jobs:
+        if job.frozen:
+            end_frozen(job, verb=Operation.Verb.KILL)
+        history.move(job, Event.CANCEL, at=now, text=text, cause=cause, **outcome)

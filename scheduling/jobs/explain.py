@@ -1,0 +1,351 @@
+"""Why a job is where it is, in plain words with numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from django.db import models
+
+from accounting.core.wording import fixed
+from accounting.limits.quotas import Standing, never_fits
+from accounting.models import Quota, Tenant, User
+from fairshare.model import Reason
+from scheduling.core.reason_labels import SHORT
+from scheduling.limits.blocking import AT_ONCE, Binding
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, ShareBalance
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One sentence, numbers behind it, what would help, and whether waiting can help at all."""
+
+    sentence: str
+    short: str
+    never: bool = False
+    detail: tuple[str, ...] = ()
+    unblock: tuple[str, ...] = ()
+
+
+@dataclass
+class Explainer:
+    """Explains jobs of one cluster; reads each fact about the cluster at most once.
+
+    `reader` is told of limits of those teams alone that the reader sees; None: of the job's own.
+    """
+
+    cluster: Cluster
+    reader: User | None = None
+    _balances: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    @cached_property
+    def _limits(self) -> Binding:
+        return Binding(self.cluster, self.reader)
+
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        return list(Node.objects.filter(cluster=self.cluster).present().select_related("generation"))
+
+    @cached_property
+    def _free(self) -> dict[int, int]:
+        """Free GPUs of ready nodes, by node."""
+        held: dict[int, int] = {}
+        rows = HeldGpu.objects.filter(
+            lease__cluster=self.cluster, lease__state__in=Lease.HOLDING
+        ).values_list("node_id", flat=True)
+        for node in rows:
+            held[node] = held.get(node, 0) + 1
+        return {
+            node.pk: max(0, node.usable_gpus - held.get(node.pk, 0))
+            for node in self._nodes
+            if node.state == Node.State.READY
+        }
+
+    def explain(self, job: Job) -> Explanation:
+        """What to tell the owner about `job` now."""
+        if job.state in Job.WAITING:
+            return self._waiting(job)
+        return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=tuple(self._reached(job)))
+
+    def _reached(self, job: Job) -> list[str]:
+        """Limits that leave a job that runs to idle GPUs, or that warn of it."""
+        if job.has_ended:
+            return []
+        limits = self._limits
+        return limits.told(job, [*limits.reached(job, Quota.AtLimit.IDLE), *limits.warnings(job)])
+
+    def _waiting(self, job: Job) -> Explanation:
+        reason = Reason(job.reason)
+        if reason.is_never:
+            return self._never(job, reason)
+        binding = self._binding(job, reason)
+        match reason:
+            case Reason.TEAM_ARCHIVED:
+                sentence = f"{job.tenant.name} is archived; its jobs do not run."
+            case Reason.OWNER_MAY_NOT:
+                sentence = f"{why_owner_may_not(job.owner, job.tenant)}; it does not run."
+            case Reason.PLACE_LOST:
+                sentence = self._place_lost(job)
+            case _:
+                sentence = self._not_now(job, reason, self._limits.told(job, binding))
+        helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
+        if reason is Reason.ONLY_IDLE and job.only_idle:
+            helps = ("It starts when GPUs are idle, or when it is let take part again.",)
+        if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
+            helps = (*helps, "It may start sooner when it accepts more generations.")
+        short = self._limits.in_short(job, binding) or SHORT[reason]
+        return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
+
+    def _binding(self, job: Job, reason: Reason) -> list[Standing]:
+        """Limits that stand in its way now; none where it is for another reason, or they have left room since."""
+        match reason:
+            case Reason.QUOTA_IN_USE:
+                return self._limits.in_the_way(job, *AT_ONCE)
+            case Reason.HOURS_SPENT:
+                return self._limits.in_the_way(job, *Quota.OF_A_PERIOD)
+            case Reason.BORROWED_ENOUGH:
+                return self._limits.in_the_way(job, Quota.Kind.BORROWED)
+            case Reason.ONLY_IDLE if not job.only_idle:
+                return self._limits.in_the_way(job, *AT_ONCE, at_limit=Quota.AtLimit.IDLE)
+            case _:
+                return []
+
+    def _never(self, job: Job, first: Reason) -> Explanation:
+        """All that stands in its way for good: mending the first alone would not help."""
+        reasons = [first, *(one for one in self.never(job) if one != first)]
+        sentence = " ".join(self._never_sentence(job, one) for one in reasons)
+        helps = dict.fromkeys(line for one in reasons for line in _UNBLOCK.get(one, ()))
+        return Explanation(sentence, SHORT[first], True, tuple(self._detail(job)), tuple(helps))
+
+    def never(self, job: Job) -> list[Reason]:
+        """Why `job`, which need not be stored, can never run with these nodes and quotas; empty if it can."""
+        slots = self._slots(job)
+        reasons = []
+        if not slots:
+            reasons.append(Reason.NEVER_NO_SUCH_GENERATION)
+        elif not any(slots.values()):
+            reasons.append(Reason.NEVER_WORKER_TOO_LARGE)
+        elif max(slots.values()) < job.workers:
+            reasons.append(Reason.NEVER_TOO_LARGE)
+        if self._over_quota(job):
+            reasons.append(Reason.NEVER_OVER_QUOTA)
+        return reasons
+
+    def _slots(self, job: Job) -> dict[int, int]:
+        """By generation, how many of its workers the nodes hold together."""
+        slots: dict[int, int] = {}
+        for node in self._accepted(job):
+            workers = node.gpus // job.gpus_per_worker
+            slots[node.generation_id] = slots.get(node.generation_id, 0) + workers
+        return slots
+
+    def _over_quota(self, job: Job) -> str | None:
+        """Why quotas forbid it where the nodes would hold it; where none would, on all that it accepts."""
+        slots = self._slots(job)
+        fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
+        kinds = fitting or list(slots) or job.generation_ids
+        return never_fits(job.tenant, kinds, job.gpus, job.owner_id, seen=self._limits.seen(job))
+
+    def never_in_words(self, job: Job) -> list[str]:
+        """`never` as sentences."""
+        return [self._never_sentence(job, reason) for reason in self.never(job)]
+
+    def _never_sentence(self, job: Job, reason: Reason) -> str:
+        match reason:
+            case Reason.NEVER_NO_SUCH_GENERATION:
+                if not self._nodes:
+                    return f"{self.cluster.name} has no nodes yet."
+                return f"It can never run here: no node has {self._kinds(job)} GPUs."
+            case Reason.NEVER_TOO_LARGE:
+                return (
+                    f"It can never run here: it needs {job.gpus} GPUs of one generation at once, and the "
+                    f"cluster has {self._totals(job)}."
+                )
+            case Reason.NEVER_WORKER_TOO_LARGE:
+                return (
+                    f"It can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and "
+                    f"the largest node with {self._kinds(job)} has {self._largest_node(job)}."
+                )
+            case _:
+                limit = self._over_quota(job)
+                return f"It can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
+
+    def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
+        """`limits` are those that stand in its way."""
+        match reason:
+            case Reason.HOURS_SPENT if limits:
+                return f"{'. '.join(limits)}."
+            case Reason.QUOTA_IN_USE | Reason.BORROWED_ENOUGH if limits:
+                return f"{'. '.join(limits)}. This job needs {_more_gpus(job.gpus)}."
+            case Reason.QUOTA_IN_USE | Reason.HOURS_SPENT | Reason.BORROWED_ENOUGH:
+                return "A limit left it no room in the last round; the next one looks again."
+            case Reason.ONLY_IDLE:
+                said = ". ".join(limits) or self._only_idle(job)
+                return f"{said}; it runs only on GPUs that nobody else wants, and none is left."
+            case Reason.SHARE_IN_USE:
+                return (
+                    f"It needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and "
+                    f"others are owed more time now.{self._owed(job)}"
+                )
+            case Reason.OWN_JOBS_AHEAD:
+                return f"{_go(self._ahead(job))} first.{self._owed(job)}"
+            case Reason.FRAGMENTED:
+                return (
+                    f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but not {_wants(job)} together on "
+                    "nodes as it needs them."
+                )
+            case Reason.NODES_AWAY:
+                return f"It would fit if {self._away(job)} were back."
+            case Reason.GPUS_DRAINING:
+                return "Its GPUs are chosen; it starts as soon as their present holders have left."
+            case Reason.CLUSTER_PAUSED:
+                return f"{paused_in_words(self.cluster)}; nothing new starts."
+            case Reason.BACKING_OFF:
+                return (
+                    f"Its last {job.failed_starts} starts failed or did not last; it is tried again soon."
+                    if job.failed_starts > 1
+                    else "Its last start failed or did not last; it is tried again soon."
+                )
+            case _:
+                return "Waiting for the next round, which will look at it."
+
+    @staticmethod
+    def _place_lost(job: Job) -> str:
+        told = job.events.filter(kind=JobEvent.PLACE_LOST).last()
+        said = told.text if told else "Picked, but its GPUs could not be had"
+        return f"{said}. The next round chooses others."
+
+    @staticmethod
+    def _only_idle(job: Job) -> str:
+        if job.only_idle:
+            return "It takes no part in the sharing"
+        return f"{job.tenant.name} has the GPUs that its limits let it share"
+
+    def _detail(self, job: Job) -> list[str]:
+        lines = self._limits.told(job, self._limits.warnings(job, is_new=job.pk is None))
+        away: Counter[tuple[str, str]] = Counter()
+        for node in self._accepted(job):
+            if node.state != Node.State.READY:
+                away[node.generation.name, node.get_state_display().lower()] += node.gpus
+        for node_kind, total, free in self._per_generation(job):
+            told = "".join(
+                f", {gpus} {state}" for (name, state), gpus in sorted(away.items()) if name == node_kind
+            )
+            lines.append(f"{node_kind}: {free} of {total} GPUs free{told}")
+        return lines
+
+    def _accepted(self, job: Job) -> list[Node]:
+        wanted = set(job.generation_ids)
+        return [node for node in self._nodes if not wanted or node.generation_id in wanted]
+
+    def _could_accept_more(self, job: Job) -> bool:
+        """Whether the cluster has generations that the job does not accept."""
+        return len(self._accepted(job)) < len(self._nodes)
+
+    def _per_generation(self, job: Job) -> list[tuple[str, int, int]]:
+        totals: dict[str, list[int]] = {}
+        for node in self._accepted(job):
+            entry = totals.setdefault(node.generation.name, [0, 0])
+            entry[0] += node.gpus
+            entry[1] += self._free.get(node.pk, 0)
+        return [(name, total, free) for name, (total, free) in sorted(totals.items())]
+
+    def _kinds(self, job: Job) -> str:
+        names = sorted({node.generation.name for node in self._accepted(job)})
+        return " or ".join(names) if names else "such"
+
+    def _free_count(self, job: Job) -> int:
+        return sum(free for _, _, free in self._per_generation(job))
+
+    def _totals(self, job: Job) -> str:
+        return " and ".join(f"{total} {name}" for name, total, _ in self._per_generation(job))
+
+    def _largest_node(self, job: Job) -> int:
+        return max((node.gpus for node in self._accepted(job)), default=0)
+
+    def _away(self, job: Job) -> str:
+        away = [node for node in self._accepted(job) if node.state != Node.State.READY]
+        return ", ".join(f"{node.name} ({node.get_state_display().lower()})" for node in away) or "its nodes"
+
+    def _ahead(self, job: Job) -> int:
+        own = Job.objects.filter(
+            cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id, only_idle=False
+        ).unfinished()
+        before = {} if job.pk is None else {"pk__lt": job.pk}  # what is not submitted yet comes last
+        first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, **before)
+        return own.filter(first).count()
+
+    def _owed(self, job: Job) -> str:
+        key = (job.tenant_id, job.owner_id)
+        if key not in self._balances:
+            rows = ShareBalance.objects.filter(cluster=self.cluster, tenant=key[0], user=key[1])
+            self._balances[key] = rows.aggregate(owed=models.Sum("owed", default=0.0))["owed"]
+        owed = self._balances[key]
+        return f" Its owner is owed {fixed(owed)} GPU-seconds." if owed > 1 else ""
+
+
+def paused_in_words(cluster: Cluster) -> str:
+    why = f" ({cluster.paused_reason})" if cluster.paused_reason else ""
+    return f"{cluster.name} is paused by an operator{why}"
+
+
+def why_owner_may_not(owner: User, tenant: Tenant) -> str:
+    """Why `owner` may not run jobs in `tenant`, of one who may not."""
+    name = owner.get_username()
+    if not owner.is_active:
+        return f"The account of {name} is deactivated"
+    return f"{name} may not run jobs in {tenant.name} any more"
+
+
+def explain(job: Job, *, reader: User | None = None) -> Explanation:
+    """What to tell `reader` about one job; for many of a cluster keep an Explainer."""
+    return Explainer(job.cluster, reader).explain(job)
+
+
+def _more_gpus(count: int) -> str:
+    return f"{count} more GPU{'s' if count != 1 else ''}"
+
+
+def _are(count: int) -> str:
+    return "1 is" if count == 1 else f"{count} are"
+
+
+def _go(count: int) -> str:
+    return "1 job of the same owner goes" if count == 1 else f"{count} jobs of the same owner go"
+
+
+def _wants(job: Job) -> str:
+    """ "2 × 4" for two workers of four GPUs each."""
+    return f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
+
+
+_UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
+    Reason.NEVER_NO_SUCH_GENERATION: ("Clone it and accept a generation that the cluster has.",),
+    Reason.NEVER_TOO_LARGE: ("Clone it with fewer workers or GPUs.",),
+    Reason.NEVER_WORKER_TOO_LARGE: ("Clone it with more workers of fewer GPUs each.",),
+    Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger limit.",),
+    Reason.QUOTA_IN_USE: ("It starts when a job that the limit counts ends, or with a larger limit.",),
+    Reason.HOURS_SPENT: ("It starts when the limit leaves enough of its period, or with a larger limit.",),
+    Reason.BORROWED_ENOUGH: ("It starts when a job that the limit counts ends, or with a larger limit.",),
+    Reason.ONLY_IDLE: (
+        "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",
+    ),
+    Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),
+    Reason.OWNER_MAY_NOT: (
+        "It goes on when its owner may run jobs in the team again, or when it is handed over to a member.",
+    ),
+    Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets.",),
+    Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
+}
+
+_ACTIVE: Mapping[str, Callable[[Job], str]] = {
+    Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",
+    Job.State.RUNNING: lambda job: "Running.",
+    Job.State.STOPPING: lambda job: "Giving its GPUs to others; it goes on at its next turn.",
+    Job.State.CANCELLING: lambda job: f"{job.end_message or 'Cancelled'}; its processes are being ended.",
+    Job.State.SUCCEEDED: lambda job: job.end_message or "Succeeded.",
+    Job.State.FAILED: lambda job: job.end_message or "Failed.",
+    Job.State.CANCELLED: lambda job: job.end_message or "Cancelled.",
+}

@@ -1,0 +1,57 @@
+"""Whether a job takes part in the sharing, or runs only on GPUs that nobody else wants."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import User
+from scheduling.core.locks import lock_schedule
+from scheduling.leases.history import History
+from scheduling.models import Job, JobEvent
+
+
+@transaction.atomic(durable=True)
+def set_only_idle(*, actor: User, job: Job, only_idle: bool) -> Job:
+    """Takes a job out of the sharing, or back into it, from the next round on; the same again changes nothing.
+
+    Raises NotAllowed for others than the owner, managers of the team and operators; Refused for what has ended
+    and for replicas, which are as their service says.
+    """
+    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
+    how = "only on GPUs that nobody else wants" if only_idle else "with its part in the sharing again"
+    return set_only_idle_within(
+        actor=actor, job=job, only_idle=only_idle, why=f"{actor.get_username()}: {how}"
+    )
+
+
+def set_only_idle_within(*, actor: User | None, job: Job, only_idle: bool, why: str) -> Job:
+    """The same inside a transaction of the caller's, which saw to it that `actor` may; None is Fairlot itself.
+
+    `why` is what the job's time line says of it.
+    """
+    lock_schedule(job.cluster_id)
+    job = Job.objects.select_related("tenant").get(pk=job.pk)
+    if job.only_idle == only_idle:
+        return job
+    if job.kind == Job.Kind.REPLICA:
+        raise Refused("It is as its service says: change the service.")
+    if job.has_ended or job.state == Job.State.CANCELLING:
+        raise Refused("It has ended; nothing of it can be changed.")
+    now = now_from_database()
+    history = History()
+    history.change(job, only_idle=only_idle, reason=0)
+    history.note(job, JobEvent.SHARING, why, at=now)
+    history.save()
+    audit.record(
+        actor=actor,
+        verb="job.only_idle",
+        target=job,
+        tenant=job.tenant,
+        before={"only_idle": not only_idle},
+        after={"only_idle": only_idle},
+    )
+    return job

@@ -1,0 +1,146 @@
+"""Before submitting: can it ever run, when about, and what would it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TypeAlias
+
+from django.conf import settings
+
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.core.wording import duration
+from accounting.models import Generation, Price, Tenant, User
+from fairshare.forecast import rounds_until_start
+from fairshare.model import Reason
+from fairshare.reasons import never_reason
+from scheduling.clusters.isolation import why_refused
+from scheduling.jobs.explain import Explainer, paused_in_words
+from scheduling.jobs.run_times import run_time_of_spec
+from scheduling.jobs.secrets import find_secrets
+from scheduling.jobs.submitting import check_spec
+from scheduling.jobs.volumes import find_volumes
+from scheduling.models import Cluster, Job, Node
+from scheduling.shares.situations import situation_now
+from scheduling.shares.snapshot import read_snapshot, with_candidate
+from scheduling.spec.job_spec import JobSpec
+
+# A forecast plays rounds ahead; on a large queue that would take longer than a person waits.
+MOST_JOBS = 3000
+MOST_ROUNDS = 40
+
+
+# By generation, and in which currency.
+Costs: TypeAlias = dict[str, tuple[Decimal, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What would become of a spec if it were submitted now."""
+
+    verdict: str  # "never", "now" or "later"
+    sentences: tuple[str, ...]
+    # Seconds until it starts, from and to; the end assumes that no running job ends before.
+    expected_start_seconds: tuple[float, float] | None = None
+    cost_per_hour: Costs = field(default_factory=dict)
+    detail: tuple[str, ...] = ()
+
+
+def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> Preflight:
+    """Asks the scheduler's own policy; raises Refused where the actor may not submit, SpecError for a wrong spec."""
+    if refusal := why_refused(cluster, actor):
+        raise Refused(refusal, field="cluster")
+    generation_ids = check_spec(cluster=cluster, spec=spec)
+    find_secrets(owner=actor, tenant=tenant, spec=spec)
+    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
+    candidate = Job(
+        cluster=cluster,
+        tenant=tenant,
+        owner=actor,
+        name=spec.name,
+        workers=spec.workers,
+        gpus_per_worker=spec.gpus_per_worker,
+        generation_ids=generation_ids,
+        priority=spec.priority,
+        only_idle=spec.only_idle,
+        **run_time_of_spec(spec, now := now_from_database()),
+    )
+    cost = _cost_per_hour(cluster, generation_ids, spec)
+    explainer = Explainer(cluster, actor)
+    if never := explainer.never_in_words(candidate):
+        return Preflight("never", tuple(never), None, cost, explainer.explain(candidate).detail)
+    snapshot, legend = read_snapshot(cluster, now=now)
+    snapshot = with_candidate(snapshot, legend, candidate)
+    if snapshot.jobs.blocked[-1] == Reason.HOURS_SPENT:
+        candidate.reason, candidate.state = int(Reason.HOURS_SPENT), Job.State.QUEUED
+        explanation = explainer.explain(candidate)
+        return Preflight("later", (explanation.sentence,), None, cost, explanation.detail)
+    reason = never_reason(snapshot, len(snapshot.jobs) - 1)
+    if reason.is_never:
+        candidate.reason, candidate.state = int(reason), Job.State.QUEUED
+        explanation = explainer.explain(candidate)
+        return Preflight("never", (explanation.sentence,), None, cost, explanation.detail)
+    candidate.reason = int(Reason.NONE)
+    detail = explainer.explain(candidate).detail
+    if cluster.paused_at:
+        return Preflight("later", (f"{paused_in_words(cluster)}; nothing new starts.",), None, cost, detail)
+    if len(snapshot.jobs) > MOST_JOBS:
+        how = "it runs when GPUs are idle" if spec.only_idle else "it takes its turn by the team's tickets"
+        sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
+        return Preflight("later", (sentence,), None, cost, detail)
+    last = len(snapshot.jobs) - 1
+    situation = situation_now(cluster, snapshot, legend.axes)
+    rounds = rounds_until_start(situation, last, seed=0, most=MOST_ROUNDS)
+    found = _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
+    if found.verdict == "now":
+        return found
+    candidate.reason = int(situation.decide(seed=0).reason[last])
+    if not candidate.reason:
+        return found
+    return replace(found, sentences=(*found.sentences, explainer.explain(candidate).sentence))
+
+
+def _forecast(
+    cluster: Cluster, quantum: float, rounds: int | None, cost: Costs, detail: tuple[str, ...]
+) -> Preflight:
+    switch = cluster.switch_seconds
+    if rounds == 0:
+        sentence = "GPUs for it are free or being freed: it starts within seconds."
+        return Preflight("now", (sentence,), (0.0, 5.0 + switch), cost, detail)
+    if rounds == 1:
+        sentence = f"It gets its turn in the next round, within about {duration(quantum + switch)}."
+        return Preflight("later", (sentence,), (0.0, quantum + switch), cost, detail)
+    if rounds is None:
+        soon = duration(MOST_ROUNDS * quantum)
+        sentence = f"Not within the next {soon} ({MOST_ROUNDS} rounds) unless running jobs end before."
+        return Preflight("later", (sentence,), None, cost, detail)
+    latest = rounds * quantum + switch
+    sentence = f"Its turn comes in about {duration(latest)} at the latest, sooner when a running job ends."
+    return Preflight("later", (sentence,), (0.0, latest), cost, detail)
+
+
+def _all_generations(cluster: Cluster) -> list[int]:
+    return list(
+        Node.objects.filter(cluster=cluster).present().values_list("generation_id", flat=True).distinct()
+    )
+
+
+def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
+    """What an hour of the whole gang costs on each generation that it may use, at today's prices.
+
+    On idle GPUs what preemptible time costs, which without a price of its own is borrowed.
+    """
+    wanted = generation_ids or _all_generations(cluster)
+    prices = {
+        price.generation_id: (_a_gpu_hour(price, only_idle=spec.only_idle) * spec.gpus, price.currency)
+        for price in Price.objects.filter(generation__in=wanted, valid__contains=now_from_database())
+    }
+    names = dict(Generation.objects.filter(pk__in=wanted).values_list("id", "name"))
+    free = Decimal(0), settings.FAIRLOT_CURRENCY
+    return {names[pk]: prices.get(pk, free) for pk in sorted(wanted, key=names.__getitem__)}
+
+
+def _a_gpu_hour(price: Price, *, only_idle: bool) -> Decimal:
+    classes = (price.preemptible, price.borrowed) if only_idle else ()
+    return next((known for known in classes if known is not None), price.per_gpu_hour)

@@ -1,0 +1,50 @@
+"""Seals secrets anew, after the newest key has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import models, transaction
+
+from accounting.access import audit
+from scheduling.core.encryption import SealError, reseal
+from scheduling.models import ClusterAccess, Secret
+
+# Every field in which something sealed lies.
+SEALED: tuple[tuple[type[models.Model], str], ...] = (
+    (ClusterAccess, "sealed_kubeconfig"),
+    (Secret, "sealed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A secret that none of today's keys opens."""
+
+    name: str
+    why: str
+
+
+def reseal_all() -> tuple[int, list[Lost]]:
+    """Seals each secret with the newest key; how many, and those that stay as they are, lost to us."""
+    done, lost = 0, []
+    for model, field in SEALED:
+        for pk in model._default_manager.order_by("pk").values_list("pk", flat=True):
+            try:
+                done += _reseal(model, field, pk)
+            except SealError as error:
+                row = model._default_manager.get(pk=pk)
+                lost.append(Lost(f"{model._meta.verbose_name} {row}", str(error)))
+    return done, lost
+
+
+@transaction.atomic(durable=True)
+def _reseal(model: type[models.Model], field: str, pk: int) -> int:
+    """1, or 0 when the row is gone by now."""
+    row = model._default_manager.select_for_update().filter(pk=pk).first()
+    if row is None:
+        return 0
+    setattr(row, field, reseal(bytes(getattr(row, field))))
+    row.save(update_fields=[field])
+    audit.record(actor=None, verb="secret.reseal", target=row)
+    return 1

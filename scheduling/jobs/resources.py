@@ -1,0 +1,146 @@
+"""What a worker's container may be given of its node: processors, memory, and how it is run.
+
+Nodes are told apart by GPUs alone when jobs are placed. So each worker gets, where nothing else is said, no more
+than its GPUs' part of the node, and as many workers as a node has GPUs for always find room there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduling.spec.attachments import read_bytes
+from scheduling.spec.paths import SECRETS, VOLUMES, is_in
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from scheduling.models import Cluster, Node
+    from scheduling.spec.job_spec import JobSpec
+
+    NodeQuerySet = QuerySet[Node]
+
+GIB = 2**30
+# Of a node, what its own programs and those of the cluster on each node are left.
+FOR_OTHERS = 0.1
+ONLY_IN_CONTAINERS = (
+    "cpu", "memory", "shm", "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a worker gets at most, and is promised; None where nothing is."""
+
+    cpus: float | None = None
+    memory: int | None = None  # bytes
+    shared_memory: int | None = None  # bytes, which are part of `memory`
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What pods may have of a node; None where that is not known."""
+
+    gpus: int
+    cpus: float | None
+    memory: int | None  # bytes
+
+
+def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
+    """Those of `nodes` with enough GPUs for a worker, each kind once: a cluster has thousands, of few kinds."""
+    fitting = nodes.filter(gpus__gte=spec.gpus_per_worker).order_by()
+    return [Machine(*row) for row in fitting.values_list("gpus", "cpus", "memory").distinct()]
+
+
+def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
+    """As the spec says; else by what the cluster gives for each GPU; else the GPUs' part of any of `nodes`."""
+    cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
+    each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
+    memory = read_bytes(spec.memory) if spec.memory else each
+    if cpus is None:
+        cpus = _part([(node.cpus, node.gpus) for node in nodes], spec.gpus_per_worker)
+    if memory is None:
+        memory = _part([(node.memory, node.gpus) for node in nodes], spec.gpus_per_worker)
+    if memory is not None and spec.shm:
+        memory = max(memory, read_bytes(spec.shm))
+    shm = read_bytes(spec.shm) if spec.shm else memory and memory // 2
+    return Room(
+        cpus=None if cpus is None else max(0.001, int(cpus * 1000) / 1000),
+        memory=None if memory is None else int(memory),
+        shared_memory=None if shm is None else int(shm),
+    )
+
+
+def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> dict[str, str]:
+    """By field, what this cluster cannot give; `nodes` are those whose GPUs would do."""
+    if cluster.backend == "local":
+        return _not_here(spec)
+    problems = {}
+    gpus = spec.gpus_per_worker
+    limit = _times(cluster.cpu_limit_per_gpu, gpus)
+    if spec.cpu is not None:
+        largest = _most(node.cpus for node in nodes)
+        if limit is not None and spec.cpu > limit:
+            problems["cpu"] = (
+                f"{cluster.name} gives {cluster.cpu_limit_per_gpu:g} for each GPU at most: {limit:g} for {gpus}"
+            )
+        elif largest is not None and spec.cpu > largest:
+            problems["cpu"] = f"no node with these GPUs has so many processors: the most is {largest:g}"
+    for field in ("memory", "shm"):
+        text = getattr(spec, field)
+        try:
+            size = read_bytes(text) if text else 0
+        except ValueError as error:  # it was stored by other rules
+            problems[field] = str(error)
+            continue
+        most = _times(cluster.memory_limit_per_gpu, gpus * GIB)
+        largest = _most(node.memory for node in nodes)
+        if most is not None and size > most:
+            problems[field] = (
+                f"{cluster.name} gives {cluster.memory_limit_per_gpu:g} GiB for each GPU at most: "
+                f"{most / GIB:g}Gi for {gpus}"
+            )
+        elif largest is not None and size > largest:
+            problems[field] = f"no node with these GPUs has so much: the most is {largest / GIB:.1f}Gi"
+    return problems
+
+
+def _not_here(spec: JobSpec) -> dict[str, str]:
+    usual = type(spec).model_fields
+    problems = {
+        field: "is for containers, and jobs of this cluster are processes of the portal's machine: leave it out"
+        for field in ONLY_IN_CONTAINERS
+        if getattr(spec, field) != usual[field].default
+    }
+    for field, root, variable, mounted in (
+        ("secret_files", SECRETS, "FAIRLOT_SECRETS_DIR", spec.secret_files),
+        ("volumes", VOLUMES, "FAIRLOT_VOLUMES_DIR", spec.volumes),
+    ):
+        if away := [one.place for one in mounted if not is_in(one.place, root) or one.place == root]:
+            problems[field] = (
+                f"on this machine they lie below {root}, which is ${variable}, and not at {away[0]}"
+            )
+    return problems
+
+
+def _part(nodes: Sequence[tuple[float | None, int]], gpus: int) -> float | None:
+    """Of the node that gives least for a GPU; None when that is not known of each."""
+    parts = []
+    for amount, of in nodes:
+        if amount is None or not of:
+            return None
+        parts.append(amount * (1 - FOR_OTHERS) * gpus / of)
+    return min(parts, default=None)
+
+
+def _times(each: float | None, times: int) -> float | None:
+    return None if each is None else each * times
+
+
+def _most(amounts: Iterable[float | None]) -> float | None:
+    """None while it is not known of one, which may have any amount."""
+    known = list(amounts)
+    if not known or None in known:
+        return None
+    return max(amount for amount in known if amount is not None)

@@ -1,0 +1,226 @@
+"""What people do with secrets, and how jobs come by them. What one holds leaves here for a backend alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.checks import refused_if_taken
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import Tenant, User
+from scheduling.backends.base import BackendError, SecretFolder, Secrets
+from scheduling.core.encryption import SealError, seal, unseal
+from scheduling.models import Job, JobSecret, Secret
+from scheduling.spec.attachments import NAME, NAME_IN_WORDS, is_key, named_secrets
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+MOST_KEYS = 50
+MOST_BYTES = 64 * 1024  # of all texts together; some of them become environment variables
+MOST_SECRETS = 200  # of one user, or of one team
+
+
+@transaction.atomic(durable=True)
+def create_secret(
+    *, actor: User, name: str, values: Mapping[str, str], tenant: Tenant | None = None
+) -> Secret:
+    """Keeps `values` (texts by key) under `name`: for the actor alone, or for all members of `tenant`.
+
+    Raises NotAllowed unless the actor manages `tenant`; Refused with the field at fault.
+    """
+    name = name.strip()
+    if not NAME.fullmatch(name):
+        raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
+    if tenant is not None:
+        require(actor, "secret.change", tenant)
+        if tenant.archived_at:
+            raise Refused(f"{tenant.name} is archived.")
+    elif not actor.is_active:
+        raise NotAllowed("Only active users may have secrets.")
+    secret = Secret(name=name, owner=None if tenant else actor, tenant=tenant)
+    _fill(secret, values)
+    if Secret.objects.filter(owner=secret.owner, tenant=tenant).count() >= MOST_SECRETS:
+        raise Refused(f"There are {MOST_SECRETS} secrets already; delete one first.")
+    with refused_if_taken(f"There is a secret {name} already; replace it, or choose another name.", "name"):
+        secret.save(force_insert=True)
+    audit.record(actor=actor, verb="secret.create", target=secret, tenant=tenant, after={"keys": secret.keys})
+    return secret
+
+
+@transaction.atomic(durable=True)
+def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) -> Secret:
+    """Other texts under the same name; jobs get them with their next turn."""
+    _require_writer(actor, secret)
+    there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
+    if there is None:
+        raise Refused("It was deleted meanwhile.")
+    before = there.keys
+    _fill(there, values)
+    there.changed_at = now_from_database()
+    there.save(update_fields=["keys", "sealed", "changed_at"])
+    audit.record(
+        actor=actor,
+        verb="secret.replace",
+        target=there,
+        tenant=there.tenant,
+        before={"keys": before},
+        after={"keys": there.keys},
+    )
+    return there
+
+
+@transaction.atomic(durable=True)
+def delete_secret(*, actor: User, secret: Secret) -> None:
+    """Forgets it for good; Refused while a job that has not ended names it. Twice is as good as once."""
+    _require_writer(actor, secret)
+    there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
+    if there is None:
+        return
+    jobs = Job.objects.filter(named_secrets__secret=there).unfinished().order_by("pk")
+    if count := jobs.count():
+        named = ", ".join(f"{job.name} ({job.pk})" for job in jobs[:3])
+        more = f" and {count - 3} more" if count > 3 else ""
+        raise Refused(
+            f"{there.name} is named by {named}{more}, which {'has' if count == 1 else 'have'} not ended: "
+            "wait, cancel, or replace what it holds instead."
+        )
+    audit.record(
+        actor=actor, verb="secret.delete", target=there, tenant=there.tenant, before={"keys": there.keys}
+    )
+    there.delete()
+
+
+def find_secrets(*, owner: User, tenant: Tenant, spec: JobSpec, lock: bool = False) -> dict[str, Secret]:
+    """The secrets that a spec names, by name: the owner's own before the team's. SpecError for what is not there.
+
+    Another team's is told from one that does not exist by nothing. `lock`: none of them goes until the
+    transaction ends.
+    """
+    wanted = named_secrets(spec)
+    if not wanted:
+        return {}
+    among = Secret.objects.for_jobs_of(owner, tenant).filter(name__in=wanted)
+    if lock:
+        among = among.select_for_update(of=("self",), no_key=True)
+    found: dict[str, Secret] = {}
+    for secret in among:
+        if secret.owner_id or secret.name not in found:
+            found[secret.name] = secret
+    if problems := _problems(spec, found, tenant.name):
+        raise SpecError(problems)
+    return found
+
+
+def note_secrets(job: Job, found: Mapping[str, Secret]) -> None:
+    """That `job` names these, from now on whatever else comes to have their names."""
+    JobSecret.objects.bulk_create(
+        JobSecret(job=job, name=name, secret=secret) for name, secret in found.items()
+    )
+
+
+def secrets_of(job: Job, spec: JobSpec) -> Secrets:
+    """What a job's secrets hold, for its backend; BackendError in plain words when one cannot be had (any more)."""
+    if not named_secrets(spec):
+        return Secrets()
+    allowed = Secret.objects.for_jobs_of(job.owner, job.tenant).values("pk")
+    named = JobSecret.objects.filter(job=job, secret__in=allowed).select_related("secret")
+    found = {row.name: row.secret for row in named}
+    if problems := _problems(spec, found, job.tenant.name):
+        raise BackendError("; ".join(problems.values()))
+    try:
+        texts = {name: _opened(secret) for name, secret in found.items()}
+    except SealError as error:
+        raise BackendError(f"a secret cannot be opened: {error}") from None
+    return Secrets(
+        variables={variable: _text(said, texts) for variable, said in spec.secrets.items()},
+        folders=[SecretFolder(one.name, one.place, texts[one.name]) for one in spec.secret_files],
+        image=_docker_configuration(spec.image_pull_secret, texts),
+    )
+
+
+def _fill(secret: Secret, values: Mapping[str, str]) -> None:
+    if not values or not all(text.strip() for text in values.values()):
+        raise Refused("A secret needs a text; with keys, each of them.", "value")
+    if len(values) > MOST_KEYS:
+        raise Refused(f"At most {MOST_KEYS} keys.", "value")
+    if any("\0" in text for text in values.values()):
+        raise Refused("A text must not contain zero bytes.", "value")
+    for number, key in enumerate(values, start=1):
+        if not is_key(key):  # which is not repeated: it may well be a text in the wrong place
+            raise Refused(
+                f"Key {number} has an invalid name. Accepted: 1 to 63 letters, digits and any of - _ .",
+                "value",
+            )
+        if not values[key].strip("="):
+            raise Refused(
+                f"The text of key {number} is = alone: is the key the beginning of a text?", "value"
+            )
+    try:
+        if sum(len(text.encode()) for text in values.values()) > MOST_BYTES:
+            raise Refused(f"At most {MOST_BYTES // 1024} KiB together.", "value")
+        secret.sealed = seal(json.dumps(dict(values)).encode())
+    except UnicodeEncodeError:  # which would repeat the text
+        raise Refused("It contains what is no text.", "value") from None
+    except SealError as error:
+        raise Refused(str(error), "value") from None
+    secret.keys = sorted(values)
+
+
+def _opened(secret: Secret) -> dict[str, str]:
+    texts: dict[str, str] = json.loads(unseal(bytes(secret.sealed)))
+    return texts
+
+
+def _text(said: str, texts: Mapping[str, Mapping[str, str]]) -> str:
+    name, _, key = said.partition("/")
+    return texts[name][key] if key else next(iter(texts[name].values()))
+
+
+def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> str:
+    """As `docker login` writes it; BackendError for what is none."""
+    if not name:
+        return ""
+    text = _text(name, texts)
+    try:
+        is_one = "auths" in json.loads(text)
+    except (ValueError, TypeError):
+        is_one = False
+    if not is_one:
+        raise BackendError(f"the secret {name} holds no Docker configuration: a JSON text with auths")
+    return text
+
+
+def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str, str]:
+    """By field of the spec, what is wrong with the secrets that it names."""
+    problems: dict[str, str] = {}
+    folders = [one.name for one in spec.secret_files]
+    image = [spec.image_pull_secret] if spec.image_pull_secret else []
+    named = {"secrets": _names(spec.secrets.values()), "secret_files": folders, "image_pull_secret": image}
+    for field, names in named.items():
+        if missing := [name for name in names if name not in found]:
+            problems[field] = f"there is no secret {missing[0]} of yours or of {team}"
+    for variable, said in spec.secrets.items() if not problems else ():
+        name, _, key = said.partition("/")
+        keys = found[name].keys
+        if key and key not in keys:
+            problems["secrets"] = f"{name} has no key {key} (there is: {', '.join(keys)})"
+        elif not key and len(keys) > 1:
+            problems["secrets"] = (
+                f"{variable}: {name} has several keys; say which: {name}/{keys[0]} (there is: {', '.join(keys)})"
+            )
+    return problems
+
+
+def _names(references: Iterable[str]) -> list[str]:
+    return [said.partition("/")[0] for said in references]
+
+
+def _require_writer(actor: User, secret: Secret) -> None:
+    if secret.tenant is not None:
+        require(actor, "secret.change", secret.tenant)
+    elif secret.owner_id != actor.pk:
+        raise NotAllowed("Only its owner may change a secret.")

@@ -1,0 +1,384 @@
+"""Submitting jobs: one, or many of the same actor, team and cluster in one transaction and few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from django.db import DataError, IntegrityError, transaction
+from psycopg2.errors import ForeignKeyViolation, UniqueViolation  # type: ignore[import-untyped]
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import Generation, Membership, Tenant, User
+from accounting.models.tenants import members_among
+from scheduling.clusters.backend_factory import environments_of
+from scheduling.clusters.isolation import why_refused
+from scheduling.core import pubsub
+from scheduling.core.enqueue import wake_rounds
+from scheduling.core.locks import stay_attached
+from scheduling.jobs.explain import Explainer, why_owner_may_not
+from scheduling.jobs.labels import note_labels
+from scheduling.jobs.resources import Machine, machines, problems_of
+from scheduling.jobs.run_times import run_time_of_spec
+from scheduling.jobs.secrets import find_secrets, note_secrets
+from scheduling.jobs.volumes import find_volumes, note_volumes
+from scheduling.leases.history import History
+from scheduling.limits.blocking import Binding
+from scheduling.limits.queue_slots import QueuePlaces
+from scheduling.models import Cluster, ClusterAccess, Job, Node, Secret, Volume
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+NO_REPLICA: Mapping[str, Any] = MappingProxyType({})
+MOST_AT_ONCE = 1000
+# What became of a spec: the job, or why there is none.
+Outcome: TypeAlias = "Job | SpecError | Refused"
+
+
+class NotAllSubmitted(Exception):
+    """Of specs that were to be submitted all or none: by their position, why these were refused."""
+
+    def __init__(self, refusals: Mapping[int, SpecError | Refused]) -> None:
+        super().__init__(f"{len(refusals)} of the specs were refused, so none was submitted")
+        self.refusals = refusals
+
+
+@transaction.atomic(durable=True)
+def submit_job(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    spec: JobSpec,
+    request_key: str | None = None,
+    even_if_never: bool = True,
+) -> Job:
+    """Queues a job of `actor` in `tenant`. The same `request_key` again gives the same job again.
+
+    Raises NotAllowed without the member role, Refused for an archived tenant, SpecError for a spec that
+    the cluster does not understand. A job that can never run here is queued and says so; without
+    `even_if_never` it is Refused with all reasons, of the field "even_if_never".
+    """
+    return submit_within(
+        actor=actor,
+        tenant=tenant,
+        cluster=cluster,
+        spec=spec,
+        request_key=request_key,
+        even_if_never=even_if_never,
+        reader=actor,
+    )
+
+
+@transaction.atomic(durable=True)
+def submit_jobs(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    specs: Sequence[JobSpec],
+    request_keys: Sequence[str] | None = None,
+    even_if_never: bool = True,
+    all_or_none: bool = True,
+) -> list[Outcome]:
+    """Queues a job for each of `specs`, in their order; returns what became of each.
+
+    The result is that of `submit_job` for one after the other: limits count the jobs before it in the call.
+    Raises NotAllowed and Refused for the tenant or cluster as `submit_job` does; NotAllSubmitted where one spec
+    is refused and `all_or_none`; ValueError for more than MOST_AT_ONCE.
+    """
+    if len(specs) > MOST_AT_ONCE:
+        raise ValueError(f"{len(specs)} specs at once; {MOST_AT_ONCE} are accepted")
+    place = _Place(actor, tenant, cluster, reader=actor)
+    keys: Sequence[str | None] = request_keys or [None] * len(specs)
+    outcomes: dict[int, Outcome] = {}
+    ready: dict[int, _Draft] = {}
+    for position, (spec, key) in enumerate(zip(specs, keys, strict=True)):
+        try:
+            ready[position] = place.draft(spec, request_key=key, even_if_never=even_if_never)
+        except (SpecError, Refused) as refusal:
+            outcomes[position] = refusal
+    if not (outcomes and all_or_none):
+        outcomes |= dict(zip(ready, place.submit(list(ready.values())), strict=True))
+    refusals = {at: one for at, one in outcomes.items() if not isinstance(one, Job)}
+    if refusals and all_or_none:
+        raise NotAllSubmitted(refusals)
+    return [outcomes[position] for position in range(len(specs))]
+
+
+def submit_within(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    spec: JobSpec,
+    request_key: str | None = None,
+    even_if_never: bool = True,
+    why: str = "",
+    reader: User | None = None,
+    replica: Mapping[str, Any] = NO_REPLICA,
+) -> Job:
+    """Like `submit_job`, inside the caller's transaction; `why` is what the job's time line says of it.
+
+    `reader` is who is told of limits that refuse it; None: all who see the team, as of what is written down.
+    `replica` are the fields that make it one of a service's, which Fairlot itself submits for `actor`.
+    """
+    place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
+    [outcome] = place.submit([place.draft(spec, request_key=request_key, even_if_never=even_if_never)])
+    if not isinstance(outcome, Job):
+        raise outcome
+    return outcome
+
+
+def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
+    """Like `submit_within`, of a spec that was accepted and stored before, whatever today's rules say of it.
+
+    `name` takes the place of its own. NotAllowed, in words about its owner, for one who may not submit there any
+    more; Refused for what the database cannot take as a job.
+    """
+    owner, tenant = where["actor"], where["tenant"]
+    if not members_among({(tenant.pk, owner.pk)}):
+        raise NotAllowed(f"{why_owner_may_not(owner, tenant)}.")
+    spec = JobSpec.stored(data)
+    if name is not None:
+        spec = spec.model_copy(update={"name": name})
+    try:
+        with transaction.atomic():
+            return submit_within(spec=spec, **where)
+    except (DataError, IntegrityError) as error:
+        if isinstance(error.__cause__, UniqueViolation | ForeignKeyViolation):
+            raise
+        raise Refused(f"Its stored spec cannot become a job; change it. {error}") from error
+
+
+def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
+    """The ids of the generations that `spec` names; SpecError for what this cluster does not know."""
+    return _Check(cluster).generation_ids(spec)
+
+
+@dataclass
+class _Check:
+    """What a cluster knows and has, read once for many specs."""
+
+    cluster: Cluster
+    _machines: dict[tuple[Hashable, ...], list[Machine]] = field(default_factory=dict)
+
+    @cached_property
+    def _known(self) -> dict[str, int]:
+        return dict(
+            Generation.objects.filter(nodes__cluster=self.cluster, nodes__gpus__gt=0).values_list(
+                "name", "id"
+            )
+        )
+
+    @cached_property
+    def _environments(self) -> Sequence[str] | None:
+        return environments_of(self.cluster)
+
+    def generation_ids(self, spec: JobSpec) -> list[int]:
+        """The ids of the generations that `spec` names; SpecError for what this cluster does not know."""
+        problems = {}
+        if unknown := [name for name in spec.generations if name not in self._known]:
+            problems["generations"] = (
+                f"{', '.join(unknown)} is not in {self.cluster.name}; accepted are "
+                f"{', '.join(sorted(self._known)) or 'none yet'}"
+            )
+        environments = self._environments
+        if environments is not None and spec.environment and spec.environment not in environments:
+            problems["environment"] = (
+                f"{spec.environment} is not known here; accepted are {', '.join(environments)}"
+            )
+        problems |= problems_of(self.cluster, spec, self._machines_for(spec))
+        if environments is None and not spec.environment:
+            problems["environment"] = f"name the container image to run in {self.cluster.name}"
+        if problems:
+            raise SpecError(problems)
+        return [self._known[name] for name in spec.generations]
+
+    def _machines_for(self, spec: JobSpec) -> list[Machine]:
+        if self.cluster.backend == Cluster.Backend.LOCAL:
+            return []  # its processes share the machine; nothing is given by node
+        key = (*spec.generations, spec.gpus_per_worker)
+        if key not in self._machines:
+            nodes = Node.objects.filter(cluster=self.cluster)
+            if spec.generations:
+                nodes = nodes.filter(generation__name__in=spec.generations)
+            self._machines[key] = machines(nodes, spec)
+        return self._machines[key]
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A job that is not stored yet, and what it brings."""
+
+    job: Job
+    spec: JobSpec
+    secrets: Mapping[str, Secret]
+    volumes: Mapping[str, Volume]
+
+
+class _Place:
+    """Where jobs are submitted to: reads each fact about the team and the cluster at most once.
+
+    Inside the caller's transaction. Raises NotAllowed and Refused for the team and the cluster themselves.
+    """
+
+    def __init__(
+        self,
+        actor: User,
+        tenant: Tenant,
+        cluster: Cluster,
+        *,
+        reader: User | None,
+        why: str = "",
+        replica: Mapping[str, Any] = NO_REPLICA,
+    ) -> None:
+        if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
+            raise NotAllowed(f"Only members of {tenant.name} may submit jobs there.")
+        if tenant.archived_at:
+            raise Refused(f"{tenant.name} is archived; it takes no new jobs.", field="tenant")
+        stay_attached(cluster.pk)
+        if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
+            raise Refused(f"{cluster.name} is detached; it takes no jobs.", field="cluster")
+        if refusal := why_refused(cluster, actor):
+            raise Refused(refusal, field="cluster")
+        self.actor, self.tenant, self.cluster, self.reader = actor, tenant, cluster, reader
+        self.why = why or f"Submitted by {actor.get_username()}"
+        self.replica = replica
+        self.now = now_from_database()
+        self._check = _Check(cluster)
+        self._explainer = Explainer(cluster, reader)
+        self._never: dict[tuple[Hashable, ...], list[str]] = {}
+        self._brought: dict[str, tuple[Mapping[str, Secret], Mapping[str, Volume]]] = {}
+
+    def draft(self, spec: JobSpec, *, request_key: str | None, even_if_never: bool) -> _Draft:
+        """The job that `spec` asks for; SpecError or Refused where this place does not take it."""
+        generation_ids = self._check.generation_ids(spec)
+        secrets, volumes = self._brings(spec)
+        job = Job(
+            cluster=self.cluster,
+            tenant=self.tenant,
+            owner=self.actor,
+            name=spec.name,
+            spec=spec.to_dict(),
+            workers=spec.workers,
+            gpus_per_worker=spec.gpus_per_worker,
+            checkpoint_grace_seconds=spec.checkpoint_grace_seconds,
+            is_bare_pod=not (self.replica or secrets) and self._is_bare_pod(spec),
+            generation_ids=generation_ids,
+            priority=spec.priority,
+            only_idle=spec.only_idle,
+            **run_time_of_spec(spec, self.now),
+            request_key=request_key,
+            created_at=self.now,
+            state_since=self.now,
+        )
+        for name, value in self.replica.items():
+            setattr(job, name, value)
+        if not even_if_never and (never := self._why_never(job)):
+            raise Refused(" ".join(never), field="even_if_never")
+        return _Draft(job, spec, secrets, volumes)
+
+    def submit(self, drafts: Sequence[_Draft]) -> list[Outcome]:
+        """Stores the jobs for which there is room in the queue; what became of each."""
+        outcomes: dict[int, Outcome] = {}
+        accepted: list[tuple[int, _Draft, list[str]]] = []
+        places = None if self.replica else QueuePlaces(self.tenant, self.actor, self.reader, now=self.now)
+        stored = self._stored(drafts)
+        limits = Binding(self.cluster, at=self.now)  # all who see the job read its time line
+        for position, draft in enumerate(drafts):
+            if (there := stored.get(draft.job.request_key or "")) is not None:
+                outcomes[position] = there
+                continue
+            warnings: list[str] = []
+            if places is not None:
+                if (refusal := places.take()) is not None:
+                    outcomes[position] = refusal
+                    continue
+                job = draft.job
+                found = limits.warnings(job, is_new=True, beside=len(accepted))
+                warnings = limits.told(job, found)
+            accepted.append((position, draft, warnings))
+        jobs = self._store([(draft, warnings) for _, draft, warnings in accepted])
+        outcomes |= {position: job for (position, _, _), job in zip(accepted, jobs, strict=True)}
+        return [outcomes[position] for position in range(len(drafts))]
+
+    def _stored(self, drafts: Sequence[_Draft]) -> dict[str, Job]:
+        """By their keys, jobs that came of the same requests before."""
+        keys = [draft.job.request_key for draft in drafts if draft.job.request_key is not None]
+        if not keys:
+            return {}
+        found = Job.objects.filter(owner=self.actor, request_key__in=keys)
+        return {job.request_key: job for job in found if job.request_key is not None}
+
+    def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
+        """The stored jobs; where the same request was faster, its job."""
+        drafts = [draft for draft, _ in accepted]
+        if not drafts:
+            return []
+        if all(draft.job.request_key is None for draft in drafts):
+            Job.objects.bulk_create([draft.job for draft in drafts])
+        else:
+            try:
+                with transaction.atomic():
+                    Job.objects.bulk_create([draft.job for draft in drafts])
+            except IntegrityError:
+                # Who was faster has committed, with all its jobs.
+                there = self._stored(drafts)
+                if not there:
+                    raise
+                rest = self._store([one for one in accepted if (one[0].job.request_key or "") not in there])
+                left = iter(rest)
+                return [there.get(draft.job.request_key or "") or next(left) for draft in drafts]
+        jobs = [draft.job for draft in drafts]
+        for draft in drafts:
+            note_secrets(draft.job, draft.secrets)
+            note_volumes(draft.job, draft.volumes)
+        note_labels(self.tenant, [(draft.job, draft.spec.labels) for draft in drafts])
+        history = History()
+        for draft, warnings in accepted:
+            history.note(draft.job, "submitted", self.why, at=self.now)
+            for warning in warnings:
+                history.note(draft.job, "warned", warning, at=self.now)
+        history.save()
+        audit.record_many(
+            actor=None if self.replica else self.actor,
+            verb="job.submit",
+            tenant=self.tenant,
+            changes=[
+                (job, {"gpus": job.gpus} | ({"only_idle": True} if job.only_idle else {})) for job in jobs
+            ],
+        )
+        pubsub.publish(f"jobs:{self.tenant.pk}")
+        wake_rounds(self.cluster.pk)
+        return jobs
+
+    def _brings(self, spec: JobSpec) -> tuple[Mapping[str, Secret], Mapping[str, Volume]]:
+        """The secrets and volumes that it names, which stay as they are until the transaction ends."""
+        named = repr((spec.secrets, spec.secret_files, spec.image_pull_secret, spec.volumes))
+        if named not in self._brought:
+            self._brought[named] = (
+                find_secrets(owner=self.actor, tenant=self.tenant, spec=spec, lock=True),
+                find_volumes(tenant=self.tenant, cluster=self.cluster, spec=spec, lock=True),
+            )
+        return self._brought[named]
+
+    def _why_never(self, job: Job) -> list[str]:
+        shape = (*job.generation_ids, job.workers, job.gpus_per_worker)
+        if shape not in self._never:
+            self._never[shape] = self._explainer.never_in_words(job)
+        return self._never[shape]
+
+    def _is_bare_pod(self, spec: JobSpec) -> bool:
+        """Whether it ends by itself and needs no other object of Kubernetes, where an admin wants it so."""
+        return spec.workers == 1 and spec.port is None and self._makes_bare_pods
+
+    @cached_property
+    def _makes_bare_pods(self) -> bool:
+        if self.cluster.backend == Cluster.Backend.LOCAL:
+            return False
+        return ClusterAccess.objects.filter(cluster=self.cluster, bare_pods=True).exists()

@@ -1,0 +1,125 @@
+"""Jobs that run for longer than they may: stopped, or warned of once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.limits.quotas import Standing, a_limit_above, sight
+from accounting.models import Quota
+from scheduling.core import pubsub
+from scheduling.core.locks import lock_schedule
+from scheduling.jobs.actions import cancel_within
+from scheduling.limits.usage import ran_for
+from scheduling.models import Job, JobEvent
+
+WARNED = "warned_of_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A job that has run for as long as a limit lets it."""
+
+    job_id: int
+    quota: Quota
+
+    def why(self, job: Job) -> str:
+        """For whoever sees the job: whose limit it is and how much, unless it is of a team above."""
+        if self.quota.tenant_id not in sight(job.tenant, None):
+            return f"{a_limit_above(job.tenant)} lets it run no longer"
+        return f"the longest run of {self.whose(job)} is {self.quota.limit.normalize():f} h"
+
+    def whose(self, job: Job) -> str:
+        owner = job.owner if self.quota.is_of_users else None
+        return Standing(self.quota, self.quota.limit, job.tenant, owner).whose
+
+
+def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
+    """Jobs, or the one, whose time is over, with the shortest limit that stops, else one that nobody was warned of.
+
+    A run is the time in which a job holds GPUs, all its turns together. Replicas of services, which Fairlot
+    replaces, and sessions, which have clocks of their own, are no runs.
+    """
+    quotas = _quotas()
+    if not quotas:
+        return []
+    jobs = Job.objects.filter(
+        kind=Job.Kind.TRAINING, state__in=[Job.State.STARTING, Job.State.RUNNING]
+    ).select_related("tenant")
+    if job_id is not None:
+        jobs = jobs.filter(pk=job_id)
+    concerned = {job.pk: _of(quotas, job) for job in jobs.defer("spec")}
+    ran = ran_for([pk for pk, limits in concerned.items() if limits], now)
+    over = {pk: [quota for quota in limits if _is_over(quota, ran[pk])] for pk, limits in concerned.items()}
+    warned = _warned([pk for pk, limits in over.items() if limits])
+    return [
+        Overrun(pk, left[0])
+        for pk, limits in over.items()
+        if (left := [quota for quota in limits if (pk, quota.pk) not in warned])
+    ]
+
+
+def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
+    """By job, when the shortest limit that stops it does so if it runs on; without those that no limit stops."""
+    stops = [quota for quota in _quotas() if quota.at_limit == Quota.AtLimit.BLOCK]
+    concerned = {
+        job.pk: limits[0] for job in jobs if job.kind == Job.Kind.TRAINING and (limits := _of(stops, job))
+    }
+    ran = ran_for(concerned, now) if concerned else {}
+    return {pk: now + timedelta(hours=float(quota.limit)) - ran[pk] for pk, quota in concerned.items()}
+
+
+def _quotas() -> list[Quota]:
+    quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN).select_related("tenant", "user")
+    return list(quotas.order_by("at_limit", "limit"))  # those that block come first
+
+
+def _warned(jobs: list[int]) -> set[tuple[int, int]]:
+    """(job, limit) of which the job's time line tells already."""
+    events = JobEvent.objects.filter(job__in=jobs, kind=WARNED) if jobs else JobEvent.objects.none()
+    return set(events.values_list("job_id", "detail__quota"))
+
+
+def _of(quotas: Iterable[Quota], job: Job) -> list[Quota]:
+    return [
+        quota
+        for quota in quotas
+        if job.tenant.path.startswith(quota.tenant.path) and quota.user_id in {None, job.owner_id}
+    ]
+
+
+def _is_over(quota: Quota, ran: timedelta) -> bool:
+    return ran >= timedelta(hours=float(quota.limit))
+
+
+@transaction.atomic(durable=True)
+def end_overlong(*, job_id: int) -> bool:
+    """Stops the job for good, or warns once, if its time is over; whether it did."""
+    lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
+    job = Job.objects.select_related("tenant", "owner").get(pk=job_id)
+    now = now_from_database()
+    over = next(iter(overlong(now, job_id=job_id)), None)
+    if over is None:
+        return False
+    if over.quota.at_limit == Quota.AtLimit.BLOCK:
+        cancel_within(actor=None, job=job, why=f"Stopped: {over.why(job)}")
+        after: dict[str, object] = {"quota": over.quota.pk}
+        if over.quota.tenant_id in sight(job.tenant, None):
+            after |= {"limit": over.quota.limit, "whose": over.whose(job)}
+        audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
+        return True
+    JobEvent.objects.create(
+        job=job,
+        at=now,
+        epoch=job.epoch,
+        kind=WARNED,
+        text=f"It runs longer than it should: {over.why(job)}",
+        detail={"quota": over.quota.pk},
+    )
+    pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
+    return True

@@ -1,0 +1,150 @@
+"""What operators grant to teams for their jobs to mount, and how jobs come by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.checks import refused_if_taken
+from accounting.core.errors import Refused
+from accounting.models import Tenant, User
+from scheduling.backends.base import BackendError, Mount
+from scheduling.clusters.backend_factory import local_places
+from scheduling.clusters.isolation import isolation_in
+from scheduling.core import pubsub
+from scheduling.models import Cluster, ClusterAccess, Job, JobVolume, Volume
+from scheduling.spec.attachments import NAME, NAME_IN_WORDS
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+@transaction.atomic(durable=True)
+def grant_volume(
+    *,
+    actor: User | None,
+    cluster: Cluster,
+    name: str,
+    source: str,
+    read_only: bool = True,
+    tenant: Tenant | None = None,
+) -> Volume:
+    """Jobs of `tenant` (None: of every team) may mount `source` in `cluster` by `name`.
+
+    `source` is a PersistentVolumeClaim, which need not be there yet; locally a folder. Refused with the field.
+    """
+    require(actor, "volume.grant")
+    name, source = name.strip(), source.strip()
+    if not NAME.fullmatch(name):
+        raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
+    if cluster.backend == Cluster.Backend.LOCAL:
+        source = _folder(cluster, source, read_only=read_only)
+    else:
+        _check_claim(cluster, source)
+    volume = Volume(cluster=cluster, tenant=tenant, name=name, source=source, read_only=read_only)
+    whom = tenant.name if tenant else "all teams"
+    with refused_if_taken(f"There is a volume {name} for {whom} already; withdraw it first.", "name"):
+        volume.save(force_insert=True)
+    audit.record(actor=actor, verb="volume.grant", target=volume, tenant=tenant, after=_told(volume))
+    pubsub.publish(f"cluster:{cluster.pk}")
+    return volume
+
+
+@transaction.atomic(durable=True)
+def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
+    """No turn begins any more that mounts it; one that has begun keeps it to its end. Twice is as good as once."""
+    require(actor, "volume.grant")
+    there = Volume.objects.select_for_update(of=("self",)).filter(pk=volume.pk).first()
+    if there is None:
+        return
+    audit.record(actor=actor, verb="volume.withdraw", target=there, tenant=there.tenant, before=_told(there))
+    there.delete()
+    pubsub.publish(f"cluster:{there.cluster_id}")
+
+
+def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool = False) -> dict[str, Volume]:
+    """The volumes that a spec names, by name: the team's own before those of all. SpecError for what is not there.
+
+    `lock`: none of them is withdrawn until the transaction ends.
+    """
+    if not spec.volumes:
+        return {}
+    may = Volume.objects.for_jobs_of(tenant, cluster)
+    among = may.filter(name__in=[one.name for one in spec.volumes])
+    if lock:
+        among = among.select_for_update(of=("self",), no_key=True)
+    found: dict[str, Volume] = {}
+    for volume in among:
+        if volume.tenant_id or volume.name not in found:
+            found[volume.name] = volume
+    if missing := [one.name for one in spec.volumes if one.name not in found]:
+        there = ", ".join(sorted(set(may.values_list("name", flat=True)))) or "none"
+        raise SpecError(
+            {"volumes": f"{missing[0]} is not granted to {tenant.name} in {cluster.name}; there is: {there}"}
+        )
+    return found
+
+
+def note_volumes(job: Job, found: Mapping[str, Volume]) -> None:
+    """That `job` names these, and no other that comes to have one of their names."""
+    JobVolume.objects.bulk_create(
+        JobVolume(job=job, name=name, volume=volume) for name, volume in found.items()
+    )
+
+
+def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
+    """What a job mounts; BackendError in plain words when one was withdrawn meanwhile."""
+    if not spec.volumes:
+        return []
+    allowed = Volume.objects.for_jobs_of(job.tenant, job.cluster).values("pk")
+    named = JobVolume.objects.filter(job=job, volume__in=allowed).select_related("volume")
+    found = {row.name: row.volume for row in named}
+    if missing := [one.name for one in spec.volumes if one.name not in found]:
+        raise BackendError(
+            f"the volume {missing[0]} was withdrawn from {job.tenant.name}; submit the job anew with another"
+        )
+    return [
+        Mount(one.name, one.place, found[one.name].source, found[one.name].read_only) for one in spec.volumes
+    ]
+
+
+def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
+    """A folder of this machine, whatever links lead to it."""
+    isolation = isolation_in(cluster)
+    if read_only and not (isolation and isolation.namespaces):
+        why = isolation.why_no_namespaces if isolation else "no job can run there now"
+        raise Refused(
+            f"Jobs in {cluster.name} cannot be kept from writing where file permissions let them ({why}). Grant it "
+            "read-write, and let the folder's permissions protect it.",
+            "read_only",
+        )
+    if not source.startswith("/") or not Path(source).is_dir():
+        raise Refused("An absolute folder of the portal's machine that is there.", "source")
+    folder = Path(source).resolve()
+    if why := local_places().why_no_volume(folder):
+        raise Refused(why, "source")
+    if len(str(folder)) > Volume._meta.get_field("source").max_length:  # type: ignore[operator]
+        raise Refused("Its path is too long.", "source")
+    return str(folder)
+
+
+def _check_claim(cluster: Cluster, source: str) -> None:
+    if not CLAIM.fullmatch(source):
+        raise Refused("A claim's name has small letters, digits, - and dots.", "source")
+    access = ClusterAccess.objects.filter(cluster=cluster).first()
+    if access is not None and access.checkpoint_claim == source:
+        raise Refused("The checkpoints of all jobs lie in this claim; jobs reach their own only.", "source")
+
+
+def _told(volume: Volume) -> dict[str, object]:
+    return {
+        "cluster": volume.cluster.name,
+        "source": volume.source,
+        "read_only": volume.read_only,
+        "for": volume.tenant.name if volume.tenant else "all teams",
+    }

@@ -1,0 +1,579 @@
+"""Leases from promise to close. Everything here follows what was observed and holds the cluster's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from django.db import models, transaction
+from django.db.models import F, Prefetch
+
+from accounting.core.bulk import insert_rows, update_rows
+from accounting.core.clock import now_from_database
+from accounting.ledger import Usage, book_usage
+from accounting.ledger.rollups import start_of_hour
+from scheduling.backends.base import End, Observation, Phase
+from scheduling.core.enqueue import wake_operations, want_rounds
+from scheduling.core.locks import lock_schedule
+from scheduling.core.run_apart import apart
+from scheduling.leases.gpu_use import end_with, unused_of
+from scheduling.leases.history import History
+from scheduling.leases.lifecycle import Event
+from scheduling.leases.lost_work import write_lost_work
+from scheduling.leases.reservations import advance, withdraw, write_times
+from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
+from scheduling.models.leases import FROZEN, LeaseQuerySet
+from scheduling.shares.intervals import Heard, correct_rounds
+
+MAX_FAILED_STARTS = 3
+# Machines die without a job's fault, so it is given up later for starts that vanished.
+MAX_LOST_STARTS = 8
+BACK_OFF_SECONDS = (5, 30, 120)
+# A run that vanished sooner than this counts as a start that did not last.
+STEADY = timedelta(seconds=60)
+# Of a job whose processes Fairlot has told to go.
+LEAVING = (Job.State.STOPPING, Job.State.CANCELLING)
+BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
+# Whether a program has written a checkpoint, only it knows.
+STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
+# How much one new measurement moves the smoothed cost of a switch.
+SMOOTHING = 0.2
+# For so long after a full hour its bill waits for what is measured of the use of GPUs until then.
+MEASURE_PATIENCE = timedelta(seconds=100)
+# last_seen_at and progress are written at most this often, to spare the disk.
+SEEN_EVERY = timedelta(seconds=2)
+# What a program prints is progress within these bounds. More is no count of steps; less is counted once it adds up, so
+# that no rate, which schedules and trades are worked out from, is beyond what can be reckoned with.
+LEAST_STEPS, MOST_STEPS = 1e-6, 1e18
+LEASE_FIELDS = [
+    "state", "running_from", "held_until", "last_seen_at", "missing_since", "end_reason", "billed_until",
+    "progress_steps", "progress_at", "first_steps", "first_steps_at", "lost_from", "address", "ready_since",
+    "why_not_ready",
+]  # fmt: skip
+
+
+def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
+    """Writes down what the backend saw; returns the leases whose processes are gone and booked.
+
+    Any observation may come twice, late or never: only what changes an open lease has an effect. What
+    cannot be written down is left out and told on the cluster's page, so that it does not keep the others waiting.
+    """
+    return apart(cluster_id, observations, lambda some: _apply(cluster_id, some))
+
+
+@transaction.atomic(durable=True)
+def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
+    lock_schedule(cluster_id)
+    now = now_from_database()
+    leases = {
+        lease.token: lease
+        for lease in Lease.objects.filter(cluster=cluster_id, token__in=[seen.token for seen in observations])
+        .select_related("job__owner", "job__tenant", "generation", "cluster")
+        .prefetch_related(Prefetch("held_gpus", HeldGpu.objects.select_related("node")))
+    }
+    # Several leases of one job may have been seen; they must change one and the same job.
+    jobs: dict[int, Job] = {}
+    for lease in leases.values():
+        lease.job = jobs.setdefault(lease.job_id, lease.job)
+    desk = _Desk(cluster_id, now)
+    gone: list[Lease] = []
+    for seen in observations:
+        if seen.token not in leases:
+            continue
+        lease = leases[seen.token]
+        if lease.state in Lease.HOLDING:
+            desk.observe(lease, seen)
+        elif lease.end_reason == FROZEN and lease.job.frozen and seen.phase is Phase.ENDED:
+            desk.frozen_are_gone(lease)
+        if seen.phase is Phase.ENDED and lease.state == Lease.State.CLOSED:
+            gone.append(lease)
+    desk.save()
+    return gone
+
+
+def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int]:
+    """Closes leases that were told to stop before anything of them had been started; returns which."""
+    return set(apart(cluster_id, list(lease_ids), lambda some: _close_never_started(cluster_id, some)))
+
+
+@transaction.atomic(durable=True)
+def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
+    lock_schedule(cluster_id)
+    now = now_from_database()
+    desk = _Desk(cluster_id, now)
+    leases = list(
+        Lease.objects.filter(pk__in=lease_ids, cluster=cluster_id, state=Lease.State.STOPPING).select_related(
+            "job__owner", "job__tenant", "generation", "cluster"
+        )
+    )
+    # Waits for a worker that is claiming the start just now, and lets nobody claim it afterwards.
+    begins = Operation.objects.select_for_update().filter(lease__in=leases, verb__in=BEGIN).order_by("id")
+    first = {begin.lease_id: begin for begin in begins}
+    closed = [lease for lease in leases if lease.pk not in first or not first[lease.pk].attempts]
+    for lease in closed:
+        begin = first.get(lease.pk)
+        at = desk.moment(lease, 0.0)
+        desk.close(lease, at=at, why="stopped before it began")
+        desk.never_started(lease, at=at, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
+    Operation.objects.filter(lease__in=closed, verb__in=BEGIN).update(done_at=now)
+    desk.save()
+    return {lease.pk for lease in closed}
+
+
+def bill_running(*, cluster_id: int) -> int:
+    """Books the full hours of leases that still run; returns how many leases had some.
+
+    One that fails holds up no other; it keeps its hours open, and the cluster's page tells it.
+    """
+    due = list(_to_bill(cluster_id, now_from_database()).order_by("pk").values_list("pk", flat=True))
+    return len(apart(cluster_id, due, lambda some: _bill_running(cluster_id, some)))
+
+
+@transaction.atomic(durable=True)
+def _bill_running(cluster_id: int, lease_ids: Sequence[int]) -> list[Lease]:
+    lock_schedule(cluster_id)
+    now = now_from_database()
+    due = _to_bill(cluster_id, now).filter(pk__in=lease_ids)
+    leases = list(due.select_related("job__owner", "job__tenant", "generation"))
+    bill(leases, until=start_of_hour(now))
+    update_rows(leases, ["billed_until"])
+    return leases
+
+
+def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
+    """Leases of which a full hour is not billed, and all is known that its bill has.
+
+    Only what was seen alive since: what died unseen is billed to the moment when it was last seen.
+    """
+    hour = start_of_hour(now)
+    held = Lease.objects.filter(
+        cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=hour, last_seen_at__gte=hour
+    )
+    return held.exclude(billed_until__gte=hour).exclude(pk__in=_being_measured(hour, now))
+
+
+def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
+    """Leases of whose use the last that counts in the hour before `hour` is still to come, it seems."""
+    if now >= hour + MEASURE_PATIENCE:
+        return GpuUse.objects.none().values_list("lease_id", flat=True)
+    soon = GpuUse.objects.filter(measured_until__gte=hour - MEASURE_PATIENCE, measured_until__lt=hour)
+    return soon.values_list("lease_id", flat=True)
+
+
+@transaction.atomic(durable=True)
+def hand_over(*, cluster_id: int) -> int:
+    """Gives promised GPUs that are free by now to their gangs; returns to how many."""
+    lock_schedule(cluster_id)
+    history = History()
+    begun = advance(cluster_id, now=now_from_database(), history=history)
+    history.save()
+    return begun
+
+
+@dataclass(frozen=True)
+class StopOrder:
+    """That a holding lease gives its GPUs back, and why."""
+
+    lease: Lease
+    text: str
+    cause: str = ""
+    freeze: bool = False
+
+
+def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, history: History) -> None:
+    """Orders holding leases to give their GPUs back; inside the caller's transaction and lock."""
+    stopping, operations = [], []
+    for order in orders:
+        lease = order.lease
+        if lease.state not in (Lease.State.STARTING, Lease.State.RUNNING):
+            continue
+        frozen = order.freeze and lease.state == Lease.State.RUNNING
+        lease.state, lease.stop_asked_at = Lease.State.STOPPING, now
+        verb = Operation.Verb.FREEZE if frozen else Operation.Verb.STOP
+        operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
+        history.move(lease.job, event, at=now, text=order.text, turn=lease.epoch, cause=order.cause)
+        stopping.append(lease)
+    update_rows(stopping, ["state", "stop_asked_at"])
+    insert_rows(operations, ignore_conflicts=True)
+    if operations:
+        wake_operations(operations[0].cluster_id)
+
+
+def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
+    """Orders the end of a job's frozen processes; inside the caller's transaction and lock."""
+    lease = (
+        Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=FROZEN).order_by("-epoch").first()
+    )
+    if lease is not None:
+        Operation.objects.get_or_create(cluster_id=lease.cluster_id, lease=lease, verb=verb)
+        wake_operations(lease.cluster_id)
+
+
+class _Desk:
+    """Collects what observations change, and writes it in few statements."""
+
+    def __init__(self, cluster_id: int, now: datetime) -> None:
+        self.cluster_id = cluster_id
+        self.now = now
+        self.history = History()
+        self._touched: dict[int, Lease] = {}
+        self._progress: list[tuple[Lease, float, float]] = []
+        self._begun: list[Lease] = []  # whose workers were seen running for the first time
+        self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
+        self._closed: list[Lease] = []
+        self._resumed: dict[Lease, float] = {}  # at which steps turns were first seen
+
+    # --- what was seen ---------------------------------------------------------------------------
+
+    def observe(self, lease: Lease, seen: Observation) -> None:
+        """One observation of a lease that holds GPUs."""
+        at = self.moment(lease, seen.seen_age)
+        self._last_seen.setdefault(lease.pk, lease.last_seen_at)
+        if lease.last_seen_at is None or at - lease.last_seen_at >= SEEN_EVERY:
+            lease.last_seen_at = at
+            self._touched[lease.pk] = lease
+        if lease.missing_since is not None:
+            lease.missing_since = None
+            self._touched[lease.pk] = lease
+        self._note_progress(lease, seen)
+        if seen.phase is Phase.RUNNING and lease.state == Lease.State.STARTING:
+            self._started(lease, seen)
+        elif seen.phase is Phase.FROZEN and lease.state == Lease.State.STOPPING:
+            self._frozen(lease, seen)
+        elif seen.phase is Phase.ENDED:
+            self._ended(lease, seen)
+        if seen.phase is Phase.RUNNING and lease.state == Lease.State.RUNNING:
+            self._note_readiness(lease, seen)
+        if lease.pk in self._touched and lease.state in Lease.HOLDING:
+            # It is written anyway; and what ran was there at least until it was seen to.
+            lease.last_seen_at = max(lease.last_seen_at or at, at)
+
+    def frozen_are_gone(self, lease: Lease) -> None:
+        """Frozen processes of a waiting job ended: it will start from its checkpoint.
+
+        Late words about an older lease, from which the job was thawed and frozen again since, are none.
+        """
+        if lease in Lease.objects.filter(job=lease.job_id).of_frozen_processes():
+            self.history.change(lease.job, frozen=False)
+            self.history.note(
+                lease.job,
+                "unfrozen",
+                f"Its frozen processes are gone; {STARTS_AGAIN}",
+                at=self.now,
+                turn=lease.epoch,
+            )
+
+    def _started(self, lease: Lease, seen: Observation) -> None:
+        at = self.moment(lease, seen.running_age or 0.0)
+        lease.state, lease.running_from = Lease.State.RUNNING, at
+        self._touched[lease.pk] = lease
+        self.history.move(
+            lease.job,
+            Event.STARTED,
+            at=at,
+            text=f"Running on {lease.gpus} {lease.generation.name}",
+            turn=lease.epoch,
+        )
+        self._begun.append(lease)
+
+    def _note_readiness(self, lease: Lease, seen: Observation) -> None:
+        """Of what answers at a port: where, and whether it does."""
+        why = "" if seen.ready_age is not None else seen.why_not_ready[:300]
+        if (lease.address, lease.why_not_ready) != (seen.address, why):
+            lease.address, lease.why_not_ready = seen.address, why
+            self._touched[lease.pk] = lease
+        if (lease.ready_since is None) == (seen.ready_age is None):
+            return
+        job, at = lease.job, self.now
+        if seen.ready_age is None:
+            lease.ready_since, kind = None, "unready"
+            text = f"Not ready any more: {why}" if why else "Not ready any more"
+        else:
+            at = lease.ready_since = self.moment(lease, seen.ready_age)
+            kind, text = "ready", f"Ready; it answers at {seen.address}"
+            self.history.change(job, first_ready_at=job.first_ready_at or at)
+        self._touched[lease.pk] = lease
+        self.history.change(job)
+        self.history.note(job, kind, text, at=at, turn=lease.epoch)
+
+    def _frozen(self, lease: Lease, seen: Observation) -> None:
+        at = self.moment(lease, seen.frozen_age or 0.0)
+        if lease.job.state == Job.State.STOPPING:
+            self.close(lease, at=at, why=FROZEN)
+            text = "Frozen; goes on at its next turn"
+            self._release(lease, at=at, text=text, frozen=True, failed_starts=0)
+
+    def _ended(self, lease: Lease, seen: Observation) -> None:
+        at = self.moment(lease, seen.ended_age or 0.0)
+        job, end, message = lease.job, seen.end or End.LOST, seen.message
+        if lease.running_from is None and seen.running_age is not None:
+            lease.running_from = min(self.moment(lease, seen.running_age), at)
+        if end is End.START_FAILED and lease.running_from is not None:
+            end = End.LOST  # it did start
+        if end is End.STOPPED and job.state not in LEAVING:
+            end, message = End.LOST, "They were stopped by others than Fairlot."
+        self.close(lease, at=at, why=str(end))
+        outcome: dict[str, Any] = {
+            "exit_code": seen.exit_code,
+            "end_reason": str(end),
+            "end_message": message,
+        }
+        turn = lease.epoch
+        if end is End.SUCCEEDED:
+            self.history.move(job, Event.SUCCEEDED, at=at, text=message or "Succeeded", turn=turn, **outcome)
+        elif job.state == Job.State.CANCELLING:
+            self.history.move(
+                job,
+                Event.GONE,
+                at=at,
+                text="Cancelled; all its processes are gone",
+                turn=turn,
+                **(outcome | _cancelled(job)),
+            )
+        elif end is End.DELETED:
+            self._deleted(job, at=at, turn=turn, message=message, outcome=outcome)
+        elif end is End.FAILED:
+            self.history.move(job, Event.FAILED, at=at, text=message or "Failed", turn=turn, **outcome)
+        elif end is End.START_FAILED:
+            self._start_failed(lease, at=at, message=message)
+        elif end is End.LOST:
+            self._lost(lease, at=at, message=message)
+        else:
+            failed_starts = job.failed_starts if lease.running_from is None else 0
+            text = f"Stopped; at its next turn {STARTS_AGAIN}"
+            self._release(lease, at=at, text=text, failed_starts=failed_starts)
+
+    def _deleted(self, job: Job, *, at: datetime, turn: int, message: str, outcome: dict[str, Any]) -> None:
+        """Whoever may delete it in the cluster may cancel it."""
+        self.history.move(job, Event.CANCEL, at=at, text=f"Cancelled: {message}", turn=turn)
+        self.history.move(job, Event.GONE, at=at, text="All its processes are gone", turn=turn, **outcome)
+
+    def _start_failed(self, lease: Lease, *, at: datetime, message: str) -> None:
+        job = lease.job
+        tries = job.failed_starts + 1
+        self.history.move(
+            job,
+            Event.START_FAILED,
+            at=at,
+            text=f"Could not be started: {message}",
+            turn=lease.epoch,
+            failed_starts=tries,
+            not_before=self._back_off(tries),
+        )
+        if tries >= MAX_FAILED_STARTS:
+            self._give_up(lease, at=at, end=End.START_FAILED, message=message)
+
+    def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
+        """Vanished processes go on from their checkpoint, but not for ever without lasting a while."""
+        job = lease.job
+        text = f"Its processes vanished; {STARTS_AGAIN}. {message}"
+        if job.state == Job.State.STOPPING or (lease.running_from and at - lease.running_from >= STEADY):
+            self._release(lease, at=at, text=text, failed_starts=0)
+            return
+        tries = job.failed_starts + 1
+        if tries >= MAX_LOST_STARTS:
+            self.history.change(job, failed_starts=tries)
+            self._give_up(lease, at=at, end=End.LOST, message=message)
+        else:
+            # Once may be chance: the first time it goes on at once.
+            later = self._back_off(tries - 1) if tries > 1 else None
+            self._release(lease, at=at, text=text, failed_starts=tries, not_before=later)
+
+    def _back_off(self, tries: int) -> datetime:
+        return self.now + timedelta(seconds=BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1])
+
+    def _give_up(self, lease: Lease, *, at: datetime, end: End, message: str) -> None:
+        job = lease.job
+        self.history.move(
+            job,
+            Event.FAILED,
+            at=at,
+            turn=lease.epoch,
+            text=f"Given up after {job.failed_starts} starts in a row that failed or did not last",
+            end_reason=str(end),
+            end_message=message,
+        )
+
+    # --- what follows from it --------------------------------------------------------------------
+
+    def never_started(self, lease: Lease, *, at: datetime, thaws: bool) -> None:
+        """The job waits again, or is cancelled if that was asked; what was to be thawed is still frozen."""
+        job = lease.job
+        if job.state == Job.State.CANCELLING:
+            text = "Cancelled before it had started"
+            self.history.move(job, Event.GONE, at=at, text=text, turn=lease.epoch, **_cancelled(job))
+            if thaws:
+                end_frozen(job, verb=Operation.Verb.KILL)
+            return
+        stays = thaws and not lease.held_gpus.exclude(node__state=Node.State.READY).exists()
+        if thaws and not stays:
+            end_frozen(job, verb=Operation.Verb.STOP)
+        self._release(lease, at=at, text="Its GPUs were given back before it had started", frozen=stays)
+
+    def _release(
+        self, lease: Lease, *, at: datetime, text: str, frozen: bool = False, **changes: Any
+    ) -> None:
+        self.history.move(
+            lease.job, Event.RELEASED, at=at, text=text, turn=lease.epoch, frozen=frozen, **changes
+        )
+
+    def close(self, lease: Lease, *, at: datetime, why: str) -> None:
+        """The lease's GPUs are free again from `at`."""
+        lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
+        if lease.held_from is not None:
+            self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
+            if lease.running_from is None and lease.held_from < at:
+                lease.lost_from = lease.held_from
+        self._closed.append(lease)
+        self._last_seen.setdefault(lease.pk, lease.last_seen_at)
+        lease.last_seen_at = at
+        self._touched[lease.pk] = lease
+
+    def save(self) -> None:
+        """Writes leases, GPUs, history, progress and the ledger; hands freed GPUs on."""
+        closed = self._closed
+        if closed:
+            bill(closed, until=None)
+            end_with(closed)
+        update_rows(self._touched.values(), LEASE_FIELDS)
+        write_lost_work(self._resumed)
+        self._save_progress()
+        self._save_switch_cost()
+        heard = [
+            Heard(one, self._last_seen[pk]) for pk, one in self._touched.items() if pk in self._last_seen
+        ]
+        if heard:
+            correct_rounds(heard[0].lease.cluster, heard)
+        if closed:
+            write_times(lease.pk for lease in closed)
+            # Jobs are saved first, as the hand-over may move one of them again.
+            self.history.save()
+            _withdraw_promises([lease.job for lease in closed], now=self.now)
+            advance(self.cluster_id, now=self.now, history=self.history)
+            want_rounds(Cluster.objects.filter(pk=self.cluster_id))
+        self.history.save()
+
+    def moment(self, lease: Lease, age: float) -> datetime:
+        """An age as a moment of the database's clock, never before what is billed already."""
+        at = self.now - timedelta(seconds=max(0.0, age))
+        # The floor comes last: where the clock was set back even the present is before the beginning.
+        return max(filter(None, [at, lease.held_from, lease.billed_until]))
+
+    # --- progress ----------------------------------------------------------------------------------
+
+    def _note_progress(self, lease: Lease, seen: Observation) -> None:
+        if seen.steps is None or not 0 <= seen.steps <= MOST_STEPS:
+            return
+        at = self.moment(lease, seen.steps_age or 0.0)
+        fewer = lease.progress_steps is not None and seen.steps < lease.progress_steps
+        if lease.progress_steps is None or lease.progress_at is None or fewer:
+            if lease.progress_steps is None:
+                self._resumed[lease] = seen.steps
+            lease.first_steps, lease.first_steps_at = seen.steps, at
+            lease.progress_steps, lease.progress_at = seen.steps, at
+            self._touched[lease.pk] = lease
+            self.history.change(lease.job, steps_done=seen.steps)
+            return
+        steps, seconds = seen.steps - lease.progress_steps, (at - lease.progress_at).total_seconds()
+        if seconds < SEEN_EVERY.total_seconds() and seen.phase is Phase.RUNNING:
+            return
+        if steps >= LEAST_STEPS and seconds > 0:
+            self._progress.append((lease, steps, seconds))
+            lease.progress_steps, lease.progress_at = seen.steps, at
+            self._touched[lease.pk] = lease
+        elif steps > 0 and seen.phase is Phase.ENDED:
+            # What was seen earlier was written down late, so these steps have no time; they count all the same.
+            lease.progress_steps = seen.steps
+            self._touched[lease.pk] = lease
+            self.history.change(lease.job, steps_done=seen.steps)
+
+    def _save_progress(self) -> None:
+        for lease, steps, seconds in self._progress:
+            speed, _ = JobSpeed.objects.get_or_create(job_id=lease.job_id, generation_id=lease.generation_id)
+            speed.steps += steps
+            speed.seconds += seconds
+            speed.updated_at = self.now
+            speed.save(update_fields=["steps", "seconds", "updated_at"])
+            self.history.change(lease.job, steps_done=lease.progress_steps)
+
+    def _save_switch_cost(self) -> None:
+        """Smooth in what gangs that go on have lost by their last stop and by this start, many at once as one.
+
+        First starts cost the same however long a quantum is, and all are slow when many come at once.
+        """
+        begun = {(lease.job_id, lease.epoch): lease for lease in self._begun if lease.epoch > 1}
+        if not begun:
+            return
+        stopped = Lease.objects.filter(
+            job__in={job for job, _ in begun},
+            state=Lease.State.CLOSED,
+            end_reason__in=(End.STOPPED, FROZEN),
+            stop_asked_at__isnull=False,
+        ).order_by("pk")
+        lost = []
+        for before in stopped:
+            after = begun.get((before.job_id, before.epoch + 1))
+            if (
+                after
+                and after.held_from
+                and after.running_from
+                and before.held_until
+                and before.stop_asked_at
+            ):
+                stop = before.held_until - before.stop_asked_at
+                start = after.running_from - after.held_from
+                lost.append(max(0.0, (stop + start).total_seconds()))
+        if lost:
+            cost = F("switch_seconds") * (1 - SMOOTHING) + median(lost) * SMOOTHING
+            Cluster.objects.filter(pk=self.cluster_id).update(switch_seconds=cost)
+
+
+def _withdraw_promises(jobs: Sequence[Job], *, now: datetime) -> None:
+    """Of gangs that were to move and have ended instead, or have to wait after a failed start."""
+    out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
+    if out:
+        promised = Lease.objects.filter(job__in=out, state=Lease.State.PROMISED)
+        withdraw(list(promised), why="not needed any more")
+
+
+def _cancelled(job: Job) -> dict[str, str]:
+    """The outcome of a cancelled job; by whom was noted when it was asked for."""
+    return {"end_reason": "cancelled", "end_message": job.end_message or "Cancelled"}
+
+
+def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
+    """Books each lease from where the ledger stands up to `until`, or to its end; sets billed_until."""
+    usages = []
+    stretches = [
+        (lease, begins, ends)
+        for lease in leases
+        if (begins := lease.billed_until or lease.held_from) is not None
+        and (ends := until or lease.held_until) is not None
+        and begins < ends
+    ]
+    if not stretches:
+        return
+    first, last = min(begins for _, begins, _ in stretches), max(ends for _, _, ends in stretches)
+    unused = unused_of([lease.pk for lease, _, _ in stretches], first, last)
+    for lease, begins, ends in stretches:
+        usages.append(
+            Usage(
+                book=lease.cluster_id,
+                lease_id=lease.pk,
+                job_id=lease.job_id,
+                job_name=lease.job.name,
+                tenant=lease.job.tenant,
+                user=lease.job.owner,
+                generation=lease.generation,
+                gpus=lease.gpus,
+                begins=begins,
+                ends=ends,
+                running_from=lease.running_from,
+                unused=unused.get(lease.pk, ()),
+            )
+        )
+        lease.billed_until = ends
+    book_usage(usages)

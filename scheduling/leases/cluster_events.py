@@ -1,0 +1,55 @@
+"""What clusters say about jobs, as notes on their time lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+from django.db import transaction
+
+from accounting.core.clock import now_from_database
+from scheduling.backends.base import Remark
+from scheduling.core import pubsub
+from scheduling.core.locks import lock_schedule
+from scheduling.core.run_apart import apart
+from scheduling.leases.history import History
+from scheduling.models import Job, JobEvent
+
+KIND = "cluster"
+MOST = 20  # of one turn; what else its cluster says is left out
+LONGEST_AGO = 3600.0  # seconds; clusters keep events no longer
+
+
+def note_remarks(*, cluster_id: int, remarks: Sequence[Remark]) -> int:
+    """Adds what no note says yet, each thing once a turn however often it is said; returns how many."""
+    return sum(apart(cluster_id, remarks, lambda some: [_note(cluster_id, some)]))
+
+
+@transaction.atomic(durable=True)
+def _note(cluster_id: int, remarks: Sequence[Remark]) -> int:
+    lock_schedule(cluster_id)
+    now = now_from_database()
+    jobs = Job.objects.filter(cluster=cluster_id).in_bulk({remark.job_id for remark in remarks})
+    known = JobEvent.objects.filter(job__in=jobs, kind=KIND)
+    told = {(note.job_id, note.epoch, note.text) for note in known}
+    sources = {(note.job_id, note.detail.get("event")) for note in known}
+    count = Counter((job_id, epoch) for job_id, epoch, _ in told)
+    history, changed, notes = History(), set(), 0
+    for remark in sorted(remarks, key=lambda remark: -remark.age):
+        turn, source = (remark.job_id, remark.epoch), (remark.job_id, remark.source)
+        if remark.job_id not in jobs or source in sources or (*turn, remark.text) in told:
+            continue
+        if count[turn] >= MOST:
+            continue
+        told.add((*turn, remark.text))
+        sources.add(source)
+        count[turn] += 1
+        notes += 1
+        job = jobs[remark.job_id]
+        at = max(job.created_at, now - timedelta(seconds=min(remark.age, LONGEST_AGO)))
+        history.note(job, KIND, remark.text, at=at, turn=remark.epoch, event=remark.source)
+        changed.add(f"job:{job.pk}")
+    history.save()
+    pubsub.publish(*sorted(changed))
+    return notes

@@ -1,0 +1,90 @@
+"""Moving jobs along their lives: obeys the transition table, writes the history, saves in bulk."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from accounting.core.bulk import insert_rows, update_rows
+from scheduling.core import pubsub
+from scheduling.core.enqueue import wake_service
+from scheduling.leases.lifecycle import Event, next_state
+from scheduling.models import Job, JobEvent
+
+ALWAYS_SAVED = {
+    "state",
+    "state_since",
+    "ended_at",
+    "reason",
+    "epoch",
+    "frozen",
+    "failed_starts",
+    "not_before",
+}
+
+
+class History:
+    """Collects what happens to jobs inside the caller's transaction; `save` writes it in few statements.
+
+    The caller holds the cluster's lock, so that no job changes meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._fields: set[str] = set(ALWAYS_SAVED)
+        self._events: list[JobEvent] = []
+
+    def move(
+        self,
+        job: Job,
+        event: Event,
+        *,
+        at: datetime,
+        text: str,
+        turn: int | None = None,
+        cause: str = "",
+        **changes: Any,
+    ) -> None:
+        """Applies `event` to `job` with `changes`; raises IllegalTransition when the table has no such move.
+
+        `cause` is a Cause of scheduling/leases/causes.py, for what takes GPUs away. `turn` is the epoch of the lease
+        that this is about: a gang that moves has its next one already.
+        """
+        job.state = next_state(job.state, event)
+        job.state_since = at
+        if job.has_ended:
+            job.ended_at = at
+            job.reason = 0
+        self.change(job, **changes)
+        self.note(job, event.value, text, at=at, turn=turn, **({"cause": cause} if cause else {}))
+
+    def change(self, job: Job, **changes: Any) -> None:
+        """Sets fields without moving the job."""
+        for name, value in changes.items():
+            setattr(job, name, value)
+        self._fields |= changes.keys()
+        self._jobs[job.pk] = job
+
+    def note(
+        self, job: Job, kind: str, text: str, *, at: datetime, turn: int | None = None, **detail: Any
+    ) -> None:
+        """Adds a line to the job's history, of its latest turn unless `turn` says of which."""
+        epoch = job.epoch if turn is None else turn
+        self._events.append(JobEvent(job=job, at=at, epoch=epoch, kind=kind, text=text, detail=detail))
+
+    def save(self) -> None:
+        """Writes everything and tells open pages after commit."""
+        update_rows(self._jobs.values(), sorted(self._fields))
+        insert_rows(self._events)
+        topics: dict[str, None] = {}
+        for service_id in {job.service_id for job in self._jobs.values() if job.service_id}:
+            wake_service(service_id)
+        for job in self._jobs.values():
+            topics |= {
+                f"job:{job.pk}": None,
+                f"jobs:{job.tenant_id}": None,
+                f"cluster:{job.cluster_id}": None,
+            }
+        pubsub.publish(*topics)
+        self._jobs.clear()
+        self._events.clear()

@@ -1,0 +1,201 @@
+"""GPUs that are promised to a gang while others still hold them, and become its own when they are free.
+
+Everything here runs inside the caller's transaction; the caller holds the cluster's lock and saves `history`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+
+from accounting.closing.hours import closed_until
+from accounting.core.bulk import array, insert_rows, insert_values, number_rows, update_rows
+from accounting.models.tenants import members_among
+from scheduling.core.enqueue import wake_operations, want_rounds
+from scheduling.leases.history import History
+from scheduling.leases.lifecycle import Event
+from scheduling.limits.concurrency import that_fit
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One GPU of a gang."""
+
+    rank: int
+    node: int
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A promised lease with its job, and the GPUs that it is to get."""
+
+    lease: Lease
+    places: Sequence[Place]
+
+
+def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime, history: History) -> None:
+    """Stores new leases. Those begin at once whose gang waits and of which no GPU is `busy` (node, number).
+
+    And which limits of GPUs at once let begin beside what is being stopped.
+    """
+    if not new:
+        return
+    number_rows([one.lease for one in new])
+    free = [
+        one
+        for one in new
+        if one.lease.job.state in Job.WAITING
+        and not any((place.node, place.gpu) in busy for place in one.places)
+    ]
+    begun = {lease.pk for lease in that_fit([one.lease for one in free])}
+    ready = [one for one in free if one.lease.pk in begun]
+    operations = _begin(ready, now=now, history=history)
+    insert_rows(one.lease for one in new)
+    insert_values(
+        HeldGpu,
+        ["lease", "node", "rank", "gpu_index", "during"],
+        (
+            (one.lease.pk, place.node, place.rank, place.gpu, during)
+            for one in new
+            for during in [
+                DateTimeTZRange(one.lease.held_from, None, "[)") if one.lease.pk in begun else None
+            ]
+            for place in one.places
+        ),
+    )
+    _order(operations)
+
+
+def advance(cluster_id: int, *, now: datetime, history: History) -> int:
+    """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began.
+
+    A gang that moves begins only when it has left where it was; one of a team that may hold no more GPUs,
+    when what the team has to stop is gone, wherever that is. What was promised to who may not submit there any more
+    is taken back.
+    """
+    promised = Lease.objects.filter(cluster=cluster_id, state=Lease.State.PROMISED)
+    waiting = promised.filter(job__state__in=Job.WAITING).order_by("id")
+    owners = {pk: pair for pk, *pair in waiting.values_list("pk", "job__tenant", "job__owner")}
+    members = members_among({(tenant, owner) for tenant, owner in owners.values()})
+    wanted: dict[int, list[Place]] = {pk: [] for pk, pair in owners.items() if tuple(pair) in members}
+    if len(wanted) < len(owners):
+        withdraw(
+            list(promised.filter(pk__in=owners.keys() - wanted.keys())), why="its owner may not any more"
+        )
+        want_rounds(Cluster.objects.filter(pk=cluster_id))
+    if not wanted:
+        return 0
+    gpus = HeldGpu.objects.filter(lease__cluster=cluster_id).order_by()
+    places = gpus.filter(lease__state=Lease.State.PROMISED)
+    for lease, rank, node, gpu in places.values_list("lease_id", "rank", "node_id", "gpu_index"):
+        if lease in wanted:
+            wanted[lease].append(Place(rank, node, gpu))
+    taken = set(gpus.filter(lease__state__in=Lease.HOLDING).values_list("node_id", "gpu_index"))
+    ready: list[int] = []
+    for pk, its_places in wanted.items():
+        its_gpus = {(place.node, place.gpu) for place in its_places}
+        if not its_gpus & taken:
+            taken |= its_gpus
+            ready.append(pk)
+    if not ready:
+        return 0
+    leases = Lease.objects.filter(pk__in=ready).select_related("job", "generation").defer("job__spec")
+    begun = [Promise(lease, wanted[lease.pk]) for lease in that_fit(leases.order_by("id"))]
+    if not begun:
+        return 0
+    operations = _begin(begun, now=now, history=history)
+    update_rows([one.lease for one in begun], ["state", "held_from", "last_seen_at"])
+    write_times(one.lease.pk for one in begun)
+    _order(operations)
+    return len(begun)
+
+
+def withdraw(leases: Sequence[Lease], *, why: str) -> None:
+    """Takes promises back; nothing had been held."""
+    HeldGpu.objects.filter(lease__in=leases).delete()
+    Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.PROMISED).update(
+        state=Lease.State.CLOSED, end_reason=why
+    )
+
+
+def write_times(lease_ids: Iterable[int]) -> None:
+    """GPUs are held for as long as their stored leases say; a lease of no length holds them never."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_heldgpu AS gpu
+               SET during = tstzrange(lease.held_from, lease.held_until, '[)')
+              FROM scheduling_lease AS lease
+             WHERE lease.id = ANY(%s::bigint[]) AND gpu.lease_id = lease.id
+            """,
+            [array(lease_ids)],
+        )
+
+
+def _begin(begun: Sequence[Promise], *, now: datetime, history: History) -> list[Operation]:
+    """The GPUs are the gangs' own from `now`, or from where their cluster's book is open.
+
+    Returns the orders to start their processes.
+    """
+    if not begun:
+        return []
+    nodes = {place.node for one in begun for place in one.places}
+    names = dict(Node.objects.filter(pk__in=nodes).values_list("id", "name"))
+    # A clock that was ahead may have closed hours that are still to come: what is held in them cannot be billed.
+    earliest = max(now, closed_until(begun[0].lease.cluster_id) or now)
+    free_from = _free_from(nodes, now)
+    operations = []
+    for one in begun:
+        lease, job = one.lease, one.lease.job
+        at = max([earliest, *(free_from.get((place.node, place.gpu), now) for place in one.places)])
+        lease.state, lease.held_from, lease.last_seen_at = Lease.State.STARTING, at, at
+        verb = Operation.Verb.THAW if job.frozen else Operation.Verb.START
+        operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
+        history.move(
+            job,
+            Event.PICKED,
+            at=now,
+            text=f"Given {lease.gpus} {lease.generation.name} on {describe_places(one.places, names)}",
+            turn=lease.epoch,
+            reason=0,
+            frozen=False,
+            first_started_at=job.first_started_at or now,
+            first_generation_id=job.first_generation_id or lease.generation_id,
+        )
+    return operations
+
+
+def _order(operations: Sequence[Operation]) -> None:
+    insert_rows(operations)
+    if operations:
+        wake_operations(operations[0].cluster_id)
+
+
+def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
+    """GPUs (node, number) that are only free later than now, as a clock set back has billed them on."""
+    ends: dict[tuple[int, int], datetime] = {}
+    later = HeldGpu.objects.filter(
+        node__in=nodes, during__overlap=DateTimeTZRange(now, None, "[)"), lease__state=Lease.State.CLOSED
+    ).order_by()
+    for node, gpu, upper in later.values_list("node_id", "gpu_index", "lease__held_until"):
+        ends[node, gpu] = max(ends.get((node, gpu), now), upper or now)
+    return ends
+
+
+def describe_places(places: Sequence[Place], names: dict[int, str]) -> str:
+    """ "v100-0 (GPU 0, 1) and v100-1 (GPU 3)"."""
+    by_node: dict[str, set[int]] = defaultdict(set)
+    for place in places:
+        by_node[names[place.node]].add(place.gpu)
+    if len(by_node) > 3:
+        return f"{len(by_node)} nodes"
+    return " and ".join(
+        f"{node} (GPU {', '.join(map(str, sorted(gpus)))})" for node, gpus in sorted(by_node.items())
+    )

@@ -1,0 +1,50 @@
+"""What verifying the ledger finds beyond the ledger: leases that are not what was billed, and changes of nodes."""
+
+from __future__ import annotations
+
+from accounting import verification
+from accounting.ledger import journals
+from accounting.verification.found import Found, first_row
+
+CHANGES_OF_NODES = journals.Journal(
+    -9,
+    "scheduling_nodechange",
+    "node change",
+    "cluster_id, node_id, name, generation_id, gpus, state, failed_gpus, others_gpus, "
+    + journals.micros("at"),
+)
+
+
+def a_lease_is_not_what_was_billed() -> Found | None:
+    """As far as its segments are in the database, and its hours are closed: until then more of it is billed."""
+    return first_row(
+        "a lease is not what was billed of it",
+        """
+        WITH billed AS (
+            SELECT lease_id, min(lower(period)) AS begins, max(upper(period)) AS ends,
+                   array_agg(DISTINCT ARRAY[book, job_id, generation_id, gpus]) AS what
+            FROM accounting_usagesegment WHERE version = 0 GROUP BY lease_id
+        )
+        SELECT coalesce(lease.id, billed.lease_id), billed.begins, billed.ends, lease.held_from, lease.held_until
+        FROM billed FULL JOIN scheduling_lease lease ON lease.id = billed.lease_id
+        LEFT JOIN accounting_closedbook closed ON closed.book = lease.cluster_id
+        WHERE CASE
+            WHEN lease.id IS NULL
+                THEN EXISTS (SELECT FROM scheduling_cluster WHERE id = billed.what[1][1])
+            WHEN billed.lease_id IS NULL
+                THEN lease.billed_until > greatest(lease.held_from, closed.details_since)
+            ELSE billed.what <> ARRAY[ARRAY[lease.cluster_id, lease.job_id, lease.generation_id, lease.gpus]]
+                OR billed.ends IS DISTINCT FROM lease.billed_until
+                OR billed.begins <> greatest(lease.held_from, closed.details_since)
+                OR lease.held_until < lease.billed_until
+                OR (lease.held_until > lease.billed_until AND lease.billed_until < closed.until)
+            END
+        ORDER BY 1 LIMIT 1
+        """,
+    )
+
+
+def register() -> None:
+    journals.register(CHANGES_OF_NODES)
+    if a_lease_is_not_what_was_billed not in verification.CHECKS:
+        verification.CHECKS.append(a_lease_is_not_what_was_billed)

@@ -1,0 +1,85 @@
+"""What managers allow to be traded in the name of their teams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.access.permissions import require
+from accounting.actions.checks import check_fields
+from accounting.core.errors import Refused
+from accounting.models import Generation, Tenant, User
+from scheduling.models import TradeLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What may be given away of a generation; None: of all that nothing else is said of."""
+
+    generation: Generation | None = None
+    trades: bool = True
+    most_gpus: Decimal | None = None
+    most_part: Decimal | None = None
+
+    @property
+    def says_nothing(self) -> bool:
+        return self.generation is None and self.trades and self.most_gpus is None and self.most_part is None
+
+
+@transaction.atomic(durable=True)
+def set_trade_limits(
+    *, actor: User | None, tenant: Tenant, allowances: Sequence[Allowance]
+) -> list[TradeLimit]:
+    """Replaces all limits of `tenant`; none are no limits. The next round, which is asked for, honours them.
+
+    Raises NotAllowed unless the actor manages the tenant; Refused where two speak of the same generation
+    or an amount is none.
+    """
+    require(actor, "trade_limits.set", tenant)
+    held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()
+    if held is None:
+        raise Refused(f"{tenant} does not exist any more.")
+    before = list(held.trade_limits.select_related("generation"))
+    wanted = [_limit(held, one) for one in allowances if not one.says_nothing]
+    if len({limit.generation_id for limit in wanted}) < len(wanted):
+        raise Refused("There are two limits for the same generation.", "generation")
+    held.trade_limits.all().delete()
+    TradeLimit.objects.bulk_create(wanted)
+    after = list(held.trade_limits.select_related("generation"))
+    if _told(before) != _told(after):
+        audit.record(
+            actor=actor,
+            verb="tenant.set_trade_limits",
+            target=held,
+            tenant=held,
+            before=_told(before),
+            after=_told(after),
+        )
+    return after
+
+
+def _limit(tenant: Tenant, asked: Allowance) -> TradeLimit:
+    limit = TradeLimit(
+        tenant=tenant,
+        generation=asked.generation,
+        trades=asked.trades,
+        most_gpus=asked.most_gpus,
+        most_part=asked.most_part,
+    )
+    check_fields(limit, "most_gpus", "most_part")
+    if not asked.trades and (asked.most_gpus is not None or asked.most_part is not None):
+        raise Refused("What is not traded at all needs no limit.", "trades")
+    if asked.most_gpus is not None and asked.most_gpus < 0:
+        raise Refused("A limit is zero or more.", "most_gpus")
+    if asked.most_part is not None and not 0 <= asked.most_part <= 1:
+        raise Refused("A part is from 0 to 1 (0 to 100 %).", "most_part")
+    return limit
+
+
+def _told(limits: Sequence[TradeLimit]) -> dict[str, Any]:
+    return {str(limit.generation or "other GPUs"): limit.terms for limit in limits}

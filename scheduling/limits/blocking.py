@@ -1,0 +1,157 @@
+"""Which limits stand in a job's way, or warn of it, in words for one reader."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
+
+from accounting.core.clock import now_from_database
+from accounting.limits.quotas import Standing, sight
+from accounting.limits.spending import frees_at, left_of
+from accounting.models import Quota, User
+from accounting.pricing.tariff import prices_at
+from scheduling.limits.caps import unbooked
+from scheduling.limits.usage import gpus_had, longest_run, shares_of, standings
+from scheduling.models import Cluster, Job
+
+AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
+
+
+@dataclass
+class Binding:
+    """Limits as they stand now for jobs of one cluster; those of each user are read once."""
+
+    cluster: Cluster
+    reader: User | None = None  # None: whoever may see the job
+    at: datetime | None = None  # None: the present moment
+    _standings: dict[tuple[int, int, str], list[Standing]] = field(default_factory=dict)
+    _seen: dict[int, frozenset[int]] = field(default_factory=dict)
+    _shares: dict[tuple[int, int], list[tuple[float, float]]] = field(default_factory=dict)
+
+    @cached_property
+    def now(self) -> datetime:
+        return self.at or now_from_database()
+
+    @cached_property
+    def _prices(self) -> Mapping[int, Decimal]:
+        return prices_at(self.now)
+
+    def seen(self, job: Job) -> Container[int]:
+        """Tenants whose limits the reader may know."""
+        if job.tenant_id not in self._seen:
+            self._seen[job.tenant_id] = sight(job.tenant, self.reader)
+        return self._seen[job.tenant_id]
+
+    def told(self, job: Job, found: Collection[Standing]) -> list[str]:
+        """Each a sentence without its full stop; those of which the reader may know nothing are one."""
+        return list(dict.fromkeys(self._told(one, job) for one in found))
+
+    def in_short(self, job: Job, found: Collection[Standing]) -> str:
+        """The first of them in a few words; empty where there is none."""
+        return next((one.in_short(self.seen(job)) for one in found), "")
+
+    def _told(self, one: Standing, job: Job) -> str:
+        said = one.told(self.seen(job))
+        is_short = one.quota.kind in Quota.OF_A_PERIOD and not one.is_reached
+        if is_short and one.quota.tenant_id in self.seen(job):
+            return f"{said}; what is left does not last for a round"
+        return said
+
+    def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[Standing]:
+        """Limits of these kinds that leave no room for a job that waits."""
+        return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
+
+    def reached(self, job: Job, at_limit: str) -> list[Standing]:
+        """Limits over a period that are used up, and others that are exceeded, by what is there now."""
+        return [one for one in self._of(job, at_limit) if one.is_exceeded()]
+
+    def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[Standing]:
+        """Limits that only warn and are exceeded with `job`; `is_new` where it is not stored yet.
+
+        `beside`: so many further jobs are not stored yet, and come before it into the queue.
+        """
+        found = [
+            one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one
+            for one in self._of(job, Quota.AtLimit.WARN)
+        ]
+        waits = is_new or job.state in Job.WAITING
+        return [one for one in found if self._warns(one, job, waits=waits, is_new=is_new)] + self._overrun(
+            job
+        )
+
+    def when(self, job: Job, found: Collection[Standing]) -> tuple[str, ...]:
+        """When what stands in its way may let it start."""
+        return tuple(dict.fromkeys(self._when(one, job) for one in found))
+
+    def _of(self, job: Job, at_limit: str) -> list[Standing]:
+        key = (job.tenant_id, job.owner_id, at_limit)
+        if key not in self._standings:
+            quotas = Quota.objects.filter(at_limit=at_limit).exclude(kind=Quota.Kind.LONGEST_RUN)
+            self._standings[key] = standings(quotas, job.tenant, job.owner, now=self.now)
+        wanted = job.generation_ids
+        return [
+            one for one in self._standings[key] if not wanted or one.quota.generation_id in {None, *wanted}
+        ]
+
+    def _overrun(self, job: Job) -> list[Standing]:
+        """Limits of the longest run that warn and that the job itself is beyond."""
+        if job.pk is None or job.state in Job.WAITING:
+            return []
+        quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN, at_limit=Quota.AtLimit.WARN)
+        found = longest_run(quotas, job, now=self.now)
+        return [one for one in found if one.is_reached]
+
+    def _warns(self, one: Standing, job: Job, *, waits: bool, is_new: bool) -> bool:
+        if one.quota.kind == Quota.Kind.BORROWED:
+            return self._borrows(one, more=job.gpus if waits else 0)
+        if one.quota.kind == Quota.Kind.QUEUED_JOBS:
+            return waits and job.kind != Job.Kind.REPLICA and one.is_exceeded(1 if is_new else 0)
+        return one.is_exceeded(job.gpus if waits else 0)
+
+    def _binds(self, one: Standing, job: Job) -> bool:
+        if one.quota.kind in Quota.OF_A_PERIOD:
+            return one.is_reached or not self._lasts(one, job)
+        if one.quota.kind == Quota.Kind.BORROWED:
+            return self._borrows(one, more=job.gpus)
+        return one.is_exceeded(job.gpus)
+
+    def _borrows(self, one: Standing, *, more: int) -> bool:
+        """Whether it would have more than it may, wherever it has a share."""
+        most = 1 + float(one.quota.limit)
+        key = one.quota.pk, more
+        if key not in self._shares:
+            self._shares[key] = shares_of(one.quota, cluster=self.cluster, more=more)
+        shares = self._shares[key]
+        over = [have > earns * most for have, earns in shares if earns > 0]
+        return bool(over) and (all(over) if more else any(over))
+
+    def _lasts(self, one: Standing, job: Job) -> bool:
+        """Whether what is left lasts for a quantum for what runs already with the job beside."""
+        quota = one.quota
+        had = gpus_had(quota, one.tenant, job.owner)
+        kinds = set(job.generation_ids) or set(had) | set(self._prices)
+        weights = {kind: self._weight(quota, kind) for kind in {*kinds, *had}}
+        least = min((weights[kind] for kind in kinds), default=Decimal(1))
+        gpus = sum((weights[kind] * some for kind, some in had.items()), job.gpus * least)
+        return left_of(quota, one.used) >= gpus * Decimal(str(self.cluster.effective_quantum))
+
+    def _weight(self, quota: Quota, generation: int) -> Decimal:
+        """What a GPU uses of the limit in an hour."""
+        return self._prices.get(generation, Decimal(0)) if quota.kind == Quota.Kind.MONEY else Decimal(1)
+
+    def _when(self, one: Standing, job: Job) -> str:
+        quota = one.quota
+        if quota.tenant_id not in self.seen(job):
+            return "It starts when that limit leaves room for it."
+        if quota.kind in Quota.OF_A_PERIOD:
+            ends = one.ends or frees_at(quota, one.account, self.now, unbooked())
+            at = f", on {ends:%Y-%m-%d} at {ends:%H:%M} UTC" if ends else ""
+            over = "the limit's period is over" if one.ends else "enough of it is older than the limit's days"
+            return f"It starts when {over}{at}, or with a larger limit."
+        whose = (
+            one.whose if one.user or quota.tenant_id == job.tenant_id else f"{one.whose} or a team below it"
+        )
+        return f"It starts when a job of {whose} ends, or with a larger limit."

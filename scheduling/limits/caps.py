@@ -1,0 +1,229 @@
+"""What limits mean for a round: caps of the accounts that a policy sees, and who has used up a period."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Self
+
+import numpy as np
+from django.db.models import Sum
+
+from accounting.limits.spending import Account, Held, Spending
+from accounting.models import Quota, Tenant
+from accounting.pricing.tariff import prices_at
+from fairshare import model as fs
+from fairshare.tree import Tree
+from scheduling.core.locks import lock_limits
+from scheduling.models import Cluster, Lease
+
+IN_ROUNDS = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD, Quota.Kind.BORROWED)
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """(T, K) and (T,) GPUs, infinite where nothing limits an account; see fairshare.model.Accounts."""
+
+    each: fs.Floats
+    total: fs.Floats
+    cost: fs.Floats  # (T,) by the price of a GPU-hour
+
+    @classmethod
+    def none(cls, accounts: int, generations: int) -> Self:
+        return cls(
+            np.full((accounts, generations), np.inf), np.full(accounts, np.inf), np.full(accounts, np.inf)
+        )
+
+    def lower(self, account: int, generation: int | None, gpus: float) -> None:
+        """No further than to none: what one has taken too much is nothing that others have less."""
+        gpus = max(gpus, 0.0)
+        if generation is None:
+            self.total[account] = min(self.total[account], gpus)
+        else:
+            self.each[account, generation] = min(self.each[account, generation], gpus)
+
+    def forbid(self, tree: Tree, account: fs.Ints, gpus: fs.Ints) -> fs.Bools:
+        """(J, K) which gangs are too large, by their account or one above it."""
+        each, total = tree.least_on_path(self.each), tree.least_on_path(self.total)
+        found: fs.Bools = (gpus[:, None] > each[account]) | (gpus > total[account])[:, None]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What is held in other clusters."""
+
+    gpus: int
+    seconds: Decimal  # of these GPUs until the next round there
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLimits:
+    """All limits that concern rounds, and what is used of them."""
+
+    cluster: Cluster
+    quotas: Sequence[Quota]
+    spending: Spending
+    paths: Mapping[int, str]  # of tenants
+    prices: Mapping[int, Decimal]  # of a GPU-hour, by generation
+    elsewhere: Mapping[tuple[int, int, int], Elsewhere]  # by tenant, user and generation
+    quantum: Decimal
+
+    @classmethod
+    def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
+        """As of `now`. With `lock` no other cluster gives out the same GPUs or hours until the transaction ends."""
+        quotas = Quota.objects.filter(kind__in=IN_ROUNDS).exclude(at_limit=Quota.AtLimit.WARN)
+        return cls._of(list(quotas.select_related("tenant")), cluster, now=now, lock=lock)
+
+    @classmethod
+    def _of(cls, quotas: Sequence[Quota], cluster: Cluster, *, now: datetime, lock: bool) -> Self:
+        elsewhere: Mapping[tuple[int, int, int], Elsewhere] = {}
+        if quotas and Cluster.objects.attached().exclude(pk=cluster.pk).exists():
+            if lock:
+                lock_limits()
+            elsewhere = _held_elsewhere(cluster)
+        bounded = any(quota.kind in Quota.OF_A_PERIOD for quota in quotas)
+        return cls(
+            cluster=cluster,
+            quotas=quotas,
+            spending=Spending(quotas, now, unbooked() if bounded else ()),
+            paths=dict(Tenant.objects.values_list("pk", "path")) if quotas else {},
+            prices=prices_at(now) if bounded else {},
+            elsewhere=elsewhere,
+            quantum=Decimal(str(cluster.effective_quantum)),
+        )
+
+    def changed(self, removed: Quota | None, added: Quota | None) -> Self:
+        """The limits without one and with another one, which need not be stored."""
+        quotas = [quota for quota in self.quotas if removed is None or quota.pk != removed.pk]
+        if added is not None and added.kind in IN_ROUNDS and added.at_limit != Quota.AtLimit.WARN:
+            quotas.append(added)
+        return self._of(quotas, self.cluster, now=self.spending.now, lock=False)
+
+    def on(self, accounts: fs.Accounts, keys: Sequence[Account], generations: Sequence[int]) -> fs.Accounts:
+        """`accounts`, whose meaning is `keys`, with what the limits of this round leave them."""
+        shape = (len(keys), len(generations))
+        cap, claim, borrow = Caps.none(*shape), Caps.none(*shape), Caps.none(*shape)
+        room = self.of_periods(keys, generations, Quota.AtLimit.BLOCK)
+        self._lower(claim, self.of_periods(keys, generations, Quota.AtLimit.IDLE))
+        column = {generation: k for k, generation in enumerate(generations)}
+        for quota, t, kind in self._each(keys, column):
+            limit = float(quota.limit)
+            if quota.kind == Quota.Kind.GPUS:
+                here = limit - float(self._elsewhere(quota, keys[t]))
+                if quota.at_limit == Quota.AtLimit.IDLE:
+                    claim.lower(t, kind, here)
+                else:
+                    cap.lower(t, kind, limit)
+                    room.lower(t, kind, here)
+            elif quota.kind == Quota.Kind.BORROWED:
+                for k in range(len(generations)) if kind is None else [kind]:
+                    borrow.lower(t, k, limit)
+        return replace(
+            accounts,
+            cap=cap.each,
+            cap_total=cap.total,
+            room=_told(room.each, cap.each),
+            room_total=_told(room.total, cap.total),
+            claim=_told(claim.each),
+            claim_total=_told(claim.total),
+            borrow=_told(borrow.each),
+            price=np.array([float(self.prices.get(generation, 0)) for generation in generations]),
+            room_cost=_told(room.cost),
+            claim_cost=_told(claim.cost),
+        )
+
+    def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
+        """How many GPUs what is left of hours and money lasts for until the next round."""
+        caps = Caps.none(len(keys), len(generations))
+        column = {generation: k for k, generation in enumerate(generations)}
+        for quota, t, kind in self._each(keys, column):
+            if quota.kind not in Quota.OF_A_PERIOD or quota.at_limit != at_limit:
+                continue
+            left = max(self.spending.left(quota, keys[t]) - self._elsewhere(quota, keys[t]), Decimal(0))
+            lasts = float(left / self.quantum)
+            if quota.kind == Quota.Kind.GPU_HOURS:
+                caps.lower(t, kind, lasts)
+                continue
+            if kind is None:  # of several generations, all of them together
+                caps.cost[t] = min(caps.cost[t], lasts)
+            for k in range(len(generations)) if kind is None else [kind]:
+                cost = self.prices.get(generations[k], Decimal(0)) * self.quantum
+                caps.lower(t, k, float(left / cost) if cost else np.inf if left else 0.0)
+        return caps
+
+    @staticmethod
+    def _lower(caps: Caps, by: Caps) -> None:
+        np.minimum(caps.each, by.each, out=caps.each)
+        np.minimum(caps.total, by.total, out=caps.total)
+        np.minimum(caps.cost, by.cost, out=caps.cost)
+
+    def _each(
+        self, keys: Sequence[Account], column: Mapping[int, int]
+    ) -> Iterable[tuple[Quota, int, int | None]]:
+        """Every limit with each account that it limits, and its generation's column."""
+        teams = {tenant: t for t, (tenant, user) in enumerate(keys) if user is None}
+        leaves = [(t, key) for t, key in enumerate(keys) if key[1] is not None]
+        for quota in self.quotas:
+            if quota.generation_id is not None and quota.generation_id not in column:
+                continue
+            kind = None if quota.generation_id is None else column[quota.generation_id]
+            if quota.is_of_users:
+                yield from ((quota, t, kind) for t, key in leaves if self._limits(quota, key))
+            elif quota.tenant_id in teams:
+                yield quota, teams[quota.tenant_id], kind
+
+    def _limits(self, quota: Quota, leaf: Account) -> bool:
+        tenant, user = leaf
+        whose = quota.each_user or user == quota.user_id
+        return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
+
+    def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
+        """What other clusters take of a limit: GPUs, or what they use until the next round, as `left_of` counts it."""
+        tenant, user = key
+        taken = Decimal(0)
+        for (holder, person, generation), held in self.elsewhere.items():
+            below = self.paths[holder].startswith(self.paths[tenant])
+            counts = (holder, person) == key if user is not None else below
+            if not counts or quota.generation_id not in {None, generation}:
+                continue
+            if quota.kind == Quota.Kind.MONEY:
+                taken += held.seconds * self.prices.get(generation, Decimal(0))
+            else:
+                taken += held.seconds if quota.kind == Quota.Kind.GPU_HOURS else held.gpus
+        return taken
+
+
+def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
+    """None where it says nothing."""
+    same = np.isinf(array).all() if usual is None else (array >= usual).all()
+    return None if same else array
+
+
+def unbooked(tenants: Collection[int] | None = None) -> list[Held]:
+    """What is held now and not in the ledger yet."""
+    rows = Lease.objects.filter(state__in=Lease.HOLDING, held_from__isnull=False)
+    if tenants is not None:
+        rows = rows.filter(job__tenant__in=tenants)
+    names = ("job__tenant_id", "job__owner_id", "generation_id", "gpus", "held_from", "billed_until")
+    return [
+        Held(tenant, user, generation, gpus, billed_until or held_from)
+        for tenant, user, generation, gpus, held_from, billed_until in rows.values_list(*names)
+        if held_from is not None
+    ]
+
+
+def _held_elsewhere(cluster: Cluster) -> Mapping[tuple[int, int, int], Elsewhere]:
+    quanta = {
+        other.pk: Decimal(str(other.effective_quantum)) for other in Cluster.objects.exclude(pk=cluster.pk)
+    }
+    leases = Lease.objects.filter(state__in=Lease.OPEN).exclude(cluster=cluster)
+    names = ("cluster_id", "job__tenant_id", "job__owner_id", "generation_id")
+    found: dict[tuple[int, int, int], Elsewhere] = {}
+    for place, tenant, user, generation, gpus in leases.values_list(*names).annotate(Sum("gpus")).order_by():
+        before = found.get((tenant, user, generation), Elsewhere(0, Decimal(0)))
+        seconds = before.seconds + gpus * quanta[place]
+        found[tenant, user, generation] = Elsewhere(before.gpus + gpus, seconds)
+    return found

@@ -1,0 +1,44 @@
+"""How many jobs of a team or user may wait: places are taken one after the other."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from accounting.core.errors import Refused
+from accounting.limits.quotas import Standing, a_limit_above, sight
+from accounting.models import Quota, Tenant, User
+from scheduling.limits.usage import NAMED, standings_of
+
+
+class QueuePlaces:
+    """Places in the queue for further jobs of `user` in `tenant`; says of limits what `reader` may know.
+
+    Made inside the transaction that adds the jobs: whoever takes a place of the same limits waits for its end.
+    """
+
+    def __init__(self, tenant: Tenant, user: User, reader: User | None, *, now: datetime) -> None:
+        quotas = Quota.objects.filter(kind=Quota.Kind.QUEUED_JOBS, at_limit=Quota.AtLimit.BLOCK)
+        # By their keys, so that two who take places of the same limits never wait for each other.
+        in_force = quotas.in_force_for(tenant, user.pk).select_related(*NAMED).order_by("pk")
+        locked = list(in_force.select_for_update(no_key=True, of=("self",)))
+        self._standings = standings_of(locked, tenant, user, now=now)
+        self._reader = reader
+        self._taken = 0
+
+    def take(self) -> Refused | None:
+        """Takes one more; says why where as many jobs wait as may."""
+        for standing in self._standings:
+            if standing.is_exceeded(self._taken + 1):
+                return Refused(
+                    f"{_said(standing.with_more(self._taken), self._reader)}. "
+                    "Submit it when one of them has started.",
+                    field="tenant",
+                )
+        self._taken += 1
+        return None
+
+
+def _said(standing: Standing, reader: User | None) -> str:
+    if standing.quota.tenant_id in sight(standing.tenant, reader):
+        return str(standing)
+    return f"As many jobs wait as {a_limit_above(standing.tenant)} lets"

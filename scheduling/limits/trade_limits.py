@@ -1,0 +1,74 @@
+"""Limits of trades as a round sees them: a row for each account, a column for each generation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.models import Tenant
+from fairshare import model as fs
+from scheduling.core.locks import lock_limits
+from scheduling.models import Cluster, Trade, TradeLimit
+
+
+@dataclass(frozen=True, slots=True)
+class LimitArrays:
+    """As in fairshare.model.Accounts; None where no tenant has set any."""
+
+    deals: fs.Bools | None = None
+    give_most: fs.Floats | None = None
+    give_part: fs.Floats | None = None
+
+
+def read_trade_limits(
+    cluster: Cluster, index: Mapping[int, int], column: Mapping[int, int], size: int, *, lock: bool
+) -> LimitArrays:
+    """Of the tenants in `index` (tenant → row) for the generations in `column`; other rows limit nothing.
+
+    What they give on other clusters is taken off. With `lock` no other cluster trades away the same until the
+    transaction ends.
+    """
+    found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
+    if not found:
+        return LimitArrays()
+    elsewhere: Mapping[tuple[int, int], float] = {}
+    counted = {limit.tenant_id: limit.tenant for limit in found if limit.most_gpus is not None}
+    if counted and cluster.trading and Cluster.objects.attached().exclude(pk=cluster.pk).exists():
+        if lock:
+            lock_limits()
+        elsewhere = _given_elsewhere(cluster, counted.values())
+    shape = size, len(column)
+    deals, most, part = np.ones(shape, dtype=bool), np.full(shape, np.inf), np.full(shape, np.inf)
+    # What is said of all generations comes first, so that what is said of one replaces it.
+    for limit in sorted(found, key=lambda limit: limit.generation_id is not None):
+        if limit.generation_id is None:
+            columns = list(column.values())
+        else:
+            columns = [column[limit.generation_id]] if limit.generation_id in column else []
+        row = index[limit.tenant_id]
+        deals[row, columns] = limit.trades
+        most[row, columns] = np.inf if limit.most_gpus is None else float(limit.most_gpus)
+        part[row, columns] = np.inf if limit.most_part is None else float(limit.most_part)
+    for (tenant, generation), gpus in elsewhere.items():
+        if generation in column:
+            row, k = index[tenant], column[generation]
+            most[row, k] = max(most[row, k] - gpus, 0.0)
+    return LimitArrays(deals, most, part)
+
+
+def _given_elsewhere(cluster: Cluster, tenants: Iterable[Tenant]) -> Mapping[tuple[int, int], float]:
+    """GPUs of tenant and generation that go to others in the trades in force on other clusters."""
+    others = Cluster.objects.attached().exclude(pk=cluster.pk)
+    given: dict[tuple[int, int], float] = defaultdict(float)
+    in_force = Trade.objects.filter(round__cluster__in=others, ends=None).select_related("seller", "buyer")
+    for trade in in_force.order_by():
+        for tenant in tenants:
+            sells, buys = (side.path.startswith(tenant.path) for side in (trade.seller, trade.buyer))
+            if sells and not buys:
+                given[tenant.pk, trade.fast_id] += trade.fast_gpus
+            elif buys and not sells:
+                given[tenant.pk, trade.slow_id] += trade.slow_gpus
+    return given

@@ -1,0 +1,162 @@
+"""How much is used now of each limit, of whatever kind; see accounting.limits.quotas.Standing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TypeVar
+
+from django.db.models import Count, DurationField, F, Model, Q, QuerySet, Sum, Value
+from django.db.models.functions import Coalesce
+
+from accounting.limits.quotas import Standing, standing
+from accounting.limits.spending import Account, Spending, limited_by
+from accounting.models import Quota, Tenant, User
+from accounting.models.quotas import QuotaQuerySet
+from scheduling.limits.caps import unbooked
+from scheduling.models import Cluster, Job, Lease, Round
+
+# What gangs have, and what those have been promised that hold nothing yet.
+HAD = Q(state__in=Lease.HOLDING) | Q(state=Lease.State.PROMISED, job__state__in=Job.WAITING)
+NAMED = ("tenant", "user", "generation")
+# Rows of leases or of jobs.
+Row = TypeVar("Row", bound=Model)
+
+
+def used_by_account(
+    quotas: Iterable[Quota], *, now: datetime
+) -> list[tuple[Quota, Mapping[Account, Decimal]]]:
+    """Of each limit, by whom it limits; who is not named has used nothing. In the limit's own unit."""
+    found = list(quotas)
+    of_a_period = [quota for quota in found if quota.kind in Quota.OF_A_PERIOD]
+    spending = Spending(of_a_period, now, unbooked() if of_a_period else ())
+    return [(quota, _used(quota, spending, now)) for quota in found]
+
+
+def standings(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
+    """Of those among `quotas` that hold for `user` in `tenant`."""
+    found = quotas.in_force_for(tenant, user.pk).select_related(*NAMED)
+    return standings_of(found, tenant, user, now=now)
+
+
+def standings_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
+    """Like `standings`, of limits that hold for `user` in `tenant` and were read with whom they name."""
+    return [
+        standing(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
+        for quota, used in used_by_account(quotas, now=now)
+    ]
+
+
+def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
+    """How long each has held GPUs, all its turns together."""
+    held = Coalesce(F("held_until"), Value(now)) - F("held_from")
+    rows = Lease.objects.filter(job__in=list(jobs), held_from__isnull=False).order_by()
+    sums = rows.values_list("job").annotate(ran=Sum(held, output_field=DurationField()))
+    return defaultdict(timedelta, sums)
+
+
+def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[Standing]:
+    """Of those among `quotas` that hold for the job, how long it has run itself."""
+    found = list(quotas.in_force_for(job.tenant, job.owner_id).select_related(*NAMED))
+    ran = in_hours(ran_for([job.pk], now)[job.pk]) if found and job.kind == Job.Kind.TRAINING else Decimal(0)
+    return [standing(quota, ran, job.tenant, job.owner, now) for quota in found]
+
+
+def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:
+    """By generation, GPUs that count against the limit of `user` in `tenant`, held or promised."""
+    leases = _below(Lease.objects.filter(HAD), quota, "job__")
+    if quota.generation_id is not None:
+        leases = leases.filter(generation=quota.generation_id)
+    if quota.is_of_users:
+        leases = leases.filter(job__tenant=tenant, job__owner=user)
+    return dict(leases.order_by().values_list("generation").annotate(Sum("gpus")))
+
+
+def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, Decimal]:
+    match quota.kind:
+        case Quota.Kind.GPUS:
+            leases = Lease.objects.filter(HAD)
+            if quota.generation_id is not None:
+                leases = leases.filter(generation=quota.generation_id)
+            return _by_account(quota, _below(leases, quota, "job__"), Sum("gpus"), "job__")
+        case Quota.Kind.QUEUED_JOBS:
+            jobs = Job.objects.waiting().exclude(kind=Job.Kind.REPLICA)
+            return _by_account(quota, _below(jobs, quota), Count("pk"))
+        case Quota.Kind.LONGEST_RUN:
+            return _longest(quota, now)
+        case Quota.Kind.BORROWED:
+            return {(quota.tenant_id, None): _borrowed(quota)}
+        case _:
+            return {account: spending.used(quota, account) for account in spending.accounts(quota)}
+
+
+def _below(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]:
+    """Those that a limit counts."""
+    rows = rows.filter(**{f"{to_job}tenant__path__startswith": quota.tenant.path})
+    return rows if quota.user_id is None else rows.filter(**{f"{to_job}owner": quota.user_id})
+
+
+def _by_account(
+    quota: Quota, rows: QuerySet[Lease] | QuerySet[Job], amount: Sum | Count, to_job: str = ""
+) -> Mapping[Account, Decimal]:
+    found: dict[Account, Decimal] = defaultdict(Decimal)
+    whose = rows.order_by().values_list(f"{to_job}tenant", f"{to_job}owner").annotate(amount)
+    for tenant, user, count in whose:
+        found[limited_by(quota, tenant, user)] += count
+    return found
+
+
+def _longest(quota: Quota, now: datetime) -> Mapping[Account, Decimal]:
+    jobs = Job.objects.filter(kind=Job.Kind.TRAINING, state__in=[Job.State.STARTING, Job.State.RUNNING])
+    whose = {
+        pk: (tenant, user) for pk, tenant, user in _below(jobs, quota).values_list("pk", "tenant", "owner")
+    }
+    found: dict[Account, Decimal] = defaultdict(Decimal)
+    for pk, ran in ran_for(whose, now).items():
+        account = limited_by(quota, *whose[pk])
+        found[account] = max(found[account], in_hours(ran))
+    return found
+
+
+def in_hours(ran: timedelta) -> Decimal:
+    return Decimal(str(ran.total_seconds())) / 3600
+
+
+def _borrowed(quota: Quota) -> Decimal:
+    """Where it has borrowed most: beyond what its tickets earn, as a part of that. By the latest rounds."""
+    return max(
+        (
+            Decimal(str(round(have / earns - 1, 3)))
+            for have, earns in shares_of(quota)
+            if earns > 0 and have > earns
+        ),
+        default=Decimal(0),
+    )
+
+
+def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
+    """GPUs that the limit's tenants have with `more`, and that their tickets earn, by cluster and generation.
+
+    Those that run on idle GPUs by their own wish borrow nothing.
+    """
+    clusters = Cluster.objects.attached() if cluster is None else [cluster]
+    below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
+    found = []
+    for one in clusters:
+        earned: dict[int, float] = defaultdict(float)
+        latest = Round.objects.filter(cluster=one).only("shares").order_by("-number").first()
+        for rate in latest.shares if latest else ():
+            if rate["tenant"] in below:
+                earned[rate["generation"]] += rate["entitled"]
+        leases = Lease.objects.filter(
+            HAD, cluster=one, job__tenant__in=below, job__only_idle=False
+        ).order_by()
+        held = dict(leases.values_list("generation").annotate(Sum("gpus")))
+        found += [
+            (held.get(generation, 0) + more, earns)
+            for generation, earns in earned.items()
+            if quota.generation_id in {None, generation}
+        ]
+    return found

@@ -1,0 +1,121 @@
+"""The forms of the exports, each a stream of text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from accounting.core.clock import now_from_database
+from accounting.core.csv_lines import csv_line, harmless
+from accounting.pricing.tariff import MICROSECOND
+from scheduling.models import Job
+from scheduling.reports.exports.reading import Selection, Told, generations_of, read_jobs, read_turns
+from scheduling.reports.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line
+
+MICROS = 10**6  # of a second
+BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}  # of lines, elsewhere than in JSON
+
+
+def sacct(selection: Selection) -> Iterator[str]:
+    """Pipe-separated with a head: each job, then its turns as steps."""
+    now, generations = now_from_database(), generations_of()
+    yield sacct_head()
+    for some in read_jobs(selection, now):
+        yield "".join(line for told in some for line in sacct_lines(told, now, generations))
+
+
+def shredder(selection: Selection) -> Iterator[str]:
+    """For `xdmod-shredder -f slurm`: no head, a line for each turn that ended in the period."""
+    now, generations = now_from_database(), generations_of()
+    for some in read_turns(selection, now):
+        yield "".join(shredder_line(told, now, generations) for told in some)
+
+
+COLUMNS = (
+    "job_id", "job_name", "kind", "only_idle", "resource", "queue", "user", "account", "account_path", "priority",
+    "state", "exit_state", "exit_code", "submit_time", "start_time", "end_time", "elapsed_seconds", "wall_seconds",
+    "wait_seconds", "gpu_count", "gpu_seconds", "worker_count", "node_count", "node_list", "turns",
+)  # fmt: skip
+
+
+def row_of(told: Told, now: datetime) -> dict[str, Any]:
+    """What XDMoD's job facts have, in our words: elapsed is from start to end, wall all of it in which GPUs were held,
+    wait all other time from submit to end; of the period alone.
+    """
+    job, there = told.job, told.there
+    held = [(turn.lease.gpus, _micros(turn.held.begins, turn.held.ends or now)) for turn in told.turns]
+    wall = sum(micros for _, micros in held)
+    start = job.first_started_at
+    if start is not None:
+        start = None if start >= (there.ends or now) else max(start, there.begins)
+    end = None if there.goes_on and start is None else there.ends
+    ended = told.state in Job.ENDED
+    nodes = sorted({node for turn in told.turns for node in turn.nodes})
+    return {
+        "job_id": job.pk,
+        "job_name": told.name,
+        "kind": job.kind,
+        "only_idle": job.only_idle,
+        "resource": job.cluster.name,
+        "queue": ",".join(dict.fromkeys(turn.lease.generation.name for turn in told.turns)),
+        "user": told.user,
+        "account": told.account,
+        "account_path": told.account_path,
+        "priority": job.priority,
+        "state": told.state,
+        "exit_state": job_state(told),
+        "exit_code": job.exit_code if ended else None,
+        "submit_time": job.created_at.isoformat(),
+        "start_time": start and start.isoformat(),
+        "end_time": end and end.isoformat(),
+        "elapsed_seconds": _micros(start, end or now) / MICROS if start else 0.0,
+        "wall_seconds": wall / MICROS,
+        "wait_seconds": max(_micros(there.begins, there.ends or now) - wall, 0) / MICROS,
+        "gpu_count": job.gpus,
+        "gpu_seconds": sum(gpus * micros for gpus, micros in held) / MICROS,
+        "worker_count": job.workers,
+        "node_count": len(nodes),
+        "node_list": ",".join(nodes),
+        "turns": len(told.turns),
+    }
+
+
+def _micros(begins: datetime, ends: datetime) -> int:
+    return max((ends - begins) // MICROSECOND, 0)
+
+
+def jobs_csv(selection: Selection) -> Iterator[str]:
+    now = now_from_database()
+    yield csv_line(COLUMNS)
+    for some in read_jobs(selection, now):
+        yield "".join(csv_line([harmless(cell) for cell in row_of(told, now).values()]) for told in some)
+
+
+def jobs_json(selection: Selection) -> Iterator[str]:
+    """One array, an object a line."""
+    now, before = now_from_database(), "[\n"
+    for some in filter(None, read_jobs(selection, now)):
+        yield before + ",\n".join(_json(row_of(told, now)) for told in some)
+        before = ",\n"
+    yield "[]\n" if before == "[\n" else "\n]\n"
+
+
+def _json(row: dict[str, Any]) -> str:
+    """The row on one line for programs that know more line breaks than JSON."""
+    return json.dumps(row, ensure_ascii=False).translate(BREAKS)
+
+
+# Name of the file → how it is written, and what it is.
+FORMS: dict[str, tuple[Callable[[Selection], Iterator[str]], str]] = {
+    "sacct.txt": (sacct, "text/plain; charset=utf-8"),
+    "xdmod.txt": (shredder, "text/plain; charset=utf-8"),
+    "jobs.csv": (jobs_csv, "text/csv; charset=utf-8"),
+    "jobs.json": (jobs_json, "application/json"),
+}
+
+
+def export_lines(form: str, selection: Selection) -> Iterator[str]:
+    """The text of a form (a key of FORMS) in pieces; each is read with queries of its own."""
+    return FORMS[form][0](selection)

@@ -1,0 +1,187 @@
+"""Jobs in Slurm's words, as `TZ=UTC sacct --parsable2` has them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from accounting.core.texts import one_line
+from scheduling.backends.base import End
+from scheduling.models import Job
+from scheduling.reports.exports.reading import Told, Turn
+
+SACCT = (
+    "JobID", "JobIDRaw", "JobName", "User", "Account", "Cluster", "Partition", "QOS", "State", "Submit", "Eligible",
+    "Start", "End", "Elapsed", "ElapsedRaw", "ReqTRES", "AllocTRES", "NNodes", "NTasks", "NodeList", "ExitCode",
+    "Priority", "Restarts",
+)  # fmt: skip
+# As XDMoD's shredder asks sacct for them (`xdmod-slurm-helper`, --duplicates): a line for each turn of a job.
+SHREDDER = (
+    "JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit", "Eligible",
+    "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS", "ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES",
+    "Timelimit", "NodeList", "JobName",
+)  # fmt: skip
+J = Job.State
+# A job between two turns holds nothing: in Slurm it would have been requeued, and SUSPENDED keeps its GPUs there.
+STATES = {
+    J.QUEUED: "PENDING",
+    J.SUSPENDED: "PENDING",
+    J.STARTING: "RUNNING",
+    J.RUNNING: "RUNNING",
+    J.STOPPING: "RUNNING",
+    J.CANCELLING: "RUNNING",
+    J.SUCCEEDED: "COMPLETED",
+    J.FAILED: "FAILED",
+    J.CANCELLED: "CANCELLED",
+}
+TURN_STATES = {
+    str(End.SUCCEEDED): "COMPLETED",
+    "exit": "COMPLETED",
+    str(End.FAILED): "FAILED",
+    str(End.START_FAILED): "FAILED",
+    str(End.LOST): "NODE_FAIL",
+    str(End.DELETED): "CANCELLED",
+}
+UNKNOWN, NO_NODES = "Unknown", "None assigned"
+
+
+def sacct_head() -> str:
+    return "|".join(SACCT) + "\n"
+
+
+def sacct_lines(told: Told, now: datetime, generations: Mapping[int, str]) -> list[str]:
+    """Each turn as `sacct --duplicates` shows a requeued job, with a step JOB.TURN; and the job while it waits."""
+    lines = []
+    for turn in told.turns:
+        line = _of_turn(told, turn, now, generations) | {"Restarts": str(turn.number - 1)}
+        step = f"{told.job.pk}.{turn.lease.epoch}"
+        lines += [_line(SACCT, line), _line(SACCT, line | {"JobID": step, "JobIDRaw": step})]
+    if not told.turns or (told.there.goes_on and not told.turns[-1].held.goes_on):
+        lines.append(_line(SACCT, _without_gpus(told, now, generations)))
+    return lines
+
+
+def shredder_line(told: Told, now: datetime, generations: Mapping[int, str]) -> str:
+    """One turn as sacct shows a job that was requeued: from the end of the turn before it waited for its start."""
+    (turn,) = told.turns
+    return _line(SHREDDER, _of_turn(told, turn, now, generations))
+
+
+def job_state(told: Told) -> str:
+    if told.state == J.FAILED and told.job.end_reason == End.LOST:
+        return "NODE_FAIL"
+    return STATES[Job.State(told.state)]
+
+
+def turn_state(told: Told, turn: Turn) -> str:
+    """While it goes on, what it does; then why it ended: the last one that was stopped for the job's cancelling."""
+    if turn.held.goes_on:
+        return "RUNNING"
+    stopped = "CANCELLED" if told.state == J.CANCELLED and turn.is_last else "PREEMPTED"
+    return TURN_STATES.get(turn.lease.end_reason, stopped)
+
+
+def _of_turn(told: Told, turn: Turn, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
+    times = _times(turn.waits_since, turn.held.begins, turn.held.ends, now)
+    return _common(told, turn, turn_state(told, turn), generations) | times
+
+
+def _without_gpus(told: Told, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
+    """The job while it waits, or where it ended before it got GPUs."""
+    ended = None if told.there.goes_on else told.there.ends
+    times = _times(told.waits_since, None, ended, now)
+    return _common(told, None, job_state(told), generations) | times | {"Restarts": str(told.turns_over)}
+
+
+def _common(told: Told, turn: Turn | None, state: str, generations: Mapping[int, str]) -> dict[str, str]:
+    job = told.job
+    ended = told.state in Job.ENDED and (turn is None or turn.is_last)
+    # One a worker where the spec names none: XDMoD warns of jobs without processors.
+    cpus = str(math.ceil(round(job.workers * (told.cpu or 1), 6)))
+    return {
+        "JobID": str(job.pk),
+        "JobIDRaw": str(job.pk),
+        "JobName": told.name,
+        "User": told.user,
+        "UID": str(told.user_number),
+        "Group": told.account,
+        "GID": str(told.account_number),
+        "Account": told.account,
+        "Cluster": job.cluster.name,
+        "Partition": turn.lease.generation.name if turn else _wanted(job, generations) or "any",
+        "QOS": "only_idle" if job.only_idle else job.kind,
+        "State": state,
+        "ReqTRES": _tres(job, _wanted(job, generations), job.workers),
+        "AllocTRES": _tres(job, turn.lease.generation.name, len(turn.nodes)) if turn else "",
+        "NNodes": str(len(turn.nodes) if turn else job.workers),
+        "NTasks": str(job.workers),
+        "NodeList": ",".join(turn.nodes) if turn and turn.nodes else NO_NODES,
+        "ExitCode": _exit_code(job) if ended else "0:0",
+        "Priority": str(job.priority),
+        "NCPUS": cpus,
+        "ReqCPUS": cpus,
+    }
+
+
+def _times(submit: datetime, start: datetime | None, end: datetime | None, now: datetime) -> dict[str, str]:
+    """Elapsed is from the second of the start to that of the end, so that parts of a turn add up to it."""
+    seconds = 0 if start is None else max(_second(end or now) - _second(start), 0)
+    return {
+        "Submit": _moment(submit),
+        "Eligible": _moment(submit),
+        "Start": _moment(start),
+        "End": _moment(end),
+        "Elapsed": elapsed(seconds),
+        "ElapsedRaw": str(seconds),
+    }
+
+
+def _second(at: datetime) -> int:
+    """As `_moment` shows it."""
+    return int(at.replace(microsecond=0).timestamp())
+
+
+def elapsed(seconds: int) -> str:
+    """[DD-]HH:MM:SS"""
+    days, rest = divmod(seconds, 86400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def _moment(at: datetime | None) -> str:
+    """To the second, in UTC, as sacct says it with TZ=UTC."""
+    return UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def _wanted(job: Job, generations: Mapping[int, str]) -> str:
+    """The one generation that the job accepts; empty where it accepts several."""
+    return generations.get(job.generation_ids[0], "") if len(job.generation_ids) == 1 else ""
+
+
+def _tres(job: Job, generation: str, nodes: int) -> str:
+    parts = [f"gres/gpu={job.gpus}"]
+    if generation:
+        parts.append(f"gres/gpu:{_token(generation)}={job.gpus}")
+    return ",".join([*parts, f"node={nodes}"])
+
+
+def _token(name: str) -> str:
+    """A type of GPU as Slurm writes it: lower case, and nothing that parts a list."""
+    return re.sub(r"[^a-z0-9_.-]+", "_", name.lower())
+
+
+def _exit_code(job: Job) -> str:
+    """CODE:SIGNAL. What a shell calls 128 + N was ended by signal N."""
+    code = job.exit_code or 0
+    return f"0:{code - 128}" if 128 < code < 128 + 65 else f"{code}:0"
+
+
+def _line(names: Sequence[str], values: Mapping[str, str]) -> str:
+    return "|".join(_harmless(values.get(name, "")) for name in names) + "\n"
+
+
+def _harmless(value: str) -> str:
+    """The value without what looks like the end of it, or of its line."""
+    return one_line(value).replace("|", " ")

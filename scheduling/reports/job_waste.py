@@ -1,0 +1,339 @@
+"""GPU time that was held in vain, by cause; each second in one cause, and no more than was booked.
+
+- *failed*, *cancelled*: all that training jobs held in the period which have failed or were cancelled since.
+  Sessions and replicas of services are ended by people; what they held before was of use.
+- *run again*: of other jobs, what turns held whose work was lost (scheduling/leases/lost_work.py).
+- *idle*: of the rest, what was held while nobody was seen to use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from accounting.access.visibility import sees_all
+from accounting.closing.archive import archived_until
+from accounting.core.consistent_read import one_moment
+from accounting.core.packed import MICROSECONDS, Ints, as_array, ints, packed_ints, packed_millionths
+from accounting.ledger.rollups import DAY, start_of_day
+from accounting.models import Generation, Tenant, User
+from accounting.pricing.tariff import MICROSECOND
+from accounting.usage.aggregate import union_all
+from accounting.usage.by_job import JOB, Held, held_by_job, held_by_user
+from accounting.usage.packed_rows import sum_groups
+from scheduling.models import Job, Lease
+
+CAUSES = ("failed", "cancelled", "run_again", "idle")
+IN_VAIN = (Job.State.FAILED, Job.State.CANCELLED)
+# So many jobs are asked for by number, more by when they ended.
+FEW = 5000
+
+# Index only on `lost_turns`.
+LOST = f"""
+    SELECT {packed_ints("job_id")}, {packed_ints("generation_id")}, {packed_millionths("seconds")}
+      FROM (
+        SELECT job_id, generation_id,
+               sum(gpus * extract(epoch FROM least(held_until, %(ends)s) - greatest(lost_from, %(begins)s))) AS seconds
+          FROM scheduling_lease
+         WHERE lost_from IS NOT NULL AND held_until > %(begins)s AND lost_from < %(ends)s
+           AND (%(jobs)s::bigint[] IS NULL OR job_id = ANY(%(jobs)s::bigint[]))
+         GROUP BY job_id, generation_id
+      ) turns
+"""  # noqa: S608 - of constants
+NOTHING = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wasted:
+    """GPU-seconds held by somebody, and of these in vain; what is not told apart is None."""
+
+    held: Decimal = NOTHING
+    failed: Decimal = NOTHING
+    cancelled: Decimal = NOTHING
+    run_again: Decimal = NOTHING
+    idle: Decimal = NOTHING
+    tenant_id: int | None = None
+    tenant: str | None = None
+    user_id: int | None = None
+    user: str | None = None
+    generation: str | None = None
+    job_id: int | None = None
+    job: str | None = None
+
+    @property
+    def wasted(self) -> Decimal:
+        return self.failed + self.cancelled + self.run_again + self.idle
+
+    @property
+    def part(self) -> Decimal | None:
+        """Of what was held."""
+        return self.wasted / self.held if self.held else None
+
+
+@dataclass(frozen=True, slots=True)
+class Waste:
+    """Of what is booked of a period. Those who wasted most come first; of jobs only the first ones are told."""
+
+    total: Wasted = field(default_factory=Wasted)
+    generations: Sequence[Wasted] = ()
+    tenants: Sequence[Wasted] = ()
+    users: Sequence[Wasted] = ()
+    jobs: Sequence[Wasted] = ()
+    count_of_jobs: int = 0  # of all, whichever are told
+
+
+@one_moment()
+def waste(
+    viewer: User | None,
+    begins: datetime,
+    ends: datetime,
+    *,
+    tenant: Tenant | None = None,
+    jobs: int | None = 20,
+) -> Waste:
+    """What `viewer` may see (None: all), of `tenant` with all below it; `jobs` of these (None: all). All of it is of
+    one moment. Fifteen queries at most.
+
+    Most jobs neither failed nor were cancelled nor lost work: of these what was idle was held in vain, which sums by
+    user tell. Others are looked at one by one; where jobs are told, so are those that were idle.
+    """
+    begins, ends = _told_by_job(begins, ends)
+    looked = _look(viewer, begins, ends, tenant, tells_jobs=jobs != 0)
+    if looked is None:
+        return Waste()
+    whole, found, causes = looked
+    most, count = _most_wasted(found, causes, jobs)
+    if most:  # with all that they held, also on days without waste
+        only = Q(job_id__in={job for job, *_ in most})
+        all_held = held_by_job(viewer, begins, ends, tenant=tenant, only=only)
+        held = _sums(all_held.keys, WHOSE_JOB, [all_held.held])
+        most = {key: [*held[key], *wasted] for key, wasted in most.items() if key in held}
+    keys, amounts = _of_all(whole, found, causes)
+    told = {by: _sums(keys, by, amounts) for by in ((), TENANT, USER, GENERATION)}
+    total, tenants, users, generations, of_jobs = _named(told | {WHOSE_JOB: most})
+    return Waste(total[0], generations, tenants, users, of_jobs, count)
+
+
+@one_moment()
+def wasted_in_all(
+    viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
+) -> Wasted:
+    """The total of `waste` alone, for which names and largest jobs are not asked."""
+    begins, ends = _told_by_job(begins, ends)
+    looked = _look(viewer, begins, ends, tenant, tells_jobs=False)
+    if looked is None:
+        return Wasted()
+    keys, amounts = _of_all(*looked)
+    return _row({}, _sums(keys, (), amounts)[()], {})
+
+
+# What rows are told by.
+TENANT, USER, GENERATION = ("tenant_id",), ("tenant_id", "user_id"), ("generation_id",)
+WHOSE_JOB = ("job_id", *USER)
+Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]  # in GPU-microseconds: held, and by cause
+
+
+def _told_by_job(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
+    """Of what is archived there are no parts of days (UTC) by job: these are left out as a whole, of all figures."""
+    archived = archived_until()
+    if archived is not None and begins < archived:
+        begins = min(start_of_day(begins - MICROSECOND) + DAY, archived)
+    if archived is not None and ends < archived:
+        ends = start_of_day(ends)
+    return begins, max(begins, ends)
+
+
+def _look(
+    viewer: User | None, begins: datetime, ends: datetime, tenant: Tenant | None, *, tells_jobs: bool
+) -> tuple[Held, Held, list[Ints]] | None:
+    """What was held by user, what by jobs that are looked at, and of this in vain, by cause; None where nothing was.
+
+    Of some tenants all jobs are looked at: mostly they have fewer rows than the cluster has jobs that failed.
+    """
+    if sees_all(viewer, tenant):
+        whole = held_by_user(viewer, begins, ends)
+        if not len(whole.held):
+            return None
+        only = _others(begins, ends)
+        found = held_by_job(viewer, begins, ends, only=only | ~Q(idle=0) if tells_jobs else only)
+        return whole, found, _causes(found, begins, ends, sees_all=True)
+    found = held_by_job(viewer, begins, ends, tenant=tenant, only=Q())
+    if not len(found.held):
+        return None
+    keys, (held, idle) = sum_groups([found.keys[name] for name in JOB[1:]], [found.held, found.idle])
+    whole = Held(dict(zip(JOB[1:], keys, strict=True)), held, idle)
+    return whole, found, _causes(found, begins, ends, sees_all=False)
+
+
+def _others(begins: datetime, ends: datetime) -> Q:
+    """Of jobs that failed, were cancelled or lost work; the database looks at each job of few rows, or once at all."""
+    job = OuterRef("job_id")
+    lost = Lease.objects.filter(
+        job_id=job, lost_from__isnull=False, held_until__gt=begins, lost_from__lt=ends
+    )
+    return Q(Exists(_in_vain(begins, ends).filter(pk=job))) | Q(Exists(lost))
+
+
+def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
+    """Index only on `training_in_vain`."""
+    jobs = Job.objects.filter(kind=Job.Kind.TRAINING, state__in=IN_VAIN)
+    return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
+
+
+def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
+    """By state, of all jobs or of a few."""
+    some = union_all([_in_vain(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
+    if some is None:
+        return {}
+    sql, values = some
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT state, {packed_ints('pk')} FROM ({sql}) AS jobs"  # noqa: S608 - own names
+            " WHERE %s::bigint[] IS NULL OR pk = ANY(%s::bigint[]) GROUP BY state",
+            [*values, few, few],
+        )
+        return {state: ints(data) for state, data in cursor}
+
+
+def _causes(found: Held, begins: datetime, ends: datetime, *, sees_all: bool) -> list[Ints]:
+    """Of each row what was held in vain, by each of CAUSES; with `sees_all` the rows are of all who pay for a job."""
+    job, none = found.keys["job_id"], np.zeros_like(found.held)
+    distinct = np.unique(job)
+    few = as_array(distinct) if len(distinct) <= FEW else None
+    ids = _numbers_in_vain(begins, ends, few)
+    with connection.cursor() as cursor:
+        cursor.execute(LOST, {"begins": begins, "ends": ends, "jobs": few})
+        lost = [ints(data) for data in cursor.fetchone()]
+    failed, cancelled = (np.where(np.isin(job, ids.get(state, ())), found.held, none) for state in IN_VAIN)
+    run_again = _run_again(found, lost, begins, ends, sees_all=sees_all)
+    run_again[(failed > 0) | (cancelled > 0)] = 0
+    idle = np.where((failed > 0) | (cancelled > 0), none, np.minimum(found.idle, found.held - run_again))
+    return [failed, cancelled, run_again, idle]
+
+
+def _run_again(
+    found: Held, lost: Sequence[Ints], begins: datetime, ends: datetime, *, sees_all: bool
+) -> Ints:
+    """Of each row what it bears of what was lost: of each job and generation the first rows as much as they held."""
+    if sees_all:
+        return _borne(found, lost)
+    own = np.isin(lost[0], found.keys["job_id"])
+    lost = [column[own] for column in lost]
+    borne = np.zeros_like(found.held)
+    if not len(lost[0]):
+        return borne
+    payers = held_by_job(None, begins, ends, only=Q(job_id__in=lost[0].tolist()))
+    shares = dict(zip(_whose(payers), _borne(payers, lost).tolist(), strict=True))
+    some = np.flatnonzero(np.isin(found.keys["job_id"], lost[0]))
+    borne[some] = [shares.get(whose, 0) for whose in _whose(found, some)]
+    return borne
+
+
+def _whose(rows: Held, some: Ints | None = None) -> list[tuple[int, ...]]:
+    columns = (rows.keys[name] if some is None else rows.keys[name][some] for name in JOB)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _borne(payers: Held, lost: Sequence[Ints]) -> Ints:
+    """The same where `payers` are all who pay; their rows are in order, those of one job and generation together."""
+    jobs, generations, amounts = lost
+    if not len(jobs) or not len(payers.held):
+        return np.zeros_like(payers.held)
+    most = max(int(generations.max()), int(payers.keys["generation_id"].max())) + 1
+    of_lost = jobs * most + generations
+    order = np.argsort(of_lost)
+    of_rows = payers.keys["job_id"] * most + payers.keys["generation_id"]
+    at = order[np.minimum(np.searchsorted(of_lost, of_rows, sorter=order), len(order) - 1)]
+    due = np.where(of_lost[at] == of_rows, amounts[at], 0)
+    before = np.cumsum(payers.held) - payers.held
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(of_rows)) + 1])
+    before -= np.repeat(before[begins], np.diff(np.append(begins, len(of_rows))))
+    borne: Ints = np.clip(due - before, 0, payers.held)
+    return borne
+
+
+def _most_wasted(found: Held, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
+    """By cause, of those jobs of which most was held in vain, the most first; and how many there are of them."""
+    if most == 0:
+        return {}, 0
+    keys, wasted = sum_groups([found.keys[name] for name in WHOSE_JOB], causes)
+    sizes = np.sum(wasted, axis=0)
+    first = [i for i in np.lexsort((keys[0], -sizes))[:most] if sizes[i] > 0]
+    told = {tuple(int(key[i]) for key in keys): [int(amount[i]) for amount in wasted] for i in first}
+    return told, int(np.count_nonzero(sizes > 0))
+
+
+def _of_all(whole: Held, found: Held, causes: Sequence[Ints]) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
+    """Rows, as keys and as what is held, then by cause.
+
+    What the jobs that were looked at had idle is as found, all else as users' sums say.
+    """
+    *others, idle = causes
+    of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
+    keys = {
+        name: np.concatenate([whole.keys[name], key]) for name, key in zip(JOB[1:], of_users, strict=True)
+    }
+    in_sums = [whole.held, *(np.zeros_like(whole.held) for _ in others), whole.idle]
+    amounts = [np.concatenate(pair) for pair in zip(in_sums, [np.zeros_like(sums[0]), *sums], strict=True)]
+    return keys, amounts
+
+
+def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) -> Amounts:
+    """Of each group of rows that `by` makes; with no names of all together."""
+    groups, sums = sum_groups([keys[name] for name in by], amounts)
+    return {
+        tuple(int(group[i]) for group in groups): [int(amount[i]) for amount in sums]
+        for i in range(len(sums[0]))
+    }
+
+
+def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
+    """Rows of each kind, those who wasted most first."""
+
+    def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:
+        return dict(
+            names.filter(
+                pk__in={key[by.index(name)] for by, rows in told.items() if name in by for key in rows}
+            )
+        )
+
+    names = {
+        "tenant": of("tenant_id", Tenant.objects.values_list("pk", "name")),
+        "user": of("user_id", User.objects.values_list("pk", "username")),
+        "generation": of("generation_id", Generation.objects.values_list("pk", "name")),
+        "job": of("job_id", Job.objects.values_list("pk", "name")),
+    }
+    return [
+        sorted(
+            (_row(dict(zip(by, key, strict=True)), amounts, names) for key, amounts in rows.items()),
+            key=_in_order,
+        )
+        for by, rows in told.items()
+    ]
+
+
+def _row(key: Mapping[str, int], amounts: Sequence[int], names: Mapping[str, Mapping[int, str]]) -> Wasted:
+    held, failed, cancelled, run_again, idle = (Decimal(amount) / MICROSECONDS for amount in amounts)
+    called = {name: known.get(key.get(f"{name}_id", 0)) for name, known in names.items()}
+    return Wasted(
+        held=held,
+        failed=failed,
+        cancelled=cancelled,
+        run_again=run_again,
+        idle=idle,
+        tenant_id=key.get("tenant_id"),
+        user_id=key.get("user_id"),
+        job_id=key.get("job_id"),
+        **called,
+    )
+
+
+def _in_order(row: Wasted) -> tuple[object, ...]:
+    return -row.wasted, row.job_id or 0, row.tenant or "", row.user or "", row.generation or ""

@@ -1,0 +1,101 @@
+"""Letting go of details that nobody looks at any more. What was held, shared and billed stays."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from django.db import models, transaction
+from django.db.models.functions import Now
+
+from accounting.core.clock import now_from_database
+from scheduling.backends.base import BackendError
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.core import pubsub
+from scheduling.leases.lifecycle import Event
+from scheduling.models import (
+    Job,
+    JobEvent,
+    Lease,
+    Operation,
+    RoundRecord,
+    ScheduleRun,
+    ServiceEvent,
+    ShadowRound,
+    SharingAnalysis,
+)
+
+logger = logging.getLogger(__name__)
+
+# Few enough for one statement that nobody has to wait for.
+AT_ONCE = 1000
+# A job under contention has some at every quantum; what remains tells how it began and ended.
+TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
+# A service has these as often as its replicas come and go; what people did to it stays.
+REPEATED = ("replaced", "trouble", "proved")
+
+
+def prune(*, records: timedelta, turns: timedelta) -> int:
+    """Deletes inputs of rounds older than `records`, and what repeats and is older than `turns`; returns how many.
+
+    The latter are orders, turns of jobs, replicas' coming and going, analyses of sharing anomalies, and due times of
+    schedules without a job, but for a schedule's last. A round without its record can no longer be drawn again;
+    its trades, shares and figures stay.
+    """
+    now = now_from_database()
+    old_orders = Operation.objects.filter(done_at__lt=now - turns, lease__state=Lease.State.CLOSED)
+    old_turns = JobEvent.objects.filter(at__lt=now - turns, kind__in=[str(kind) for kind in TURNS])
+    later = ScheduleRun.objects.filter(schedule=models.OuterRef("schedule"), pk__gt=models.OuterRef("pk"))
+    old_runs = ScheduleRun.objects.filter(models.Exists(later), at__lt=now - turns, job=None)
+    return (
+        _delete(RoundRecord.objects.filter(round__at__lt=now - records))
+        + _delete(ShadowRound.objects.filter(round__at__lt=now - records))
+        + _delete(old_orders)
+        + _delete(old_turns)
+        + _delete(old_runs)
+        + _delete(SharingAnalysis.objects.filter(asked_at__lt=now - turns))
+        + _delete(ServiceEvent.objects.filter(at__lt=now - turns, kind__in=REPEATED))
+    )
+
+
+def remove_files(*, after: timedelta) -> int:
+    """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns of how many.
+
+    A job is marked when its files are gone, so cut short it is completed the next time. What cannot be
+    deleted now is logged and tried again then.
+    """
+    old = (
+        Job.objects.filter(
+            state__in=Job.ENDED, ended_at__lt=now_from_database() - after, files_removed_at=None
+        )
+        .exclude(leases__state__in=Lease.OPEN)
+        .select_related("cluster")
+        .order_by("pk")
+    )
+    total, last = 0, 0
+    while found := list(old.filter(pk__gt=last)[:AT_ONCE]):
+        for job in found:
+            total += _remove_files(job)
+        last = found[-1].pk
+    return total
+
+
+def _remove_files(job: Job) -> bool:
+    try:
+        backend_for(job.cluster).remove_files(job_id=job.pk)
+    except BackendError as error:
+        logger.warning("the files of job %s stay for now: %s", job.pk, error)
+        return False
+    with transaction.atomic(durable=True):
+        Job.objects.filter(pk=job.pk).update(files_removed_at=Now())
+        pubsub.publish(f"job:{job.pk}")
+    return True
+
+
+def _delete(old: models.QuerySet[Any]) -> int:
+    """In small portions, each its own transaction: cut short, it is completed the next time."""
+    total = 0
+    while found := list(old.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
+        total += old.model.objects.filter(pk__in=found).delete()[0]
+    return total

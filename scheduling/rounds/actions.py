@@ -1,0 +1,466 @@
+"""One round: settle what was, read, decide, commit. One transaction under the cluster's lock."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from django.db import connection, transaction
+from django.db.models import DateTimeField, Value
+from django.db.models.functions import NullIf
+
+from accounting.core.bulk import array
+from accounting.core.clock import now_from_database
+from accounting.models import Generation
+from fairshare import codec
+from fairshare import model as fs
+from fairshare.driver import between_quanta
+from fairshare.validate import InvalidPlan
+from scheduling.core import pubsub
+from scheduling.core.enqueue import want_rounds
+from scheduling.core.locks import try_lock_schedule
+from scheduling.leases import actions as lease_actions
+from scheduling.leases.causes import Cause, Causes
+from scheduling.leases.history import History
+from scheduling.leases.lifecycle import Event
+from scheduling.leases.reservations import Place, Promise, advance, promise, withdraw
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord
+from scheduling.rounds.builds import build_of
+from scheduling.rounds.notices import give_notice, notices_over
+from scheduling.shares.intervals import describe_shares, end_shares, save_shares, settle_shares
+from scheduling.shares.preemptible import note_preemptible
+from scheduling.shares.situations import (
+    Lasted,
+    Memory,
+    happened_as_bytes,
+    options_as_json,
+    policy_of_cluster,
+    remember,
+    situation_of_record,
+    situation_of_round,
+)
+from scheduling.shares.snapshot import Legend, read_snapshot
+from scheduling.shares.trades import record_trades
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """Looking for cycles, of which a round makes none, among all that it reads takes a third of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_no_garbage_collected()
+@transaction.atomic(durable=True)
+def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | None:
+    """Decides for one cluster if a round is due (or `force` says so); None if not, or if another does it.
+
+    Any number of workers may call this at any time: the lock lets one in, and what is not due by the
+    database's clock is left alone. Nothing is decided for a cluster that does not answer: gangs run on there.
+    """
+    if not try_lock_schedule(cluster_id):
+        return None
+    cluster = Cluster.objects.get(pk=cluster_id)
+    now = now_from_database()
+    kind = force or due_kind(cluster, now)
+    if kind is None or (force is None and cluster.is_silent(now)):
+        return None
+    previous = cluster.last_round_at
+    cluster.last_round_at = now
+    if kind == Round.Kind.QUANTUM:
+        cluster.last_quantum_at = now
+    wanted = cluster.round_wanted_at
+    if _anyone_there(cluster):
+        lasted = settle_shares(cluster, since=previous, now=now)
+        round_ = _decide_and_commit(cluster, kind, lasted, now=now)
+    else:
+        round_, cluster.ask_again_at = None, None
+        end_shares(cluster, since=previous, now=now)
+    # What was asked for since it was read stays: this round need not have seen what changed meanwhile.
+    cluster.round_wanted_at = NullIf("round_wanted_at", Value(wanted, DateTimeField()))
+    cluster.save(
+        update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "ask_again_at", "round_number"]
+    )
+    pubsub.publish(f"cluster:{cluster.pk}")
+    return round_
+
+
+def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
+    """A quantum round when the quantum is over; else a fill round when something new waits, or the policy asked."""
+    last = cluster.last_quantum_at
+    # A last one in the future means that the clock was set back: nobody shall wait until it is there again.
+    if last is None or not 0 <= (now - last).total_seconds() < cluster.effective_quantum:
+        return Round.Kind.QUANTUM
+    if cluster.round_wanted_at is not None or (cluster.ask_again_at and cluster.ask_again_at <= now):
+        return Round.Kind.FILL
+    # Not by their time: a job may be committed after a round that began later than it was submitted.
+    if Job.objects.filter(cluster=cluster).new_to_rounds().exists():
+        return Round.Kind.FILL
+    if notices_over(cluster, now):
+        return Round.Kind.FILL
+    due_again = (
+        Job.objects.filter(cluster=cluster)
+        .waiting()
+        .filter(not_before__gt=cluster.last_round_at, not_before__lte=now)
+    )
+    return Round.Kind.FILL if due_again.exists() else None
+
+
+def _anyone_there(cluster: Cluster) -> bool:
+    return Job.objects.filter(cluster=cluster).unfinished().exists()
+
+
+def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None, *, now: datetime) -> Round:
+    stopwatch = _Stopwatch()
+    memory = Memory.read(cluster)
+    # Who has left since had a part in what happened, and keeps its account until that is counted.
+    also = (memory.users if memory else set()) | (lasted.users if lasted else set())
+    is_fill = kind == Round.Kind.FILL
+    snapshot, legend = read_snapshot(cluster, now=now, lock=True, also=also, between=is_fill)
+    if is_fill:
+        settings = between_quanta(policy_of_cluster(cluster), snapshot.settings)
+        snapshot = replace(snapshot, settings=settings)
+    situation, happened = situation_of_round(cluster, snapshot, legend.axes, memory=memory, lasted=lasted)
+    read_ms = stopwatch.lap_ms()
+    # PostgreSQL's bigint is signed, hence 63 bits; nobody can foresee them.
+    seed = secrets.randbits(63)
+    try:
+        decision = situation.decide(seed)
+    except InvalidPlan:
+        logger.exception("%s: what round %s decided is refused", cluster, cluster.round_number + 1)
+        raise
+    decide_ms = stopwatch.lap_ms()
+    if decision.remark is not None:
+        logger.warning("%s, round %s: %s", cluster, cluster.round_number + 1, decision.remark)
+    asks = decision.ask_again
+    cluster.ask_again_at = None if asks is None else now + timedelta(seconds=asks)
+    cluster.round_number += 1
+    commit = _Commit(cluster, snapshot, legend, decision, now)
+    started, stopped = commit.apply()
+    give_notice(cluster, snapshot, decision, legend, causes=commit.causes, now=now)
+    note_preemptible(
+        cluster_id=cluster.pk,
+        only_idle=()
+        if decision.only_idle is None
+        else [legend.jobs[job] for job in decision.only_idle.tolist()],
+        anew=snapshot.settings.may_preempt,
+        now=now,
+    )
+    up = int(snapshot.cluster.capacity.sum())
+    jobs = snapshot.jobs
+    round_ = Round.objects.create(
+        cluster=cluster,
+        number=cluster.round_number,
+        kind=kind,
+        at=now,
+        draw=cluster.draw,
+        policy=situation.policy.name,
+        policy_version=situation.policy.version,
+        policy_build=build_of(situation.policy.name, situation.policy.version),
+        policy_options=options_as_json(situation.policy),
+        seed=seed,
+        gpus_up=up,
+        gpus_given=int((jobs.workers * jobs.gpus)[decision.run].sum()),
+        jobs_considered=len(jobs),
+        started=started,
+        stopped=stopped,
+        read_ms=read_ms,
+        decide_ms=decide_ms,
+        shares=describe_shares(snapshot, decision, legend.axes),
+    )
+    RoundRecord.objects.create(
+        round=round_,
+        snapshot=codec.encode(snapshot),
+        state=codec.encode_state(situation.state),
+        happened=happened_as_bytes(happened),
+        decision=codec.encode(decision),
+        legend=legend.to_json(),
+    )
+    record_trades(round_, decision, legend)
+    remember(cluster, situation, decision, legend.axes)
+    save_shares(cluster, situation, decision, legend, corrected=lasted is not None)
+    return round_
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An open lease, and where its GPUs are."""
+
+    id: int
+    job: int
+    state: str
+    generation: int
+    places: list[Place]
+
+
+class _Commit:
+    """Turns a decision into leases, orders and reasons."""
+
+    def __init__(
+        self, cluster: Cluster, view: fs.Snapshot, legend: Legend, decision: fs.Decision, now: datetime
+    ) -> None:
+        self.cluster, self.legend, self.decision, self.now = cluster, legend, decision, now
+        self.causes = Causes(view, decision, legend)
+        self.history = History()
+        self.open = _read_open(cluster)  # by id
+        self.place_lost: dict[Job, str] = {}  # picked ones that GPUs could not be found for, and why
+
+    def apply(self) -> tuple[int, int]:
+        """Writes everything; returns how many gangs were promised GPUs and how many must stop."""
+        picks = self._picks()
+        # A job that is being stopped may have a promise beside; all others have one lease at most.
+        present = {one.job: one for one in self.open.values() if one.state != Lease.State.STOPPING}
+        leave = self._leaving(present, picks)
+        stopping = self._stop(leave, movers=picks.keys() & leave.keys())
+        newcomers = {job: pick for job, pick in picks.items() if job not in present or job in leave}
+        started = self._promise(newcomers, stopping)
+        advance(self.cluster.pk, now=self.now, history=self.history)
+        self.history.save()
+        self._write_reasons()
+        return started, len(stopping)
+
+    def _picks(self) -> dict[int, tuple[int, list[int]]]:
+        """Job → generation and the nodes of its workers, all by primary key."""
+        decision, legend = self.decision, self.legend
+        picks = {}
+        nodes = [legend.nodes[n] for n in decision.place_node.tolist()]
+        bounds = decision.place_start.tolist()
+        for p, (job, kind) in enumerate(
+            zip(decision.run.tolist(), decision.generation.tolist(), strict=True)
+        ):
+            picks[legend.jobs[job]] = (legend.generations[kind], nodes[bounds[p] : bounds[p + 1]])
+        return picks
+
+    @staticmethod
+    def _leaving(present: dict[int, _Open], picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
+        """The present leases that do not stay as they are, by job."""
+        leave = {}
+        for job, lease in present.items():
+            generation, nodes = picks.get(job, (None, []))
+            here = {place.rank: place.node for place in lease.places}
+            if generation != lease.generation or sorted(nodes) != sorted(here.values()):
+                leave[job] = lease
+        return leave
+
+    def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
+        """Takes promises back and orders the others to stop; returns the jobs of those."""
+        leases = list(
+            Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
+            .select_related("job")
+            .prefetch_related("job__owner")  # few people have many jobs
+            .defer("job__spec")
+        )
+        promised = [lease for lease in leases if lease.state == Lease.State.PROMISED]
+        holding = [lease for lease in leases if lease.state != Lease.State.PROMISED]
+        withdraw(promised, why="withdrawn")
+        for lease in promised:
+            del self.open[lease.pk]
+        archived, without_right = self._with(fs.Reason.TEAM_ARCHIVED), self._with(fs.Reason.OWNER_MAY_NOT)
+        freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
+        if freezes and holding:
+            movers |= self._on_closed(holding)
+        said = dict.fromkeys(
+            movers, (Cause.MOVED, "Moved: it stops here with its grace and goes on elsewhere")
+        )
+        said |= dict.fromkeys(
+            archived, (Cause.ARCHIVED, "Stopped: its team is archived; it goes on if the team is restored")
+        )
+        said |= dict.fromkeys(
+            without_right, (Cause.NO_RIGHT, "Stopped: its owner may not run jobs in its team any more")
+        )
+        orders = []
+        for lease in holding:
+            cause, text = said.get(lease.job_id) or self.causes.why(lease.job)
+            # What sleeps here cannot go on elsewhere.
+            frozen = freezes and cause is not Cause.MOVED
+            orders.append(lease_actions.StopOrder(lease, text, cause, freeze=frozen))
+        lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
+        for lease in holding:
+            self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
+        return {lease.job_id: lease.job for lease in holding}
+
+    def _with(self, reason: fs.Reason) -> set[int]:
+        """The jobs that do not run for that reason."""
+        return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
+
+    def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
+        """Jobs with workers on nodes where nothing starts any more, not even what sleeps there."""
+        closed = Node.objects.filter(cluster=self.cluster).exclude(state=Node.State.READY)
+        nodes = set(closed.values_list("pk", flat=True))
+        return {lease.job_id for lease in holding if nodes & {at.node for at in self.open[lease.pk].places}}
+
+    def _promise(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
+        """Gives leases with GPU numbers to the picked that have none there yet; returns to how many."""
+        read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
+        jobs = stopping | {job.pk: job for job in read}
+        generations = Generation.objects.in_bulk(self.legend.generations)
+        numbers = _GpuNumbers(self.cluster, self.open.values())
+        new = []
+        for job_id, (generation, nodes) in newcomers.items():
+            job = jobs[job_id]
+            try:
+                places = numbers.take(job, nodes)
+            except _PlaceLost as lost:
+                self.place_lost[job] = str(lost)
+                continue
+            self.history.change(job, epoch=job.epoch + 1)
+            lease = Lease(
+                job=job,
+                cluster=self.cluster,
+                epoch=job.epoch,
+                generation=generations[generation],
+                gpus=job.gpus,
+                decided_at=self.now,
+            )
+            new.append(Promise(lease, places))
+        promise(new, busy=numbers.busy, now=self.now, history=self.history)
+        return len(new)
+
+    def _write_reasons(self) -> None:
+        """Stores why each job waits, where that changed; picked ones that still wait have a promise, or lost it."""
+        reasons = self.decision.reason.copy()
+        reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
+        if self.place_lost:
+            self._note_lost_places(reasons)
+        changed = np.flatnonzero(reasons != self.legend.reasons)
+        jobs = [self.legend.jobs[i] for i in changed.tolist()]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                UPDATE scheduling_job AS job SET reason = new.reason
+                  FROM unnest(%s::bigint[], %s::smallint[]) AS new (id, reason)
+                 WHERE job.id = new.id AND job.state = ANY(%s)
+                """,
+                [array(jobs), array(reasons[changed].tolist()), list(Job.WAITING)],
+            )
+
+    def _note_lost_places(self, reasons: fs.Ints) -> None:
+        """Tells of picked jobs for which GPUs could not be found, and asks once for another round at once."""
+        row = {job: i for i, job in enumerate(self.legend.jobs)}
+        for job, why in self.place_lost.items():
+            i = row[job.pk]
+            reasons[i] = fs.Reason.PLACE_LOST
+            logger.warning("job %s was picked in vain: %s", job.pk, why)
+            if self.legend.reasons[i] != fs.Reason.PLACE_LOST:
+                self.history.note(job, JobEvent.PLACE_LOST, f"Picked, but {why}", at=self.now)
+                # The same again would help nobody: after that the next quantum is early enough.
+                want_rounds(Cluster.objects.filter(pk=self.cluster.pk))
+        self.history.save()
+
+
+def _read_open(cluster: Cluster) -> dict[int, _Open]:
+    leases = Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN)
+    found = {
+        pk: _Open(pk, job, state, generation, [])
+        for pk, job, state, generation in leases.values_list("id", "job_id", "state", "generation_id")
+    }
+    gpus = HeldGpu.objects.filter(lease__cluster=cluster, lease__state__in=Lease.OPEN).order_by()
+    for lease, rank, node, gpu in gpus.values_list("lease_id", "rank", "node_id", "gpu_index"):
+        found[lease].places.append(Place(rank, node, gpu))
+    return found
+
+
+class _PlaceLost(Exception):
+    """GPUs that a decision gave a job are not to be had; says which, and why."""
+
+
+class _GpuNumbers:
+    """Chooses GPU numbers on the nodes that a decision named: own former ones first, then free ones."""
+
+    def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
+        """`leases`: all open ones of the cluster."""
+        nodes = Node.objects.filter(cluster=cluster).only("name", "gpus", "state", "state_reason")
+        self.nodes = {node.pk: node for node in nodes}
+        self.open = {
+            node.pk: set(range(node.gpus)) if node.state == Node.State.READY else set()
+            for node in self.nodes.values()
+        }
+        self.busy: set[tuple[int, int]] = set()  # (node, number) that are still held, but will be free
+        for lease in leases:
+            for place in lease.places:
+                if lease.state == Lease.State.STOPPING:
+                    self.busy.add((place.node, place.gpu))
+                else:
+                    self.open[place.node].discard(place.gpu)
+        self.former: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        frozen = Lease.objects.filter(cluster=cluster).of_frozen_processes()
+        places = HeldGpu.objects.filter(lease__in=frozen.values("pk")).order_by()
+        for job, node, number in places.values_list("lease__job_id", "node_id", "gpu_index"):
+            self.former[job].add((node, number))
+
+    def take(self, job: Job, nodes: list[int]) -> list[Place]:
+        """A place for each GPU; _PlaceLost when the nodes' GPUs are not to be had after all."""
+        places: list[Place] = []
+        former = self.former.get(job.pk, set())
+        for rank, node in enumerate(nodes):
+            numbers = self._preferred(node, former)[: job.gpus_per_worker]
+            if len(numbers) < job.gpus_per_worker:
+                for place in places:
+                    self.open[place.node].add(place.gpu)
+                raise _PlaceLost(
+                    self._why_lost(self.nodes.get(node), nodes.count(node) * job.gpus_per_worker)
+                )
+            self.open[node] -= set(numbers)
+            places += [Place(rank, node, number) for number in numbers]
+        return places
+
+    def _why_lost(self, node: Node | None, wanted: int) -> str:
+        if node is None:
+            return "a node that was chosen for it is no longer there"
+        its = f"{wanted} GPU{'s' if wanted != 1 else ''} of {node.name} that it was to have"
+        if node.state != Node.State.READY:
+            why = f" ({node.state_reason})" if node.state_reason else ""
+            return f"the {its} could not be had: the node is {node.get_state_display().lower()}{why}"
+        return f"the {its} could not be had: others hold all but {len(self.open[node.pk])} of its GPUs"
+
+    def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
+        """Open numbers of a node: where the gang was, then free ones, then those that must be waited for."""
+        return sorted(
+            self.open[node],
+            key=lambda number: ((node, number) not in former, (node, number) in self.busy, number),
+        )
+
+
+class _Stopwatch:
+    """Milliseconds between laps, for the round's own record."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap_ms(self) -> float:
+        now = time.perf_counter()
+        elapsed, self._last = now - self._last, now
+        return elapsed * 1000.0
+
+
+def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
+    """The stored decision of a round, and the one that its policy makes of its snapshot, state and seed now."""
+    stored = codec.decode_decision(bytes(round_.record.decision))
+    return stored, situation_of_record(round_).decide(round_.seed)
+
+
+def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
+    """Whether two decisions run the same gangs in the same places after the same trades."""
+    arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
+    # Of early rounds it is not stored who runs only on idle GPUs; later plans do not tell what tickets earn.
+    if one.only_idle is not None:
+        arrays.append("only_idle")
+    if other.entitled is not None:
+        arrays.append("entitled")
+    same = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
+    return same and (one.trades, one.ask_again) == (other.trades, other.ask_again)

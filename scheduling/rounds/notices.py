@@ -1,0 +1,87 @@
+"""Warns the people of services and sessions that others may claim their GPUs, a while before a round lets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+from django.conf import settings
+
+from accounting.models import Membership, User
+from accounting.notifications import mail
+from fairshare import model as fs
+from fairshare.guarantees import lent_to
+from scheduling.core import pubsub
+from scheduling.leases.causes import Causes
+from scheduling.models import Cluster, Job, JobEvent, Lease, ServiceEvent
+from scheduling.shares.snapshot import Legend
+
+WARNED = "warned_of_claims"
+# Guarantees come and go with what others want; people read of it this often at most.
+WARNED_EVERY = timedelta(hours=1)
+
+
+def give_notice(
+    cluster: Cluster, view: fs.Snapshot, plan: fs.Decision, legend: Legend, *, causes: Causes, now: datetime
+) -> None:
+    """Begins and ends the notices of what a round lets run on more than is guaranteed; in its transaction.
+
+    A lease whose notice is over may be stopped for others' claims by a later round, no other may.
+    """
+    if view.jobs.keeps is None:
+        return
+    lent = {legend.jobs[row]: row for row in np.flatnonzero(lent_to(view, plan)).tolist()}
+    Lease.objects.filter(cluster=cluster).on_notice().exclude(job__in=lent).update(notice_since=None)
+    begins = Lease.objects.filter(cluster=cluster, job__in=lent, notice_since=None)
+    begins = begins.filter(state__in=[Lease.State.PROMISED, Lease.State.STARTING, Lease.State.RUNNING])
+    leases = list(begins.select_related("job__tenant", "job__owner", "job__service").defer("job__spec"))
+    Lease.objects.filter(pk__in=[lease.pk for lease in leases]).update(notice_since=now)
+    ends = now + timedelta(seconds=cluster.notice_seconds)
+    _warn([(lease, causes.lent_to(lease.job, lent[lease.job_id])) for lease in leases], now, ends)
+
+
+def _warn(noticed: Sequence[tuple[Lease, str]], now: datetime, ends: datetime) -> None:
+    jobs = [lease.job_id for lease, _ in noticed]
+    known = JobEvent.objects.filter(job__in=jobs, kind=WARNED, at__gt=now - WARNED_EVERY)
+    known_jobs = set(known.values_list("job_id", flat=True))
+    events, of_services, told = [], [], set[int | None]()
+    for lease, beyond in noticed:
+        job = lease.job
+        pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
+        if job.pk in known_jobs:
+            continue
+        text = (
+            f"It has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From {ends:%H:%M:%S} UTC on"
+            " it is preempted when others claim them"
+        )
+        events.append(JobEvent(job=job, at=now, epoch=lease.epoch, kind=WARNED, text=text))
+        if job.service is not None:
+            of_services.append(
+                ServiceEvent(service=job.service, at=now, kind=WARNED, text=f"{job.name}: {text}")
+            )
+        if job.service_id is None or job.service_id not in told:
+            _write_to_people(job, text)
+        told.add(job.service_id)
+    JobEvent.objects.bulk_create(events)
+    ServiceEvent.objects.bulk_create(of_services)
+
+
+def _write_to_people(job: Job, said: str) -> None:
+    """Mail to its owner and the managers of its team."""
+    managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
+    people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
+    page = f"services/{job.service_id}" if job.service_id else f"sessions/{job.pk}"
+    mail.write(
+        people,
+        subject=f"May be preempted: {job.name}",
+        text=f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}.\n\n"
+        f"{settings.PUBLIC_URL}/{page}/\n",
+    )
+
+
+def notices_over(cluster: Cluster, now: datetime) -> bool:
+    """Whether a notice has ended since the last round, so that those who wait need not wait for the quantum."""
+    last, notice = cluster.last_round_at, timedelta(seconds=cluster.notice_seconds)
+    over = Lease.objects.filter(cluster=cluster).on_notice().filter(notice_since__lte=now - notice)
+    return last is not None and over.filter(notice_since__gt=last - notice).exists()

@@ -1,0 +1,213 @@
+"""What people do with schedules: create, change, pause, resume, delete."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import Membership, Tenant, User
+from scheduling.core import pubsub
+from scheduling.jobs.secrets import find_secrets
+from scheduling.jobs.submitting import check_spec
+from scheduling.jobs.volumes import find_volumes
+from scheduling.models import Cluster, Schedule
+from scheduling.spec.job_spec import JobSpec
+from scheduling.timetable import Timetable, TimetableError
+from scheduling.timetable.normal_form import tidy
+
+LONGEST_CATCH_UP = 30 * 86_400
+TIMETABLE = ("expression", "time_zone", "begins", "ends")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """When a schedule runs, and what becomes of runs that are late or meet an earlier one."""
+
+    expression: str
+    time_zone: str
+    begins: datetime | None = None
+    ends: datetime | None = None
+    missed: str = Schedule.Missed.ONCE
+    catch_up_seconds: int = 86_400
+    overlap: str = Schedule.Overlap.FORBID
+
+    def check(self, stored: Schedule | None = None) -> Timetable:
+        """Raises Refused with the field at fault.
+
+        Later rules of what to write do not apply to a timetable that is as `stored`.
+        """
+        for field, choices in (("missed", Schedule.Missed), ("overlap", Schedule.Overlap)):
+            if getattr(self, field) not in choices.values:
+                raise Refused(f"Accepted: {', '.join(choices.values)}.", field)
+        if not 0 <= self.catch_up_seconds <= LONGEST_CATCH_UP:
+            raise Refused("Accepted: nothing to 30 days.", "catch_up_seconds")
+        try:
+            if stored and self.has_timetable_of(stored):
+                return stored.timetable
+            return Timetable.read(self.expression, self.time_zone, self.begins, self.ends)
+        except TimetableError as error:
+            raise Refused(error.message, error.field) from None
+
+    def has_timetable_of(self, stored: Schedule) -> bool:
+        """Whether both mean the same, however their expressions are written."""
+        own, others = ([getattr(one, name) for name in TIMETABLE] for one in (self, stored))
+        return [tidy(own[0]), *own[1:]] == [tidy(others[0]), *others[1:]]
+
+
+def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> None:
+    """Raises NotAllowed without the member role, Refused and SpecError for what no job could be."""
+    if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
+        raise NotAllowed(f"Only members of {tenant.name} may schedule jobs there.")
+    if tenant.archived_at:
+        raise Refused(f"{tenant.name} is archived; it takes no new jobs.", "tenant")
+    if cluster.detached_at:
+        raise Refused(f"{cluster.name} is detached; it takes no jobs.", "cluster")
+    check_spec(cluster=cluster, spec=spec)
+    find_secrets(owner=actor, tenant=tenant, spec=spec)
+    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
+
+
+@transaction.atomic(durable=True)
+def create_schedule(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    spec: JobSpec,
+    terms: Terms,
+    request_key: str | None = None,
+) -> Schedule:
+    """A schedule of `actor` in `tenant`. The same `request_key` again gives the same schedule again.
+
+    Nothing is missed before it was made: its first run is the first one that is due from now on.
+    """
+    may_schedule(actor, tenant, cluster, spec)
+    timetable = terms.check()
+    written = asdict(terms) | {"expression": timetable.expression}
+    schedule = Schedule(
+        tenant=tenant,
+        owner=actor,
+        cluster=cluster,
+        name=spec.name,
+        spec=spec.to_dict(),
+        request_key=request_key,
+        next_due_at=_first_due(timetable, now_from_database()),
+        **written,
+    )
+    try:
+        with transaction.atomic():
+            schedule.save(force_insert=True)
+    except IntegrityError:
+        if request_key is None:
+            raise
+        return Schedule.objects.get(owner=actor, request_key=request_key)
+    _note(actor, "schedule.create", schedule, after=written)
+    return schedule
+
+
+@transaction.atomic(durable=True)
+def change_schedule(
+    *, actor: User, schedule: Schedule, cluster: Cluster, spec: JobSpec, terms: Terms
+) -> Schedule:
+    """Another spec, cluster, timetable or policy; its team stays, and it is the actor's from now on.
+
+    For nobody may write what then runs with another one's rights and secrets. With another timetable
+    nothing is made up for what was missed by the former one.
+    """
+    schedule = lock_changeable(actor, schedule)
+    may_schedule(actor, schedule.tenant, cluster, spec)
+    timetable = terms.check(schedule)
+    before = {field: getattr(schedule, field) for field in asdict(terms)}
+    changes = asdict(terms) | {"expression": timetable.expression}
+    if not terms.has_timetable_of(schedule):
+        schedule.next_due_at = _first_due(timetable, now_from_database())
+        schedule.late_because = ""
+    before |= {"spec": schedule.spec, "cluster": schedule.cluster.name, "owner": str(schedule.owner)}
+    for field, value in changes.items():
+        setattr(schedule, field, value)
+    schedule.cluster, schedule.spec, schedule.name = cluster, spec.to_dict(), spec.name
+    schedule.refusals = 0
+    if schedule.owner != actor:
+        schedule.owner, schedule.request_key = actor, None
+    schedule.save()
+    after = changes | {"spec": schedule.spec, "cluster": cluster.name, "owner": str(actor)}
+    differing = [field for field in after if after[field] != before[field]]
+    _note(
+        actor,
+        "schedule.change",
+        schedule,
+        before={field: before[field] for field in differing},
+        after={field: after[field] for field in differing},
+    )
+    return schedule
+
+
+@transaction.atomic(durable=True)
+def pause_schedule(*, actor: User, schedule: Schedule, reason: str = "") -> Schedule:
+    """Nothing is run until it is resumed. Pausing twice is as good as once."""
+    schedule = lock_changeable(actor, schedule)
+    if schedule.paused_at is None:
+        by = f"Paused by {actor.get_username()}"
+        pause(actor, schedule, f"{by}: {reason.strip()[:200]}" if reason.strip() else by)
+    return schedule
+
+
+@transaction.atomic(durable=True)
+def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
+    """Goes on; of what was missed meanwhile becomes what its policy says. Resuming twice is as good as once."""
+    schedule = lock_changeable(actor, schedule)
+    if schedule.paused_at is not None:
+        if schedule.next_due_at and schedule.next_due_at <= now_from_database():
+            schedule.late_because = "the schedule was paused"
+        schedule.paused_at, schedule.paused_reason, schedule.refusals = None, "", 0
+        schedule.save(update_fields=["paused_at", "paused_reason", "late_because", "refusals"])
+        _note(actor, "schedule.resume", schedule)
+    return schedule
+
+
+@transaction.atomic(durable=True)
+def delete_schedule(*, actor: User, schedule: Schedule) -> None:
+    """Takes it away for good; its past runs stay, and its jobs go on. Deleting twice is as good as once."""
+    if Schedule.objects.visible_to(actor).filter(pk=schedule.pk, deleted_at__isnull=False).exists():
+        return
+    schedule = lock_changeable(actor, schedule)
+    schedule.deleted_at = now_from_database()
+    schedule.save(update_fields=["deleted_at"])
+    _note(actor, "schedule.delete", schedule)
+
+
+def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
+    """The schedule as it is now, until the transaction ends; NotAllowed for who may not change it."""
+    locked = Schedule.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
+    found = locked.get(pk=schedule.pk)
+    if found.deleted_at is not None and Schedule.objects.visible_to(actor).filter(pk=found.pk).exists():
+        raise Refused(f"{found.name} is deleted.")
+    if not Schedule.objects.changeable_by(actor).filter(pk=found.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may change this schedule.")
+    return found
+
+
+def pause(actor: User | None, schedule: Schedule, reason: str) -> None:
+    """Inside the caller's transaction, of a schedule that it has locked; `actor` None is Fairlot itself."""
+    schedule.paused_at, schedule.paused_reason = now_from_database(), reason[:500]
+    schedule.save(update_fields=["paused_at", "paused_reason"])
+    _note(actor, "schedule.pause", schedule, after={"reason": schedule.paused_reason})
+
+
+def _first_due(timetable: Timetable, now: datetime) -> datetime:
+    due = timetable.after(now)
+    if due is None:
+        ended = timetable.ends is not None and timetable.ends <= now
+        raise Refused("From now on there is no run left in this.", "ends" if ended else "expression")
+    return due
+
+
+def _note(actor: User | None, verb: str, schedule: Schedule, **changes: dict[str, Any]) -> None:
+    audit.record(actor=actor, verb=verb, target=schedule, tenant=schedule.tenant, **changes)
+    pubsub.publish(f"jobs:{schedule.tenant_id}")

@@ -1,0 +1,179 @@
+"""Running what is due: a due time is written down in the transaction that submits its job, or says why not.
+
+Any number of workers may do this at once: a schedule that one of them has locked is left alone by the others,
+and the database takes one run of a due time only.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import User
+from scheduling.core import pubsub
+from scheduling.core.locks import lock_schedules, stay_attached
+from scheduling.jobs.actions import cancel_within
+from scheduling.jobs.submitting import submit_stored
+from scheduling.models import Cluster, Job, Schedule, ScheduleRun
+from scheduling.schedules.actions import lock_changeable, pause
+from scheduling.spec.job_spec import SpecError
+from scheduling.timetable import TimetableError
+from scheduling.timetable.missed_runs import Step, next_step
+
+MOST_REFUSALS = 5  # in a row; then somebody must look at it
+MOST_A_TICK = 500
+DETACHED = "the cluster was detached"
+NOT_AT_WORK = "Fairlot was not at work"
+
+
+@transaction.atomic(durable=True)
+def due_schedules() -> list[int]:
+    """The ids of those that are due, the longest waiting first; notes why others will be late."""
+    now = now_from_database()
+    waiting = Schedule.objects.kept().filter(next_due_at__lte=now, cluster__detached_at__isnull=False)
+    waiting.filter(late_because="").update(late_because=DETACHED)
+    due = Schedule.objects.due(now).order_by("next_due_at", "id")
+    return list(due.values_list("pk", flat=True)[:MOST_A_TICK])
+
+
+def run_schedule(*, schedule_id: int) -> int:
+    """Writes down all that is due of one schedule, each due time in a transaction of its own; how many there were."""
+    done = 0
+    while _next_due(schedule_id):
+        done += 1
+    return done
+
+
+@transaction.atomic(durable=True)
+def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None = None) -> ScheduleRun:
+    """A run besides those of the timetable, also of a paused schedule; the job is the owner's.
+
+    Refused when an earlier one has not ended and the policy forbids a second, and for what `submit_job`
+    refuses. The same `request_key` again gives the same run again.
+    """
+    schedule = lock_changeable(actor, schedule)
+    if request_key:
+        request_key = f"run {schedule.pk} {request_key}"[:80]
+        if earlier := schedule.runs.filter(job__request_key=request_key).first():
+            return earlier
+    if why := _why_not_beside(schedule):
+        raise Refused(why)
+    asked = f"as {actor.get_username()} asked"
+    job = _submit(schedule, f"Submitted by the schedule “{schedule.name}”, {asked}", request_key)
+    now = now_from_database()
+    _changed(schedule)
+    return ScheduleRun.objects.create(
+        schedule=schedule,
+        due_at=now,
+        due_from=now,
+        asked_by=actor,
+        outcome=ScheduleRun.Outcome.SUBMITTED,
+        job=job,
+        text=f"Run {asked}.",
+    )
+
+
+@transaction.atomic(durable=True)
+def _next_due(schedule_id: int) -> bool:
+    """The earliest of what is due; False when nothing is, or somebody else is at it."""
+    now = now_from_database()
+    locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))
+    schedule = locked.select_related("tenant", "owner", "cluster").filter(pk=schedule_id).first()
+    if schedule is None or schedule.next_due_at is None:
+        return False
+    stay_attached(schedule.cluster_id)
+    if not Cluster.objects.attached().filter(pk=schedule.cluster_id).exists():
+        return False  # detached this very moment: what is due waits
+    try:
+        timetable = schedule.timetable
+    except TimetableError as error:  # such as a zone that the world has given up
+        pause(None, schedule, f"Its timetable can no longer be read: {error.message}")
+        return False
+    step = next_step(timetable, schedule.next_due_at, now, policy=schedule.missed, window=schedule.window)
+    if step.missed:
+        _write_missed(schedule, step)
+    if step.runs:
+        _run(schedule, step.runs, is_late=step.is_late)
+    schedule.next_due_at = timetable.after(step.last)
+    if schedule.next_due_at is None or schedule.next_due_at > now:
+        schedule.late_because = ""
+    schedule.save(update_fields=["next_due_at", "late_because", "refusals"])
+    _changed(schedule)
+    return True
+
+
+def _write_missed(schedule: Schedule, step: Step) -> None:
+    first, last = step.missed or (step.last, step.last)
+    if schedule.missed == Schedule.Missed.SKIP:
+        then = "what is missed is left out"
+    elif schedule.missed == Schedule.Missed.ONCE and step.runs:
+        then = "of what is missed only the latest is made up for"
+    else:
+        then = "this is longer ago than the schedule makes up for"
+    ScheduleRun.objects.create(
+        schedule=schedule,
+        due_from=first,
+        due_at=last,
+        outcome=ScheduleRun.Outcome.SKIPPED,
+        text=f"Missed, as {schedule.late_because or NOT_AT_WORK}; {then}.",
+    )
+
+
+def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
+    """Submits its job or says why not; so many refusals in a row pause the schedule."""
+    run = ScheduleRun(schedule=schedule, due_at=due, due_from=due)
+    late = f"Late, as {schedule.late_because or NOT_AT_WORK}." if is_late else ""
+    if why := _why_not_beside(schedule):
+        run.outcome, run.text = ScheduleRun.Outcome.SKIPPED, why
+    else:
+        try:
+            with transaction.atomic():
+                run.job = _submit(schedule, f"Submitted by the schedule “{schedule.name}”")
+        except (NotAllowed, Refused, SpecError) as error:
+            run.outcome, run.text = ScheduleRun.Outcome.REFUSED, str(error)
+            # Once its owner may submit again, or somebody takes it over, it goes on.
+            schedule.refusals += not isinstance(error, NotAllowed)
+        else:
+            run.outcome, run.text = ScheduleRun.Outcome.SUBMITTED, late
+            schedule.refusals = 0
+    run.save(force_insert=True)
+    if schedule.refusals >= MOST_REFUSALS:
+        pause(None, schedule, f"Paused by itself after {schedule.refusals} refused runs in a row: {run.text}")
+    return run
+
+
+def _why_not_beside(schedule: Schedule) -> str:
+    """In plain words, why an earlier run keeps the next one from being submitted; empty when none does."""
+    if schedule.overlap != Schedule.Overlap.FORBID:
+        return ""
+    earlier = schedule.jobs_at_work().first()
+    return f"Job #{earlier.pk} of an earlier run had not ended." if earlier else ""
+
+
+def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job:
+    """As the owner, whose rights and whose team's quotas hold; what can never run is refused."""
+    owner = schedule.owner
+    if schedule.overlap == Schedule.Overlap.REPLACE:
+        instead = f"Cancelled by the schedule “{schedule.name}”: its next run takes the place of this one"
+        earlier = schedule.jobs_at_work()
+        lock_schedules(
+            earlier.values_list("cluster_id", flat=True)
+        )  # it may have been moved to another cluster
+        for job in earlier.order_by("cluster", "pk"):
+            cancel_within(actor=owner, job=job, why=instead)
+    return submit_stored(
+        actor=owner,
+        tenant=schedule.tenant,
+        cluster=schedule.cluster,
+        data=schedule.spec,
+        request_key=request_key,
+        even_if_never=False,
+        why=why,
+    )
+
+
+def _changed(schedule: Schedule) -> None:
+    pubsub.publish(f"jobs:{schedule.tenant_id}")

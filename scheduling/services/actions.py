@@ -1,0 +1,225 @@
+"""What people do with services. What follows from it is the controller's, scheduling/services/replicas.py."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import Membership, Tenant, User
+from scheduling.core import pubsub
+from scheduling.core.enqueue import wake_service
+from scheduling.core.locks import stay_attached
+from scheduling.jobs.explain import Explainer
+from scheduling.jobs.submitting import check_spec
+from scheduling.models import Cluster, Job, Service, ServiceRevision
+from scheduling.services.replicas import judge, note, so_many, turn_to
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+MOST_REPLICAS = 1000
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+LONGEST_DEADLINE = 24 * 3600
+LIMITS = {
+    "replicas": (0, MOST_REPLICAS),
+    "max_surge": (0, MOST_REPLICAS),
+    "max_unavailable": (0, MOST_REPLICAS),
+    "progress_deadline_seconds": (10, LONGEST_DEADLINE),
+}
+
+
+@transaction.atomic(durable=True)
+def create_service(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    spec: JobSpec,
+    replicas: int = 1,
+    even_if_never: bool = True,
+    **rules: Any,
+) -> Service:
+    """A service of `actor` in `tenant`, named as its spec; `rules` are fields of Service.
+
+    Raises NotAllowed without the member role, Refused for a name that is taken, SpecError for a spec that
+    cannot be a service's or that the cluster does not understand.
+    """
+    _require_member(actor, tenant)
+    if tenant.archived_at:
+        raise Refused(f"{tenant.name} is archived; it takes no services.", field="tenant")
+    stay_attached(cluster.pk)
+    if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
+        raise Refused(f"{cluster.name} is detached; it takes no services.", field="cluster")
+    values = {"replicas": replicas, **rules}
+    _check_rules(Service(**values))
+    _check(spec, tenant, cluster, actor, even_if_never=even_if_never)
+    service = Service(tenant=tenant, owner=actor, cluster=cluster, name=spec.name, **values)
+    try:
+        with transaction.atomic():
+            service.save(force_insert=True)
+    except IntegrityError:
+        raise Refused(f"{tenant.name} has a service {spec.name} already.", field="name") from None
+    _revise(service, spec, actor)
+    note(service, "created", f"Created by {actor.get_username()} with {so_many(replicas)}")
+    _tell(service, actor, "service.create", after=values)
+    return service
+
+
+@transaction.atomic(durable=True)
+def change_service(
+    *,
+    actor: User,
+    service: Service,
+    spec: JobSpec | None = None,
+    stopped: bool | None = None,
+    even_if_never: bool = True,
+    **rules: Any,
+) -> Service:
+    """Changes what is given: how many replicas, by which `rules`, another `spec`, whether it is stopped.
+
+    Another spec is another revision, and rolled out; the same one is none. It runs as its author's.
+    """
+    service = _locked(actor, service)
+    before: dict[str, Any] = {name: getattr(service, name) for name in rules}
+    for name, value in rules.items():
+        setattr(service, name, value)
+    _check_rules(service)
+    changed = {name: value for name, value in rules.items() if value != before[name]}
+    by = actor.get_username()
+    if "replicas" in changed:
+        note(
+            service, "scaled", f"{by} has scaled it from {before['replicas']} to {so_many(service.replicas)}"
+        )
+    if rest := {name: value for name, value in changed.items() if name != "replicas"}:
+        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in rest.items())
+        note(service, "changed", f"{by} has set: {words}")
+    service.save(update_fields=list(rules) or None)
+    if stopped is not None and stopped != (service.stopped_at is not None):
+        changed["stopped"] = stopped
+        service.stopped_at = now_from_database() if stopped else None
+        service.save(update_fields=["stopped_at"])
+        note(service, "stopped" if stopped else "started", f"{'Stopped' if stopped else 'Started'} by {by}")
+    if spec is not None and (number := _update(service, spec, actor, even_if_never=even_if_never)):
+        changed["revision"] = number
+    if changed:
+        _tell(service, actor, "service.change", before=before, after=changed)
+    return service
+
+
+@transaction.atomic(durable=True)
+def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
+    """Rolls out a revision that is there already, whichever."""
+    service = _locked(actor, service)
+    revision = service.revisions.filter(number=number).first()
+    if revision is None:
+        raise Refused(f"{service.name} has no revision {number}.", field="revision")
+    if revision == service.current:
+        return service
+    now = now_from_database()
+    judge(service, at=now)
+    before = service.current.number if service.current else None
+    turn_to(service, revision, at=now)
+    note(service, "rolled_back", f"{actor.get_username()} has it go from revision {before} to {number}")
+    _tell(service, actor, "service.roll_back", before={"revision": before}, after={"revision": number})
+    return service
+
+
+@transaction.atomic(durable=True)
+def remove_service(*, actor: User, service: Service) -> Service:
+    """Ends all replicas for good; what they did and cost stays to be seen. Twice is as good as once."""
+    if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may remove this service.")
+    service = Service.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=service.pk)
+    if service.removed_at is None:
+        service.removed_at = now_from_database()
+        service.save(update_fields=["removed_at"])
+        note(service, "removed", f"Removed by {actor.get_username()}")
+        _tell(service, actor, "service.remove")
+    return service
+
+
+def _require_member(actor: User, tenant: Tenant) -> None:
+    """What runs, runs with the rights and the secrets of who wrote it."""
+    if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
+        raise NotAllowed(f"Only members of {tenant.name} may have something run in its services.")
+
+
+def _locked(actor: User, service: Service) -> Service:
+    """The service's row, for this transaction alone."""
+    if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may change this service.")
+    services = Service.objects.select_related("tenant", "cluster", "owner", "current", "good")
+    locked = services.select_for_update(of=("self",)).get(pk=service.pk)
+    if locked.removed_at:
+        raise Refused(f"{locked.name} was removed.")
+    return locked
+
+
+def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool) -> int | None:
+    """The new revision's number; None when the spec is that of the present one."""
+    spec = spec.model_copy(update={"name": service.name})
+    if service.current is not None and JobSpec.stored(service.current.spec) == spec:
+        return None
+    _require_member(actor, service.tenant)
+    _check(spec, service.tenant, service.cluster, actor, even_if_never=even_if_never)
+    judge(service, at=now_from_database())
+    revision = _revise(service, spec, actor)
+    note(service, "updated", f"{actor.get_username()} has made revision {revision.number}")
+    return revision.number
+
+
+def _revise(service: Service, spec: JobSpec, author: User) -> ServiceRevision:
+    last = service.revisions.aggregate(last=Max("number"))["last"] or 0
+    revision = ServiceRevision.objects.create(
+        service=service, number=last + 1, spec=spec.to_dict(), author=author
+    )
+    turn_to(service, revision, at=now_from_database())
+    return revision
+
+
+def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even_if_never: bool) -> None:
+    problems = spec.problems_of_endless()
+    if not NAME.fullmatch(spec.name) or spec.name.startswith("fairlot-"):
+        problems["name"] = (
+            "is also a name in networks: up to 40 small letters, digits and hyphens, a letter first, "
+            "and not beginning with fairlot-"
+        )
+    if spec.port is None:
+        problems["port"] = "is needed: a service is what answers at a port"
+    if problems:
+        raise SpecError(problems)
+    generation_ids = check_spec(cluster=cluster, spec=spec)
+    like = Job(
+        cluster=cluster,
+        tenant=tenant,
+        owner=owner,
+        workers=spec.workers,
+        gpus_per_worker=spec.gpus_per_worker,
+        generation_ids=generation_ids,
+        priority=spec.priority,
+    )
+    if not even_if_never and (never := Explainer(cluster, owner).never_in_words(like)):
+        raise Refused(" ".join(never), field="even_if_never")
+
+
+def _check_rules(service: Service) -> None:
+    """SpecError naming each field that is out of bounds."""
+    problems = {}
+    for name, (least, most) in LIMITS.items():
+        value = getattr(service, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            problems[name] = f"must be a whole number from {least} to {most}"
+    if not problems and not service.max_surge and not service.max_unavailable:
+        problems["max_surge"] = "and max_unavailable cannot both be 0: nothing could ever be replaced"
+    if problems:
+        raise SpecError(problems)
+
+
+def _tell(service: Service, actor: User, verb: str, **facts: Any) -> None:
+    audit.record(actor=actor, verb=verb, target=service, tenant=service.tenant, **facts)
+    pubsub.publish(f"jobs:{service.tenant_id}")
+    wake_service(service.pk)

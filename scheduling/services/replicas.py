@@ -1,0 +1,315 @@
+"""The controller of services: reads what is, and does the next step towards what should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from django.db import models, transaction
+from django.db.models import Exists, F, OuterRef, Window
+from django.db.models.functions import RowNumber
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from fairshare.model import Reason
+from scheduling.core import pubsub
+from scheduling.jobs.actions import cancel_within
+from scheduling.jobs.submitting import submit_stored
+from scheduling.leases.causes import Cause
+from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
+from scheduling.services.rollout import Replica, Wanted, plan
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+# Beyond what users may ask for, so that replicas come before what else their owner runs.
+FIRST = 1000
+# Seconds until what ended by itself is made anew, the more often in a row the later.
+REST_SECONDS = (1, 10, 60, 300)
+# What was there for so long had no trouble in coming up.
+STEADY = timedelta(minutes=10)
+BY_ITSELF = (Job.State.SUCCEEDED, Job.State.FAILED)
+# How exactly it is noted since when nothing moves, to spare the disk.
+NOTED_EVERY = timedelta(seconds=5)
+
+
+@transaction.atomic(durable=True)
+def step_service(*, service_id: int) -> bool:
+    """Makes and ends replicas as the service needs it now; whether there was anything to do.
+
+    Any number of workers may call this at any time: the service's row lets one in, and what one of them
+    did the next one finds done.
+    """
+    services = Service.objects.select_related("tenant", "cluster", "current__author", "good__author")
+    service = services.select_for_update(of=("self",)).filter(pk=service_id).first()
+    if service is None or service.current is None:
+        return False
+    look = _Look(service, now_from_database())
+    before = service.current
+    _judge(look)
+    if service.current != before:
+        look = _Look(service, look.now)
+    todo = plan(look.wanted, look.replicas, look.resting)
+    by_id = {job.pk: job for job in look.jobs}
+    for pk in todo.end:
+        cause = Cause.PERSON if service.stopped_at else Cause.REPLACED
+        cancel_within(actor=None, job=by_id[pk], why=f"Ended: {look.why_end(by_id[pk])}", cause=cause)
+    _make(look, todo.make)
+    if todo.make or todo.end or service.current != before:
+        pubsub.publish(f"jobs:{service.tenant_id}")
+        return True
+    return False
+
+
+@dataclass
+class _Look:
+    """A service as it is at `now`."""
+
+    service: Service
+    now: datetime
+
+    @cached_property
+    def jobs(self) -> Sequence[Job]:
+        """Replicas that have not ended, oldest first."""
+        ready = Lease.objects.ready().filter(job=OuterRef("pk"))
+        living = Job.objects.filter(service=self.service).unfinished().select_related("tenant", "revision")
+        return list(living.defer("spec").annotate(is_ready=Exists(ready)).order_by("pk"))
+
+    @property
+    def staying(self) -> Sequence[Job]:
+        return [job for job in self.jobs if job.state != Job.State.CANCELLING]
+
+    @property
+    def of_current(self) -> Sequence[Job]:
+        return [job for job in self.staying if job.revision_id == self.service.current_id]
+
+    @property
+    def wanted(self) -> Wanted:
+        service = self.service
+        return Wanted(service.wanted, service.max_surge, service.max_unavailable)
+
+    @property
+    def replicas(self) -> Sequence[Replica]:
+        return [
+            Replica(
+                id=job.pk,
+                slot=_number(job.slot),
+                is_current=job.revision_id == self.service.current_id,
+                is_ready=job.is_ready,  # type: ignore[attr-defined]  # annotated above
+                is_ending=job.state == Job.State.CANCELLING,
+            )
+            for job in self.jobs
+        ]
+
+    @cached_property
+    def ended(self) -> Mapping[int, Sequence[Job]]:
+        """By slot without a living replica, the latest that were there, latest first."""
+        taken = [job.slot for job in self.jobs]
+        latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())
+        found = (
+            Job.objects.filter(service=self.service, state__in=Job.ENDED)
+            .exclude(slot__in=taken)
+            .annotate(back=latest)
+            .filter(back__lte=len(REST_SECONDS))
+            .defer("spec")
+        )
+        by_slot: dict[int, list[Job]] = {}
+        for job in sorted(found, key=lambda job: -_number(job.attempt)):
+            by_slot.setdefault(_number(job.slot), []).append(job)
+        return by_slot
+
+    @cached_property
+    def resting(self) -> set[int]:
+        """Slots of which the last replica ended by itself a short while ago."""
+        return {slot for slot, jobs in self.ended.items() if self._rests(jobs)}
+
+    def _rests(self, jobs: Sequence[Job]) -> bool:
+        tries = 0
+        for job in jobs:
+            began, ended = job.first_started_at or job.created_at, job.ended_at
+            steady = ended is not None and job.first_ready_at is not None and ended - began >= STEADY
+            if job.revision_id != self.service.current_id or job.state not in BY_ITSELF or steady:
+                break
+            tries += 1
+        ended = jobs[0].ended_at
+        if not tries or ended is None:
+            return False
+        return self.now < ended + timedelta(seconds=REST_SECONDS[min(tries, len(REST_SECONDS)) - 1])
+
+    def why_end(self, job: Job) -> str:
+        service = self.service
+        if service.removed_at:
+            return f"{service.name} was removed"
+        if service.stopped_at:
+            return f"{service.name} was stopped"
+        if job.revision_id != service.current_id:
+            return f"{service.name} changes to {service.current}"
+        return f"{service.name} has {so_many(service.replicas)} now"
+
+
+def _make(look: _Look, slots: Sequence[int]) -> None:
+    """A replica in each slot, through the same door as all jobs; what stands in the way is noted."""
+    service, trouble = look.service, ""
+    for slot in slots:
+        latest = look.ended.get(slot, ())
+        try:
+            job = _submit(service, slot, attempt=_number(latest[0].attempt) + 1 if latest else 1)
+        except (NotAllowed, Refused, SpecError) as error:
+            trouble = str(error)
+            break
+        if latest and latest[0].state in BY_ITSELF and latest[0].revision_id == service.current_id:
+            how = latest[0].end_message or latest[0].get_state_display()
+            note(service, "replaced", f"{latest[0].name} ended by itself ({how}); {job.name} takes its place")
+    if trouble != service.trouble:
+        service.trouble = trouble
+        service.save(update_fields=["trouble"])
+        if trouble:
+            note(service, "trouble", f"No replicas can be made: {trouble}")
+
+
+def _submit(service: Service, slot: int, *, attempt: int) -> Job:
+    revision = service.current
+    assert revision is not None  # noqa: S101 - it was looked at
+    return submit_stored(
+        actor=revision.author,  # or who may write a revision would write what runs with another one's secrets
+        tenant=service.tenant,
+        cluster=service.cluster,
+        data=revision.spec,
+        name=f"{service.name}-{slot}-{attempt}",
+        why=f"Made as replica {slot} of {service.name}, {revision}",
+        replica={
+            "kind": Job.Kind.REPLICA,
+            "service": service,
+            "revision": revision,
+            "slot": slot,
+            "attempt": attempt,
+            "priority": FIRST + JobSpec.stored(revision.spec).priority,
+        },
+    )
+
+
+# --- whether the current revision is any good --------------------------------------------------------------
+
+
+def _judge(look: _Look) -> None:
+    """Notes a revision that has proved good, and goes back from one that does not."""
+    service, revision = look.service, look.service.current
+    if revision is None or service.good_id == revision.pk or not service.wanted:
+        return
+    proven = sum(job.first_ready_at is not None for job in look.of_current)
+    if proven >= service.replicas:
+        _prove(look, revision)
+    elif proven > service.progress or not _is_trying(look):
+        if proven > service.progress or look.now - service.progress_at >= NOTED_EVERY:
+            service.progress, service.progress_at = max(proven, service.progress), look.now
+            service.save(update_fields=["progress", "progress_at"])
+    elif look.now - service.progress_at >= timedelta(seconds=service.progress_deadline_seconds):
+        _fail(look, revision, proven)
+
+
+def _is_trying(look: _Look) -> bool:
+    """Whether replicas of the current revision fail to come up: that they wait for GPUs is not their fault."""
+    trying = any(
+        job.first_ready_at is None
+        and (
+            job.state in (Job.State.STARTING, Job.State.RUNNING)
+            or job.failed_starts > 0
+            or Reason(job.reason).is_never
+        )
+        for job in look.of_current
+    )
+    ended = Job.objects.filter(
+        service=look.service,
+        revision=look.service.current,
+        state__in=BY_ITSELF,
+        ended_at__gte=look.service.progress_at,
+    )
+    return trying or ended.exists()
+
+
+def judge(service: Service, *, at: datetime) -> None:
+    """What is to be said of the current revision before another takes its place; in the caller's transaction."""
+    _judge(_Look(service, at))
+
+
+def _prove(look: _Look, revision: ServiceRevision) -> None:
+    service = look.service
+    service.good = revision
+    service.save(update_fields=["good"])
+    if revision.proved_at is None:
+        revision.proved_at = look.now
+    revision.failed_at, revision.why_failed = None, ""
+    revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
+    has = "has" if service.replicas == 1 else "have"
+    note(service, "proved", f"{_named(revision)} is up: {so_many(service.replicas)} of it {has} been ready")
+
+
+def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
+    service = look.service
+    why = (
+        f"{proven} of {service.replicas} replicas became ready, and no more within "
+        f"{service.progress_deadline_seconds} s{_last_words(look)}"
+    )
+    if revision.failed_at is None or revision.failed_at < service.progress_at:
+        is_first = revision.failed_at is None
+        revision.failed_at, revision.why_failed = look.now, why
+        revision.save(update_fields=["failed_at", "why_failed"])
+        if service.good is None or not service.auto_rollback:
+            if is_first:
+                note(service, "failed", f"{_named(revision)} has failed: {why}")
+            return
+    if service.good is None or not service.auto_rollback:
+        return
+    turn_to(service, service.good, at=look.now)
+    note(service, "rolled_back", f"{_named(revision)} has failed: {why}. Back to {service.good}")
+    audit.record(
+        actor=None,
+        verb="service.roll_back",
+        target=service,
+        tenant=service.tenant,
+        before={"revision": revision.number},
+        after={"revision": service.good.number, "why": why},
+    )
+
+
+def _last_words(look: _Look) -> str:
+    """What one of the failing replicas says, if any says something."""
+    waiting = Lease.objects.filter(job__in=[job.pk for job in look.of_current], state=Lease.State.RUNNING)
+    said = waiting.exclude(why_not_ready="").values_list("why_not_ready", flat=True).first()
+    if not said:
+        failed = Job.objects.filter(service=look.service, revision=look.service.current, state__in=BY_ITSELF)
+        said = failed.order_by("-ended_at").values_list("end_message", flat=True).first()
+    return f" ({said})" if said else ""
+
+
+def turn_to(service: Service, revision: ServiceRevision, *, at: datetime) -> None:
+    """Has the service roll out another revision; inside the caller's transaction, which holds its row."""
+    service.current, service.progress, service.progress_at = revision, 0, at
+    service.save(update_fields=["current", "progress", "progress_at"])
+
+
+def so_many(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"
+
+
+def note(service: Service, kind: str, text: str) -> None:
+    """Adds a line to the service's history."""
+    ServiceEvent.objects.create(service=service, kind=kind, text=text)
+
+
+def _named(revision: ServiceRevision) -> str:
+    return f"Revision {revision.number}"
+
+
+def _number(value: int | None) -> int:
+    """Of a replica, which has one."""
+    if value is None:
+        raise ValueError("this job is no replica")
+    return value
+
+
+def services_to_step() -> models.QuerySet[Service]:
+    """Those that may have something to do: all but removed ones of which nothing is left."""
+    left = Job.objects.filter(service=OuterRef("pk")).unfinished()
+    return Service.objects.filter(models.Q(removed_at=None) | Exists(left))

@@ -1,0 +1,208 @@
+"""Sessions: begun, used, kept, warned and stopped. Who goes in by which door is the portal's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import models, transaction
+from django.db.models.functions import Now
+from django.utils.crypto import salted_hmac
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import Tenant, User
+from scheduling.core import pubsub
+from scheduling.jobs.actions import cancel_within
+from scheduling.jobs.programs import check_program
+from scheduling.jobs.submitting import submit_within
+from scheduling.models import Cluster, Job, JobEvent, Session
+from scheduling.sessions.idle_timeout import Clocks, Step
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+# Beyond what users may ask for: who waits for a notebook does nothing else.
+FIRST = 1000
+LIMITS = {"idle_minutes": (5, 7 * 24 * 60), "longest_hours": (1, 30 * 24)}
+# How exactly it is noted when a session was last used, to spare the disk.
+NOTED_EVERY = timedelta(seconds=20)
+NO_TIMES = timedelta(0), timedelta(0)  # of what has not run yet
+
+
+@transaction.atomic(durable=True)
+def start_session(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    spec: JobSpec,
+    idle_minutes: int = 60,
+    longest_hours: int = 12,
+    request_key: str | None = None,
+    even_if_never: bool = True,
+) -> Session:
+    """A session of `actor` in `tenant`. The same `request_key` again gives the same session again.
+
+    Raises as submit_job does, and SpecError for what can be no session: several workers, no port, limits
+    out of bounds; without `even_if_never` also for a program that its environment does not have.
+    """
+    _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
+    if not even_if_never:
+        check_program(cluster, spec)
+    job = submit_within(
+        actor=actor,
+        tenant=tenant,
+        cluster=cluster,
+        spec=spec,
+        request_key=request_key,
+        even_if_never=even_if_never,
+        reader=actor,
+        why=f"Session begun by {actor.get_username()}",
+        replica={"kind": Job.Kind.SESSION, "priority": FIRST},
+    )
+    if job.kind != Job.Kind.SESSION:
+        raise Refused("This request key was used for a job that is no session.", field="request_key")
+    limits = {"idle_minutes": idle_minutes, "longest_hours": longest_hours}
+    session, is_new = Session.objects.get_or_create(job=job, defaults=limits)
+    if is_new:
+        audit.record(actor=actor, verb="session.start", target=job, tenant=tenant, after=limits)
+    return session
+
+
+@transaction.atomic(durable=True)
+def keep_session(*, actor: User, session: Session) -> Session:
+    """Its idle clock begins anew."""
+    job = _changeable(actor, session)
+    locked = Session.objects.select_for_update().get(pk=session.pk)
+    if job.has_ended:
+        raise Refused("This session has ended.")
+    now = now_from_database()
+    locked.used_at = max(locked.used_at or now, now)
+    locked.save(update_fields=["used_at"])
+    _note(job, "kept", f"Kept by {actor.get_username()}", now)
+    audit.record(actor=actor, verb="session.keep", target=job, tenant=job.tenant)
+    return locked
+
+
+@transaction.atomic(durable=True)
+def stop_session(*, actor: User, session: Session) -> Job:
+    """Ends it for good, with the usual grace. Twice is as good as once."""
+    return cancel_within(
+        actor=actor, job=_changeable(actor, session), why=f"Stopped by {actor.get_username()}"
+    )
+
+
+def note_use(*, session_id: int) -> None:
+    """That somebody does something in it now; noted now and then only."""
+    stale = models.Q(used_at=None) | models.Q(used_at__lt=Now() - NOTED_EVERY)
+    Session.objects.filter(stale, pk=session_id).update(used_at=Now())
+
+
+def sessions_to_step() -> models.QuerySet[Session]:
+    """All that somebody has to look after."""
+    return Session.objects.unfinished().exclude(job__state=Job.State.CANCELLING)
+
+
+@transaction.atomic(durable=True)
+def step_session(*, session_id: int) -> Step:
+    """Warns or stops a session when its time has come.
+
+    Any number of workers may call this at any time: the session's row lets one in, and what one of them
+    did the next one finds done.
+    """
+    session = Session.objects.select_for_update().filter(pk=session_id).first()
+    if session is None:
+        return Step.NOTHING
+    job = Job.objects.select_related("tenant").get(pk=session.pk)
+    if job.has_ended or job.state == Job.State.CANCELLING:
+        return Step.NOTHING
+    now = now_from_database()
+    clocks = clocks_of(session, job, now)
+    step = clocks.step()
+    match step:
+        case Step.WARN_IDLE:
+            session.warned_at = now
+            left = _minutes(replace(clocks, idle_warned=timedelta(0)).idle_left)
+            told = f"Nobody uses it: it is stopped when it has run {left} more, unless somebody does"
+            _note(job, "warned", told, now)
+        case Step.WARN_END:
+            session.end_warned_at = now
+            ends = replace(clocks, end_warned=now).ends
+            left = _minutes(ends - now if ends else timedelta(0))
+            _note(job, "warned", f"Its {session.longest_hours} h end in {left}", now)
+        case Step.STOP_IDLE:
+            _stop(job, "idle", f"Stopped: nobody has used it for {session.idle_minutes} min")
+        case Step.STOP_END:
+            _stop(job, "longest", f"Stopped: its {session.longest_hours} h are over")
+    session.save(update_fields=["warned_at", "end_warned_at"])
+    return step
+
+
+def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:
+    """Reads how long it has run unused."""
+    idle = Session.objects.filter(pk=session.pk).idle_times(now)
+    return clocks_from(session, job, now, idle.get(session.pk, NO_TIMES))
+
+
+def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta, timedelta]) -> Clocks:
+    """`idle` as SessionQuerySet.idle_times has it."""
+    stands = session.warned_at and (session.used_at is None or session.warned_at > session.used_at)
+    return Clocks(
+        now=now,
+        idle_limit=timedelta(minutes=session.idle_minutes),
+        longest=timedelta(hours=session.longest_hours),
+        runs=job.state == Job.State.RUNNING,
+        idle_for=idle[0],
+        idle_warned=idle[1] if stands else None,
+        first_started=job.first_started_at,
+        end_warned=session.end_warned_at,
+    )
+
+
+def base_url(job: Job) -> str:
+    """The path under which its browser finds a session, on a host of its own."""
+    return f"/sessions/{job.pk}/proxy/"
+
+
+def token_of(job: Job) -> str:
+    """What the portal shows to the program, so that it need not believe whoever else reaches its port.
+
+    The same in all its turns, for frozen processes go on with what they were given.
+    """
+    return salted_hmac("fairlot.session", str(job.pk), algorithm="sha256").hexdigest()
+
+
+def _stop(job: Job, why: str, text: str) -> None:
+    cancel_within(actor=None, job=job, why=text)
+    audit.record(actor=None, verb="session.stop", target=job, tenant=job.tenant, after={"why": why})
+
+
+def _changeable(actor: User, session: Session) -> Job:
+    job = Job.objects.changeable_by(actor).select_related("tenant").filter(pk=session.pk).first()
+    if job is None:
+        raise NotAllowed("Only the owner, a manager of the team or an operator may do this to a session.")
+    return job
+
+
+def _check(spec: JobSpec, **limits: Any) -> None:
+    problems = spec.problems_of_endless()
+    if spec.workers != 1:
+        problems["workers"] = "must be 1: a session is one program"
+    if spec.port is None:
+        problems["port"] = "is needed: a session is a program that answers at PORT"
+    for name, value in limits.items():
+        least, most = LIMITS[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            problems[name] = f"must be a whole number from {least} to {most}"
+    if problems:
+        raise SpecError(problems)
+
+
+def _note(job: Job, kind: str, text: str, at: datetime) -> None:
+    JobEvent.objects.create(job=job, at=at, epoch=job.epoch, kind=kind, text=text)
+    pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
+
+
+def _minutes(left: timedelta) -> str:
+    return f"{max(1, round(left.total_seconds() / 60))} min"

@@ -1,0 +1,231 @@
+"""The fairness report: what tenants were entitled to and got, compared by published weights or told by own speeds.
+
+The two are never mixed: `compare` knows nothing of measured speeds, `statement` nothing of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+import numpy as np
+from django.db import connection
+from django.db.models import Q
+
+from accounting.models import Generation, Tenant, User
+from fairshare.fairness import jain, max_min, own_speeds
+from scheduling.core.amounts import Amounts
+from scheduling.models import Cluster, JobSpeed
+from scheduling.shares.share_hours import read_sums
+
+FINISHED = """
+    SELECT tenant_id, count(*), count(rho), percentile_cont(0.5) WITHIN GROUP (ORDER BY rho), max(rho),
+           count(*) FILTER (WHERE rho > 1)
+      FROM scheduling_finishtime
+     WHERE ended_at >= %(begins)s AND ended_at < %(ends)s AND tenant_id = ANY(%(tenants)s)
+       AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
+     GROUP BY tenant_id
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one tenant had of one generation, in GPU-seconds, without what tenants below it had."""
+
+    tenant: Tenant
+    generation: Generation
+    amounts: Amounts
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One tenant over all generations, each GPU-second counted by its generation's published weight."""
+
+    tenant: Tenant
+    amounts: Amounts
+
+    @property
+    def of_entitlement(self) -> float | None:
+        return self.amounts.received / self.amounts.entitled if self.amounts.entitled > 1e-9 else None
+
+
+@dataclass(frozen=True)
+class Indices:
+    """Over the delivered ratios of all tenants to which something was due."""
+
+    begins: datetime
+    ends: datetime
+    tenants: int
+    jain: float | None
+    max_min: float | None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Finish-time fairness of a tenant's training jobs that ended; see fairshare.fairness."""
+
+    tenant: Tenant
+    ended: int
+    told: int  # of so many ρ is known; the others did not end by themselves, or too little is recorded
+    median: float | None
+    worst: float | None
+    worse_off: int  # with ρ above 1
+
+    @property
+    def left_out(self) -> int:
+        return self.ended - self.told
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """One generation in a tenant's own measure: what a GPU-second of its slowest generation does is one."""
+
+    generation: Generation
+    speed: float | None  # None: its jobs were not measured there beside others
+    amounts: Amounts  # GPU-seconds as they are
+    jobs: int  # whose measurements the speed is made of
+
+    @property
+    def own(self) -> Amounts:
+        return self.amounts * (self.speed or 0.0)
+
+
+@dataclass(frozen=True)
+class Statement:
+    tenant: Tenant
+    lines: list[Spoken]
+
+    @property
+    def total(self) -> Amounts:
+        """In GPU-seconds of the slowest generation; what was not measured is left out."""
+        return sum((line.own for line in self.lines), Amounts())
+
+    @property
+    def left_out(self) -> list[Spoken]:
+        return [line for line in self.lines if line.speed is None]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose figures are asked for, and of when and where."""
+
+    tenants: Sequence[Tenant]
+    begins: datetime
+    ends: datetime
+    cluster: Cluster | None = None
+
+    @classmethod
+    def of(
+        cls, user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None, cluster: Cluster | None
+    ) -> Scope:
+        """As far as `user` may see: `tenant` and all below it, or all."""
+        tenants = Tenant.objects.visible_to(user)
+        if tenant is not None:
+            tenants = tenants.within(tenant)
+        return cls(list(tenants), begins, ends, cluster)
+
+
+def fairness_rows(scope: Scope) -> list[Row]:
+    """Ordered by tenant and generation."""
+    found = read_sums(
+        [(scope.begins, scope.ends)], cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants]
+    )
+    generations = list(Generation.objects.all())
+    return [
+        Row(tenant, generation, found[0, tenant.pk, generation.pk])
+        for tenant in sorted(scope.tenants, key=lambda tenant: tenant.name)
+        for generation in generations
+        if (0, tenant.pk, generation.pk) in found
+    ]
+
+
+def compare(rows: Iterable[Row]) -> list[Compared]:
+    """By the published weights; ordered by tenant."""
+    sums: dict[int, Amounts] = {}
+    tenants = {}
+    for row in rows:
+        tenants[row.tenant.pk] = row.tenant
+        weighted = row.amounts * float(row.generation.weight)
+        sums[row.tenant.pk] = sums.get(row.tenant.pk, Amounts()) + weighted
+    return [Compared(tenant, sums[pk]) for pk, tenant in tenants.items()]
+
+
+def indices(begins: datetime, ends: datetime, compared: Iterable[Compared]) -> Indices:
+    ratios = [one.amounts.delivered for one in compared]
+    known = [max(ratio, 0.0) for ratio in ratios if ratio is not None]
+    return Indices(begins, ends, len(known), jain(known), max_min(known))
+
+
+def indices_over_time(scope: Scope, edges: Sequence[datetime]) -> list[Indices]:
+    """The indices of each stretch between two edges."""
+    stretches = list(pairwise(edges))
+    found = read_sums(stretches, cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants])
+    by_pk = {tenant.pk: tenant for tenant in scope.tenants}
+    generations = Generation.objects.in_bulk()
+    rows: list[list[Row]] = [[] for _ in stretches]
+    for (n, tenant, generation), amounts in found.items():
+        rows[n].append(Row(by_pk[tenant], generations[generation], amounts))
+    return [
+        indices(begins, ends, compare(some)) for (begins, ends), some in zip(stretches, rows, strict=True)
+    ]
+
+
+def finished(scope: Scope) -> list[Finished]:
+    """Of the hours that are summed; ordered by tenant."""
+    tenants = {tenant.pk: tenant for tenant in scope.tenants}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            FINISHED,
+            {
+                "begins": scope.begins,
+                "ends": scope.ends,
+                "tenants": list(tenants),
+                "cluster": scope.cluster.pk if scope.cluster else None,
+            },
+        )
+        found = [Finished(tenants[tenant], *rest) for tenant, *rest in cursor.fetchall()]
+    return sorted(found, key=lambda one: one.tenant.name)
+
+
+def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
+    """`tenant`'s own rows by the speeds that its jobs measured, of those jobs that held GPUs in the period."""
+    own = [row for row in rows if row.tenant.pk == tenant.pk]
+    column = {row.generation.pk: k for k, row in enumerate(own)}
+    measured = _measured(tenant, scope, column)
+    rate = np.full((len(measured), len(own)), np.nan)
+    for j, (_, speeds) in enumerate(measured):
+        for generation, steps_per_second in speeds.items():
+            rate[j, column[generation]] = steps_per_second
+    gpus = np.array([gang for gang, _ in measured], dtype=np.int64)
+    speed = own_speeds(rate, gpus) if own and measured else np.full(len(own), np.nan)
+    jobs = np.isfinite(rate).sum(axis=0)
+    return Statement(
+        tenant,
+        [
+            Spoken(row.generation, None if np.isnan(speed[k]) else float(speed[k]), row.amounts, int(jobs[k]))
+            for k, row in enumerate(own)
+        ],
+    )
+
+
+def _measured(tenant: Tenant, scope: Scope, generations: Iterable[int]) -> list[tuple[int, dict[int, float]]]:
+    """GPUs of each job, and its measured steps per second by generation."""
+    in_time = Q(job__ended_at=None) | Q(job__ended_at__gt=scope.begins)
+    speeds = JobSpeed.objects.filter(
+        in_time,
+        job__tenant=tenant,
+        job__first_started_at__lt=scope.ends,
+        generation__in=list(generations),
+        seconds__gt=0,
+        steps__gt=0,
+    )
+    if scope.cluster:
+        speeds = speeds.filter(job__cluster=scope.cluster)
+    found: dict[int, tuple[int, dict[int, float]]] = {}
+    for job, workers, each, generation, steps, seconds in speeds.values_list(
+        "job_id", "job__workers", "job__gpus_per_worker", "generation_id", "steps", "seconds"
+    ):
+        found.setdefault(job, (workers * each, {}))[1][generation] = steps / seconds
+    return list(found.values())

@@ -1,0 +1,168 @@
+"""How long jobs took against the time alone on their own part: written once for each job, some time after its end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from accounting.core.bulk import array, insert_rows
+from accounting.ledger.rollups import HOUR, start_of_hour
+from accounting.models import Generation
+from fairshare.fairness import finish_time_fairness, unfinished_between
+from fairshare.model import Floats
+from scheduling.models import FinishTime, Job, JobEvent, ShareHour
+
+# An end that becomes known later than this is left out.
+KNOWN_WITHIN = timedelta(days=7)
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+# In the hours named, interval by interval; amounts are cut to the hour.
+IN_HOURS = """
+    SELECT tenant_id, generation_id, greatest(begins, hour), least(ends, hour + interval '1 hour'),
+           entitled * extract(epoch FROM least(ends, hour + interval '1 hour') - greatest(begins, hour))::float8
+                    / extract(epoch FROM ends - begins)::float8
+      FROM unnest(%(hours)s::timestamptz[]) AS hour JOIN scheduling_shareinterval
+        ON tstzrange(begins, ends) && tstzrange(hour, hour + interval '1 hour')
+     WHERE cluster_id = %(cluster)s AND tenant_id = ANY(%(tenants)s)
+"""
+HELD = """
+    SELECT job_id, generation_id, sum(gpus * extract(epoch FROM held_until - held_from))::float8
+      FROM scheduling_lease WHERE job_id = ANY(%s) AND held_until IS NOT NULL AND held_from IS NOT NULL
+     GROUP BY job_id, generation_id
+"""
+
+
+def write_finish_times(cluster_id: int, hour: datetime) -> None:
+    """Of the training jobs that ended before the end of `hour`, which is summed, and have none yet."""
+    untold = ended_untold(cluster_id, since=hour + HOUR - KNOWN_WITHIN)
+    jobs = list(untold.filter(ended_at__lt=hour + HOUR).defer("spec").order_by("pk"))
+    if jobs:
+        rhos = _Rhos(cluster_id, jobs)
+        insert_rows(
+            FinishTime(
+                job=job,
+                cluster_id=cluster_id,
+                tenant_id=job.tenant_id,
+                ended_at=job.ended_at,
+                seconds=max(_seconds(job.ended_at) - _seconds(job.created_at), 0.0),
+                rho=rhos.of(job, sharers),
+            )
+            for job, sharers in zip(jobs, rhos.sharers(), strict=True)
+            if job.ended_at is not None
+        )
+
+
+def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
+    """Training jobs that ended since then, and have no finish time yet."""
+    return Job.objects.filter(
+        cluster=cluster_id,
+        kind=Job.Kind.TRAINING,
+        state__in=Job.ENDED,
+        finish_time=None,
+        ended_at__gte=since,
+    )
+
+
+class _Rhos:
+    """What is recorded of the jobs of one cluster, read at once."""
+
+    def __init__(self, cluster_id: int, jobs: Sequence[Job]) -> None:
+        self.cluster_id, self.jobs = cluster_id, jobs
+        weights = dict(Generation.objects.values_list("pk", "weight"))
+        self.column = {generation: k for k, generation in enumerate(weights)}
+        self.weight: Floats = np.array([float(weight) for weight in weights.values()])
+        changes = JobEvent.objects.filter(job__in=jobs, kind=JobEvent.SHARING)
+        self.changed = set(changes.values_list("job_id", flat=True))
+        self.held = self._read_held()
+        self.entitled = {key: _running_total(pieces) for key, pieces in self._read_entitled().items()}
+
+    def of(self, job: Job, sharers: float) -> float | None:
+        """None for a job that did not end by itself or took no part for some time, and where too little is recorded."""
+        if job.state != Job.State.SUCCEEDED or job.only_idle or job.pk in self.changed:
+            return None
+        since, until = _seconds(job.created_at), _seconds(job.ended_at)
+        entitled = np.zeros(len(self.column))
+        for generation, k in self.column.items():
+            total = self.entitled.get((job.tenant_id, generation))
+            if total is not None and (not job.generation_ids or generation in job.generation_ids):
+                before, after = np.interp([since, until], *total)
+                entitled[k] = after - before
+        return finish_time_fairness(
+            seconds=until - since,
+            held=self.held[job.pk],
+            entitled=entitled,
+            weight=self.weight,
+            gpus=job.gpus,
+            sharers=sharers,
+        )
+
+    def sharers(self) -> list[float]:
+        """Of each job, how many unfinished jobs of its tenant took part in the sharing meanwhile, on average."""
+        first, last = self._bounds()
+        there = Job.objects.filter(
+            Q(ended_at=None) | Q(ended_at__gt=first), cluster=self.cluster_id, created_at__lt=last,
+            tenant__in={job.tenant_id for job in self.jobs}, only_idle=False,
+        ).values_list("tenant_id", "created_at", "ended_at")  # fmt: skip
+        times: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for tenant, begins, ends in there:
+            times[tenant].append((_seconds(begins), _seconds(ends or last)))
+        found = np.zeros(len(self.jobs))
+        for tenant, spans in times.items():
+            mine = [i for i, job in enumerate(self.jobs) if job.tenant_id == tenant]
+            begins, ends = np.array(spans).T
+            since = np.array([_seconds(self.jobs[i].created_at) for i in mine])
+            until = np.array([_seconds(self.jobs[i].ended_at) for i in mine])
+            found[mine] = unfinished_between(begins, np.maximum(ends, begins), since, until)
+        return found.tolist()
+
+    def _bounds(self) -> tuple[datetime, datetime]:
+        ends = [job.ended_at for job in self.jobs if job.ended_at]
+        return min(job.created_at for job in self.jobs), max(ends)
+
+    def _read_held(self) -> dict[int, Floats]:
+        held: dict[int, Floats] = {job.pk: np.zeros(len(self.column)) for job in self.jobs}
+        with connection.cursor() as cursor:
+            cursor.execute(HELD, [array(held)])
+            for job, generation, seconds in cursor.fetchall():
+                held[job][self.column[generation]] = seconds
+        return held
+
+    def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
+        """(begins, ends, GPU-seconds) by tenant and generation: intervals in hours in which a job begins or ends,
+        hours as they were summed between."""
+        tenants = {job.tenant_id for job in self.jobs}
+        at_borders = {start_of_hour(at) for job in self.jobs for at in (job.created_at, job.ended_at) if at}
+        pieces = defaultdict(list)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                IN_HOURS,
+                {"hours": sorted(at_borders), "cluster": self.cluster_id, "tenants": sorted(tenants)},
+            )
+            for tenant, generation, begins, ends, amount in cursor.fetchall():
+                pieces[tenant, generation].append((_seconds(begins), _seconds(ends), amount))
+        first, last = self._bounds()
+        between = ShareHour.objects.filter(
+            cluster=self.cluster_id, tenant__in=tenants, hour__gte=first, hour__lt=last
+        ).exclude(hour__in=at_borders)
+        for tenant, generation, hour, amount in between.values_list(
+            "tenant_id", "generation_id", "hour", "entitled"
+        ):
+            pieces[tenant, generation].append((_seconds(hour), _seconds(hour + HOUR), amount))
+        return pieces
+
+
+def _running_total(pieces: Iterable[tuple[float, float, float]]) -> tuple[Floats, Floats]:
+    """Moments, and how much there had been by then."""
+    begins, ends, amounts = np.array(sorted(pieces)).T
+    totals = np.cumsum(amounts)
+    moments = np.maximum.accumulate(np.stack([begins, ends], axis=1).ravel())
+    return moments, np.stack([totals - amounts, totals], axis=1).ravel()
+
+
+def _seconds(moment: datetime | None) -> float:
+    return ((moment or EPOCH) - EPOCH).total_seconds()

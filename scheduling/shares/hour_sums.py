@@ -1,0 +1,63 @@
+"""Sums share intervals hour by hour, once all that an hour can have is written down."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Min
+
+from accounting.ledger.rollups import HOUR, start_of_hour
+from scheduling.core.locks import lock_schedule
+from scheduling.models import Cluster, ShareBook, ShareInterval
+from scheduling.shares.finish_times import KNOWN_WITHIN, ended_untold, write_finish_times
+from scheduling.shares.share_hours import write_hour
+
+
+def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
+    """Sums the hours that are over, in order; returns how many. Each is a transaction of its own."""
+    summed = 0
+    while summed < at_most and sum_next_share_hour(cluster_id=cluster_id):
+        summed += 1
+    return summed
+
+
+@transaction.atomic(durable=True)
+def sum_next_share_hour(*, cluster_id: int) -> bool:
+    """Sums the first hour that is not summed yet; False when a round may still write intervals into it.
+
+    The intervals of a round are written by the next one, and end there: after a round nothing more comes before it.
+    """
+    lock_schedule(cluster_id)
+    last_round = Cluster.objects.values_list("last_round_at", flat=True).get(pk=cluster_id)
+    begins = _next_hour(cluster_id)
+    if begins is None or last_round is None or last_round < begins + HOUR:
+        return False
+    if last_round >= begins + 2 * HOUR:
+        begins = _first_hour_with_shares(cluster_id, begins, start_of_hour(last_round) - HOUR)
+    write_hour(cluster_id, begins)
+    write_finish_times(cluster_id, begins)
+    ShareBook.objects.filter(cluster=cluster_id).update(until=begins + HOUR)
+    return True
+
+
+def _first_hour_with_shares(cluster_id: int, hour: datetime, last: datetime) -> datetime:
+    """From `hour` to `last`; those before it have nothing to be summed, and no end of a job to be told of."""
+    intervals = ShareInterval.objects.filter(cluster=cluster_id, ends__gt=hour)
+    ended = ended_untold(cluster_id, since=hour - KNOWN_WITHIN)
+    firsts = [
+        intervals.aggregate(first=Min("begins"))["first"],
+        ended.aggregate(first=Min("ended_at"))["first"],
+    ]
+    return max(hour, min([last, *(start_of_hour(first) for first in firsts if first)]))
+
+
+def _next_hour(cluster_id: int) -> datetime | None:
+    book = ShareBook.objects.filter(cluster=cluster_id).first()
+    if book is None:
+        first = ShareInterval.objects.filter(cluster=cluster_id).aggregate(first=Min("begins"))["first"]
+        if first is None:
+            return None
+        hour = start_of_hour(first)
+        book = ShareBook.objects.create(cluster_id=cluster_id, since=hour, until=hour)
+    return book.until

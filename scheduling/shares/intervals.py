@@ -1,0 +1,340 @@
+"""Shares over time: what each account was entitled to, what it got, and what it is owed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+import numpy as np
+from django.db import connection
+from django.db.models import Max, Q
+from django.db.models.functions import Coalesce
+
+from accounting.core.bulk import array, insert_values
+from fairshare import model as fs
+from fairshare.driver import Situation, owed_now
+from fairshare.entitlement import entitlements
+from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval
+from scheduling.shares.share_hours import write_hours_again
+from scheduling.shares.situations import Lasted, forget
+from scheduling.shares.snapshot import Axes, Legend
+from scheduling.shares.trades import end_trades
+
+# A lease of which nothing was heard for so long is not taken to hold its GPUs until its end is known.
+SILENCE_SECONDS = 30.0
+
+
+class ShareRate(TypedDict):
+    """What one tenant has of one generation until the next round, in GPUs."""
+
+    tenant: int
+    generation: int
+    entitled: float
+    lent: float
+    unused: float
+    borrowed: float
+    bought: float
+    sold: float
+
+
+def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
+    """The rates of every tenant with jobs of its own, for Round.shares.
+
+    Each counts what its own members have; what tenants below it have is theirs. Of what tenants leave of
+    their entitlement that is lent which others use, in proportion; nobody uses the rest.
+    """
+    bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
+    for trade in decision.trades:
+        bought[trade.buyer, trade.fast] += trade.fast_gpus
+        sold[trade.buyer, trade.slow] += trade.slow_gpus
+        bought[trade.seller, trade.slow] += trade.slow_gpus
+        sold[trade.seller, trade.fast] += trade.fast_gpus
+    all_entitled, share = (_own(gpus, snapshot, legend) for gpus in (entitlements(snapshot), decision.share))
+    before_trades = np.maximum(share - bought + sold, 0.0)
+    teams = np.flatnonzero(snapshot.accounts.trades)
+    left = np.maximum(all_entitled - before_trades, 0.0)
+    borrowed = np.maximum(before_trades - all_entitled, 0.0)
+    lent = left * _part_in_use(left[teams].sum(axis=0), borrowed[teams].sum(axis=0))
+    return [
+        ShareRate(
+            tenant=legend.accounts[t][0],
+            generation=generation,
+            entitled=float(all_entitled[t, k]),
+            lent=float(lent[t, k]),
+            unused=float(left[t, k] - lent[t, k]),
+            borrowed=float(borrowed[t, k]),
+            bought=float(bought[t, k]),
+            sold=float(sold[t, k]),
+        )
+        for t in teams
+        for k, generation in enumerate(legend.generations)
+    ]
+
+
+def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
+    """(K,) how much of what all tenants leave of a generation is borrowed, 0 to 1."""
+    part: fs.Floats = np.divide(borrowed, left, out=np.zeros_like(left), where=left > 0)
+    return np.minimum(part, 1.0)  # both are sums of rounded numbers
+
+
+def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
+    """(T, K) the `amount` of each tenant without what the tenants below it have of it."""
+    own = amount.copy()
+    for t, (_, user) in enumerate(legend.accounts):
+        above = int(snapshot.accounts.parent[t])
+        if user is None and above != fs.NOWHERE:
+            own[above] -= amount[t]
+    without_noise: fs.Floats = np.maximum(own, 0.0)
+    return without_noise
+
+
+def save_shares(
+    cluster: Cluster, situation: Situation, decision: fs.Decision, legend: Legend, *, corrected: bool
+) -> None:
+    """Keeps what each user is owed, as far as the policy says, and its share until the next round.
+
+    `corrected` says whether the policy was told of the corrections so far.
+    """
+    owed = owed_now(situation, decision)
+    places = [
+        (t, k)
+        for t, (_, user) in enumerate(legend.accounts)
+        if user is not None
+        for k in range(len(legend.generations))
+    ]
+    keys = [array(legend.accounts[t][i] for t, _ in places) for i in (0, 1)]
+    keys.append(array(legend.generations[k] for _, k in places))
+    amounts = [array(float(of[place]) for place in places) for of in (owed, decision.share)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_sharebalance SET share = 0, owed = 0, corrected = 0
+             WHERE cluster_id = %s AND (share, owed, corrected) <> (0, 0, 0)
+               AND (tenant_id, user_id, generation_id) NOT IN
+                   (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]))
+            """,
+            [cluster.pk, *keys],
+        )
+        cursor.execute(
+            """
+            INSERT INTO scheduling_sharebalance AS old
+                   (cluster_id, tenant_id, user_id, generation_id, owed, share)
+            SELECT %s, new.tenant, new.person, new.generation, new.owed, new.share
+              FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::float8[], %s::float8[])
+                AS new (tenant, person, generation, owed, share)
+            ON CONFLICT (cluster_id, tenant_id, user_id, generation_id) DO UPDATE
+               SET owed = excluded.owed, share = excluded.share,
+                   corrected = CASE WHEN %s THEN 0 ELSE old.corrected END
+            """,
+            [cluster.pk, *keys, *amounts, corrected],
+        )
+
+
+def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
+    """Closes the time since the last round: intervals per tenant, and trades where nobody knows that they went on.
+
+    Returns what accounts held since; None where no time has passed of which that could be said.
+    """
+    last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
+    if since is None or now <= since:
+        if last is not None:  # the clock was set back; nothing can be said of the time between
+            end_trades(cluster, ends=last.at)
+        return None
+    received = _received(cluster, since, now)
+    if last is not None and not last.intervals.exists():
+        ends = _in_force_until(cluster, last, now)
+        if ends > last.at:
+            _close_interval(cluster, last, received, since=last.at, now=ends)
+        if ends < now:
+            end_trades(cluster, ends=ends)
+    return Lasted((now - since).total_seconds(), received)
+
+
+def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
+    """Ends what the last round decided, its trades too, where no other round will come or nobody is there."""
+    settle_shares(cluster, since=since, now=now)
+    end_trades(cluster, ends=now)
+    # Absence earns no credit: the next round takes everybody for new.
+    forget(cluster)
+    ShareBalance.objects.filter(cluster=cluster).update(share=0.0, owed=0.0, corrected=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A lease that is heard of, or closed, now; and when it had last been heard of before."""
+
+    lease: Lease
+    last_seen_at: datetime | None
+
+    @property
+    def known_until(self) -> datetime | None:
+        """Until when it is known now to have held its GPUs."""
+        return self.lease.held_until or self.lease.last_seen_at
+
+
+def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
+    """Corrects what rounds have counted of leases without knowing what is known of them now.
+
+    They counted those too long that had ended, and left out what was held in a silence. The lease rows are stored;
+    the caller holds the cluster's lock.
+    """
+    last = cluster.last_round_at
+    if last is None:
+        return
+    told = [
+        (one, begins, known)
+        for one in heard
+        if (begins := one.lease.held_from) and (known := one.known_until)
+    ]
+    counts = _counted_until(cluster, [one.last_seen_at for one, _, _ in told], last)
+    wrong: list[tuple[int, datetime, datetime, int]] = []  # what was counted too much, or (-1) too little
+    for (one, begins, known), counted in zip(told, counts, strict=True):
+        if one.lease.held_until is not None and max(known, begins) < counted:
+            wrong.append((one.lease.pk, max(known, begins), counted, 1))
+        elif max(counted, begins) < min(known, last):
+            wrong.append((one.lease.pk, max(counted, begins), min(known, last), -1))
+    if not wrong:
+        return
+    columns = [[row[i] for row in wrong] for i in range(4)]
+    with connection.cursor() as cursor:
+        for statement in (CORRECT_BALANCES, CORRECT_INTERVALS):
+            cursor.execute(statement, columns)
+    write_hours_again(cluster.pk, since=min(begins for _, begins, _, _ in wrong), until=last)
+
+
+def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
+    """Until when rounds counted leases that were heard of at these moments: the last that did not find them silent."""
+    silence = timedelta(seconds=SILENCE_SECONDS)
+    silent = sorted({at for at in seen if at is not None and last - at > silence})
+    counted: dict[datetime | None, datetime] = {}
+    if silent:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                SELECT seen, coalesce((
+                           SELECT max(at) FROM scheduling_round
+                            WHERE cluster_id = %s AND at > seen AND at <= seen + %s * interval '1 second'), seen)
+                  FROM unnest(%s::timestamptz[]) AS heard (seen)
+                """,
+                [cluster.pk, SILENCE_SECONDS, silent],
+            )
+            counted = dict(cursor.fetchall())
+    return [counted.get(at, last) for at in seen]
+
+
+_OVER = """
+    SELECT over.lease, job.tenant_id, job.owner_id, lease.cluster_id, lease.generation_id, lease.gpus,
+           over.ended, over.counted, over.sign
+      FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[])
+        AS over (lease, ended, counted, sign)
+      JOIN scheduling_lease AS lease ON lease.id = over.lease
+      JOIN scheduling_job AS job ON job.id = lease.job_id
+"""
+# What of it was preemptible was not counted. It may be asked of rows that are left out only afterwards, of which
+# the end is before the beginning; that is a range without a moment then, where it would be an error.
+_PREEMPTIBLE = """
+    SELECT coalesce(sum(extract(epoch FROM least({ends}, upper(during)) - greatest({begins}, lower(during)))), 0)
+      FROM scheduling_preemptibletime
+     WHERE lease_id = over.lease AND during && tstzrange({begins}, greatest({begins}, {ends}))
+"""
+CORRECT_BALANCES = f"""
+    UPDATE scheduling_sharebalance AS balance
+       SET owed = balance.owed + back.seconds, corrected = balance.corrected + back.seconds
+      FROM (SELECT tenant_id, owner_id, cluster_id, generation_id,
+                   sum(sign * gpus * (extract(epoch FROM counted - ended) - idle.seconds))::float8 AS seconds
+              FROM ({_OVER}) AS over,
+                   LATERAL ({_PREEMPTIBLE.format(begins="ended", ends="counted")}) AS idle (seconds)
+             GROUP BY 1, 2, 3, 4) AS back
+     WHERE (balance.tenant_id, balance.user_id, balance.cluster_id, balance.generation_id)
+         = (back.tenant_id, back.owner_id, back.cluster_id, back.generation_id) AND balance.share > 0
+"""  # noqa: S608 - of constants
+_BEGINS, _ENDS = "greatest(past.begins, over.ended)", "least(past.ends, over.counted)"
+CORRECT_INTERVALS = f"""
+    UPDATE scheduling_shareinterval AS closed SET received = greatest(closed.received - back.seconds, 0)
+      FROM (SELECT past.id,
+                   sum(over.sign * over.gpus * (extract(epoch FROM {_ENDS} - {_BEGINS}) - idle.seconds))::float8
+                       AS seconds
+              FROM ({_OVER}) AS over JOIN scheduling_shareinterval AS past
+                ON past.cluster_id = over.cluster_id AND past.tenant_id = over.tenant_id
+               AND past.generation_id = over.generation_id
+               AND past.begins < over.counted AND past.ends > over.ended,
+                   LATERAL ({_PREEMPTIBLE.format(begins=_BEGINS, ends=_ENDS)}) AS idle (seconds)
+             GROUP BY past.id) AS back
+     WHERE closed.id = back.id
+"""  # noqa: S608 - of constants
+
+
+def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
+    """How long a round's decision held: until the next round, but not on while Fairlot itself stood still.
+
+    After a gap that no running Fairlot leaves, it is the end of the quantum or the last moment at which
+    any of its gangs was known to hold GPUs.
+    """
+    quantum = timedelta(seconds=cluster.effective_quantum)
+    if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):
+        return now
+    leases = Lease.objects.filter(cluster=cluster).exclude(state=Lease.State.PROMISED)
+    known = leases.filter(Q(state__in=Lease.HOLDING) | Q(held_until__gt=last.at)).aggregate(
+        at=Max(Coalesce("held_until", "last_seen_at"))
+    )["at"]
+    until: datetime = max(filter(None, [last.at + quantum, known]))
+    return min(now, until)
+
+
+def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
+    """GPU-seconds held between two moments, per (tenant, user, generation), as observed so far.
+
+    Without those that were preemptible: GPUs that nobody else wanted are no part of anybody's share.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT job.tenant_id, job.owner_id, lease.generation_id,
+                   sum(lease.gpus * (extract(epoch FROM
+                       greatest(upper - greatest(lease.held_from, %(since)s), interval '0')) - idle.seconds))::float
+            FROM scheduling_lease lease JOIN scheduling_job job ON job.id = lease.job_id,
+            LATERAL (SELECT least(%(now)s, CASE
+                WHEN lease.state = 'closed' THEN lease.held_until
+                WHEN lease.last_seen_at < %(now)s - %(silence)s * interval '1 second' THEN lease.last_seen_at
+                ELSE %(now)s END) AS upper) AS until,
+            LATERAL (SELECT coalesce(sum(extract(epoch FROM greatest(interval '0',
+                         least(upper, upper(during)) - greatest(lease.held_from, %(since)s, lower(during))))), 0)
+                FROM scheduling_preemptibletime WHERE lease_id = lease.id) AS idle (seconds)
+            WHERE lease.cluster_id = %(cluster)s
+              AND lease.held_from < %(now)s
+              AND (lease.state IN ('starting', 'running', 'stopping') OR lease.held_until > %(since)s)
+            GROUP BY 1, 2, 3
+            """,
+            {"cluster": cluster.pk, "since": since, "now": now, "silence": SILENCE_SECONDS},
+        )
+        return {
+            (tenant, user, generation): seconds for tenant, user, generation, seconds in cursor.fetchall()
+        }
+
+
+def _close_interval(
+    cluster: Cluster,
+    last: Round,
+    received: dict[tuple[int, int, int], float],
+    *,
+    since: datetime,
+    now: datetime,
+) -> None:
+    by_tenant: dict[tuple[int, int], float] = {}
+    for (tenant, _, generation), seconds in received.items():
+        by_tenant[tenant, generation] = by_tenant.get((tenant, generation), 0.0) + seconds
+    names = ["entitled", "lent", "unused", "borrowed", "bought", "sold"]
+    rates = {(rate["tenant"], rate["generation"]): rate for rate in last.shares}
+    seconds = (now - since).total_seconds()
+    insert_values(
+        ShareInterval,
+        ["cluster", "round", "tenant", "generation", "begins", "ends", "received", *names],
+        (
+            [cluster.pk, last.pk, *key, since, now, by_tenant.get(key, 0.0)]
+            + [rates.get(key, {}).get(name, 0.0) * seconds for name in names]
+            for key in rates.keys() | by_tenant.keys()
+        ),
+    )
+    write_hours_again(cluster.pk, since=since, until=now)  # there are such only after the clock was set back

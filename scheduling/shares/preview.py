@@ -1,0 +1,102 @@
+"""What changing tickets, a limit or the policy would do to shares now, by the policy itself; nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from accounting.core.clock import now_from_database
+from accounting.core.name_order import by_name, name_key
+from accounting.models import Generation, Tenant, User
+from fairshare.entitlement import entitlements
+from scheduling.models import Cluster
+from scheduling.shares.situations import policy_for, policy_of_cluster
+from scheduling.shares.snapshot import Change, before_and_after, read_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ShareChange:
+    """GPUs of one generation that a tenant with all below it, or a user in it, has before and after, on one cluster.
+
+    `entitled` is what tickets earn, `share` that and what others leave, within limits; before trades.
+    """
+
+    cluster: str
+    tenant: Tenant
+    user: User | None
+    generation: str
+    entitled: tuple[float, float]
+    share: tuple[float, float]
+
+    @property
+    def changes(self) -> bool:
+        return any(abs(after - before) > 0.005 for before, after in (self.entitled, self.share))
+
+
+def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object]) -> list[ShareChange]:
+    """What another policy, or other options, would give every tenant with jobs at this moment."""
+    snapshot, legend = read_snapshot(cluster, now=now_from_database())
+    entitled = entitlements(snapshot)
+    share = policy_of_cluster(cluster).divide(snapshot)
+    new_share = policy_for(cluster, policy, options).divide(snapshot)
+    teams = {t: tenant for t, (tenant, user) in enumerate(legend.accounts) if user is None}
+    tenants, names = Tenant.objects.in_bulk(teams.values()), Generation.objects.in_bulk(legend.generations)
+    return sorted(
+        (
+            ShareChange(
+                cluster=cluster.name,
+                tenant=tenants[tenant],
+                user=None,
+                generation=names[generation].name,
+                entitled=(float(entitled[t, k]), float(entitled[t, k])),
+                share=(float(share[t, k]), float(new_share[t, k])),
+            )
+            for t, tenant in teams.items()
+            for k, generation in enumerate(legend.generations)
+        ),
+        key=_in_order,
+    )
+
+
+def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:
+    """Of every tenant with jobs, cluster by cluster; empty where nobody has any.
+
+    Of a change of a user's tickets it is of the users and tenants just below that tenant, which share what it has.
+    """
+    now = now_from_database()
+    found: list[ShareChange] = []
+    for cluster in Cluster.objects.attached().order_by(*by_name("name")) if clusters is None else clusters:
+        before, after, legend = before_and_after(cluster, change, now=now)
+        policy = policy_of_cluster(cluster)
+        (entitled, share), (new_entitled, new_share) = (
+            (entitlements(view), policy.divide(view)) for view in (before, after)
+        )
+        tenants = Tenant.objects.in_bulk({tenant for tenant, _ in legend.accounts})
+        told = [(t, (tenant, user)) for t, (tenant, user) in enumerate(legend.accounts)
+                if _concerns(change, tenants[tenant], user)]  # fmt: skip
+        users = User.objects.in_bulk([user for _, (_, user) in told if user is not None])
+        names = Generation.objects.in_bulk(legend.generations)
+        found += [
+            ShareChange(
+                cluster=cluster.name,
+                tenant=tenants[tenant],
+                user=None if user is None else users[user],
+                generation=names[generation].name,
+                entitled=(float(entitled[t, k]), float(new_entitled[t, k])),
+                share=(float(share[t, k]), float(new_share[t, k])),
+            )
+            for t, (tenant, user) in told
+            for k, generation in enumerate(legend.generations)
+        ]
+    return sorted(found, key=_in_order)
+
+
+def _concerns(change: Change, tenant: Tenant, user: int | None) -> bool:
+    if change.user is None:
+        return user is None
+    return change.tenant.pk == (tenant.parent_id if user is None else tenant.pk)
+
+
+def _in_order(one: ShareChange) -> tuple[object, ...]:
+    user = one.user.get_username() if one.user else ""
+    return name_key(one.cluster), one.tenant.path, name_key(user), name_key(one.generation)

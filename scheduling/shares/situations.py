@@ -1,0 +1,239 @@
+"""What the policy of a cluster remembers: kept by account and generation from one round to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from fairshare import codec
+from fairshare import model as fs
+from fairshare.driver import Situation, realigned
+from fairshare.policies import policy_named, policy_of, policy_type
+from fairshare.policies.base import Happened, Need, Policy
+from scheduling.models import Cluster, PolicyState, Round, ShadowRound, ShareBalance
+from scheduling.shares.snapshot import Axes
+
+# Options that have been settings of clusters since before there were others.
+OWN_SETTINGS = frozenset({"draw", "trading"})
+
+
+@dataclass(frozen=True, slots=True)
+class Lasted:
+    """What accounts held since the last round: GPU-seconds per (tenant, user, generation)."""
+
+    seconds: float
+    received: Mapping[tuple[int, int, int], float]
+
+    @property
+    def users(self) -> set[tuple[int, int]]:
+        """(tenant, user) who held any."""
+        return {(tenant, user) for tenant, user, _ in self.received}
+
+
+def policy_of_cluster(cluster: Cluster) -> Policy:
+    """The newest version of the policy that the cluster's settings name, with the options that they have."""
+    return _with_settings(cluster, cluster.policy, None, cluster.policy_options)
+
+
+def some_cluster_lets_jobs_take_turns() -> bool:
+    """Whether a policy in force asks whose jobs share evenly."""
+    in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
+    return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
+
+
+def shadow_of_cluster(cluster: Cluster) -> Policy | None:
+    """The policy that is asked beside, with the options of the cluster's own that it has, too."""
+    if cluster.shadow is None:
+        return None
+    name, version = cluster.shadow
+    options = cluster.policy_options if name == cluster.policy else {}
+    return _with_settings(cluster, name, version, options)
+
+
+def policy_for(cluster: Cluster, name: str, options: Mapping[str, object]) -> Policy:
+    """The policy as it would be with these settings."""
+    return _with_settings(cluster, name, None, options)
+
+
+def _with_settings(cluster: Cluster, name: str, version: int | None, options: Mapping[str, object]) -> Policy:
+    known = {one.name for one in fields(policy_type(name, version).options_type)}
+    given = {one: getattr(cluster, one) for one in OWN_SETTINGS} | dict(options)
+    # What another version had and this one has not is no obstacle.
+    return policy_named(name, version, {one: value for one, value in given.items() if one in known})
+
+
+def options_as_json(policy: Policy) -> dict[str, Any]:
+    return asdict(policy.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A stored PolicyState, read."""
+
+    policy: tuple[str, int]
+    axes: Axes
+    state: Mapping[str, fs.Floats]
+    plan: Mapping[str, fs.Floats]
+
+    @classmethod
+    def read(cls, cluster: Cluster) -> Self | None:
+        row = PolicyState.objects.filter(cluster=cluster).first()
+        if row is None:
+            return None
+        return cls.of(row, Axes.stored({"accounts": row.accounts, "generations": row.generations}))
+
+    @classmethod
+    def of(cls, row: PolicyState | ShadowRound, axes: Axes) -> Self:
+        return cls(
+            policy=(row.policy, row.version),
+            axes=axes,
+            state=codec.decode_state(bytes(row.state)),
+            plan=codec.decode_state(bytes(row.plan)),
+        )
+
+    @property
+    def users(self) -> set[tuple[int, int]]:
+        """(tenant, user) who had a share, which is still to be counted."""
+        has = np.any(self.plan["share"] > 0, axis=1)
+        return {
+            (tenant, user)
+            for (tenant, user), shares in zip(self.axes.accounts, has, strict=True)
+            if user is not None and shares
+        }
+
+    def aligned(self, arrays: Mapping[str, fs.Floats], view: fs.Snapshot, axes: Axes) -> dict[str, fs.Floats]:
+        """The arrays in the order of the view's accounts and generations, which `axes` tell of.
+
+        Accounts that the view has beyond them are new.
+        """
+        row = {account: i for i, account in enumerate(self.axes.accounts)}
+        column = {generation: k for k, generation in enumerate(self.axes.generations)}
+        rows = np.full(len(view.accounts.parent), fs.NOWHERE, dtype=np.int64)
+        rows[: len(axes.accounts)] = [row.get(account, fs.NOWHERE) for account in axes.accounts]
+        columns = np.array([column.get(k, fs.NOWHERE) for k in axes.generations], dtype=np.int64)
+        return {name: realigned(array, rows, columns) for name, array in arrays.items()}
+
+
+def situation_now(cluster: Cluster, view: fs.Snapshot, axes: Axes) -> Situation:
+    """How the cluster's policy sees it, with what it remembered at the last round."""
+    return _as_remembered(policy_of_cluster(cluster), view, axes, Memory.read(cluster))
+
+
+def _as_remembered(policy: Policy, view: fs.Snapshot, axes: Axes, memory: Memory | None) -> Situation:
+    if memory is None or memory.policy != (policy.name, policy.version):
+        return Situation.first(policy, view)
+    return Situation(policy, view, memory.aligned(memory.state, view, axes))
+
+
+def situation_of_round(
+    cluster: Cluster, view: fs.Snapshot, axes: Axes, *, memory: Memory | None, lasted: Lasted | None
+) -> tuple[Situation, Happened | None]:
+    """How the cluster's policy sees it when it was told what happened since the last round, and that."""
+    now = _as_remembered(policy_of_cluster(cluster), view, axes, memory)
+    if memory is None or lasted is None:
+        return now, None
+    known = memory.policy == (now.policy.name, now.policy.version)
+    happened = Happened(
+        seconds=lasted.seconds,
+        received=_by_leaf(lasted.received, axes),
+        # What a policy begins with is corrected already.
+        corrected=_by_leaf(_corrections(cluster) if known else {}, axes),
+        **memory.aligned(memory.plan, view, axes),
+    )
+    return Situation(now.policy, view, now.policy.observe(now.state, happened, view)), happened
+
+
+def situation_of_record(round_: Round) -> Situation:
+    """What the policy of a round saw and remembered when it decided; of any round whose record is kept."""
+    record = round_.record
+    view = codec.decode_snapshot(bytes(record.snapshot))
+    if round_.policy_options is None:
+        policy = policy_of(view.settings, round_.policy, round_.policy_version)
+    else:
+        policy = policy_named(round_.policy, round_.policy_version, round_.policy_options)
+    if record.state is None:
+        return Situation.first(policy, view)
+    return Situation(policy, view, codec.decode_state(bytes(record.state)))
+
+
+def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) -> Situation:
+    """How another policy sees what a round saw, when it was told what happened since the last one.
+
+    `memory` is what it remembered then, and what it would have given; None: it was not asked then.
+    """
+    record = round_.record
+    view, axes = codec.decode_snapshot(bytes(record.snapshot)), Axes.stored(record.legend)
+    now = _as_remembered(policy, view, axes, memory if record.happened else None)
+    if memory is None or record.happened is None:  # or nobody was there before
+        return now
+    told = codec.decode_state(bytes(record.happened))
+    happened = Happened(
+        seconds=float(told["seconds"]),
+        received=told["received"],
+        corrected=told["corrected"],
+        **memory.aligned(memory.plan, view, axes),
+    )
+    return Situation(policy, view, policy.observe(now.state, happened, view))
+
+
+def happened_as_bytes(happened: Happened | None) -> bytes | None:
+    """What of it is the same for every policy."""
+    if happened is None:
+        return None
+    return codec.encode_state(
+        {
+            "seconds": np.array(happened.seconds),
+            "received": happened.received,
+            "corrected": happened.corrected,
+        }
+    )
+
+
+def remember(cluster: Cluster, situation: Situation, plan: fs.Decision, axes: Axes) -> None:
+    """Keeps what the policy remembers and what it decided until the next round."""
+    PolicyState.objects.update_or_create(
+        cluster=cluster,
+        defaults={
+            "policy": situation.policy.name,
+            "version": situation.policy.version,
+            "accounts": axes.accounts,
+            "generations": axes.generations,
+            "state": codec.encode_state(situation.state),
+            "plan": plan_as_bytes(plan),
+        },
+    )
+
+
+def plan_as_bytes(plan: fs.Decision) -> bytes:
+    """What of a plan the policy is told again at the next round."""
+    guaranteed = np.zeros_like(plan.share) if plan.guaranteed is None else plan.guaranteed
+    return codec.encode_state({"share": plan.share, "guaranteed": guaranteed})
+
+
+def forget(cluster: Cluster) -> None:
+    """Lets the next round begin as if it were the first."""
+    PolicyState.objects.filter(cluster=cluster).delete()
+
+
+def _corrections(cluster: Cluster) -> dict[tuple[int, int, int], float]:
+    rows = ShareBalance.objects.filter(cluster=cluster).exclude(corrected=0)
+    return {
+        (tenant, user, generation): amount
+        for tenant, user, generation, amount in rows.values_list(
+            "tenant_id", "user_id", "generation_id", "corrected"
+        )
+    }
+
+
+def _by_leaf(amounts: Mapping[tuple[int, int, int], float], axes: Axes) -> fs.Floats:
+    """(T, K)"""
+    row = {account: t for t, account in enumerate(axes.accounts)}
+    column = {generation: k for k, generation in enumerate(axes.generations)}
+    found = np.zeros((len(row), len(column)))
+    for (tenant, user, generation), amount in amounts.items():
+        if (tenant, user) in row and generation in column:
+            found[row[tenant, user], column[generation]] = amount
+    return found

@@ -1,0 +1,198 @@
+"""What a spec says of things from outside that a job brings into its containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Protocol
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from scheduling.spec.paths import SECRETS, VOLUMES, is_in
+from scheduling.spec.refused_values import RefusedAt
+
+# As Kubernetes has it for labels of names: what is named so can be part of an object's name and of a path.
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+KEY = re.compile(r"[A-Za-z0-9_.][-A-Za-z0-9_.]{0,62}")
+NAME_IN_WORDS = "small letters, digits and -, 1 to 63 of them, neither first nor last a -"
+QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+LEAST_MEMORY = 2**20
+# Whoever mounts something here hides what the image, the node or Fairlot itself has there.
+SYSTEM = (
+    "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/job", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run",
+    "/sbin", "/sys", "/usr", "/var/lib", "/var/run",
+)  # fmt: skip
+
+
+Place = tuple[str | int, ...]  # where in what is checked something stands
+
+
+class Mounted(BaseModel):
+    """Something by its name, and the folder where it lies in every worker."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    name: str
+    path: Annotated[str, Field(max_length=400)] = ""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name: {NAME_IN_WORDS}")
+        return name
+
+    @field_validator("path")
+    @classmethod
+    def _is_a_place_for_it(cls, path: str) -> str:
+        if path:
+            check_path(path)
+        return path
+
+
+class SecretFiles(Mounted):
+    """A secret of which each key is a file."""
+
+    @property
+    def place(self) -> str:
+        return self.path or f"{SECRETS}/{self.name}"
+
+
+class VolumeUse(Mounted):
+    """A volume that the job's team may use."""
+
+    @property
+    def place(self) -> str:
+        return self.path or f"{VOLUMES}/{self.name}"
+
+
+def check_path(path: str) -> None:
+    """ValueError for what is no folder that can be mounted at."""
+    if not path.startswith("/"):
+        raise ValueError(f"{path} is not absolute: begin it with /")
+    if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
+        raise ValueError(f"{path!r} must be printable and without : // . or ..")
+    if path == "/":
+        raise ValueError("/ would hide the whole image")
+    for system in SYSTEM:
+        if is_in(path, system) or is_in(system, path):
+            raise ValueError(f"{path} would hide {system} of the system; choose another place, such as /data")
+
+
+def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None:
+    """RefusedAt its place when one lies at or in another."""
+    for at, (place, one) in enumerate(mounts):
+        for _, other in mounts[:at]:
+            if is_in(one.place, other.place) or is_in(other.place, one.place):
+                both = f"{one.name} at {one.place} and {other.name} at {other.place}"
+                raise RefusedAt(place, f"{both} are in each other's way")
+
+
+def read_bytes(text: str) -> int:
+    """ValueError for what is no amount of memory, such as 64Gi."""
+    found = QUANTITY.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no amount: write 64Gi, 512Mi or 10G")
+    size = int(Decimal(found[1]) * UNITS[found[2] or ""])
+    if size < LEAST_MEMORY:
+        raise ValueError(f"{text} is less than 1Mi: name the unit, as in 64Gi")
+    return size
+
+
+def check_reference(said: str) -> None:
+    """ValueError unless it is the name of a secret, or name/key."""
+    name, slash, key = said.partition("/")
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a secret: {NAME_IN_WORDS}")
+    if slash and not is_key(key):
+        raise ValueError(f"{key!r} is no key of a secret: letters, digits and any of - _ .")
+
+
+def is_key(key: str) -> bool:
+    return bool(KEY.fullmatch(key)) and key not in {".", ".."} and not key.startswith("..")
+
+
+def _sane_references(secrets: dict[str, str]) -> dict[str, str]:
+    for variable, said in secrets.items():
+        try:
+            check_reference(said)
+        except ValueError as error:
+            raise RefusedAt((variable,), str(error)) from None
+    return secrets
+
+
+def _each_once(files: list[SecretFiles]) -> list[SecretFiles]:
+    check_apart([((at,), one) for at, one in enumerate(files)])
+    return files
+
+
+def _volumes_each_once(volumes: list[VolumeUse]) -> list[VolumeUse]:
+    check_apart([((at,), one) for at, one in enumerate(volumes)])
+    names = [one.name for one in volumes]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise RefusedAt((at, "name"), f"names {name} a second time")
+    return volumes
+
+
+# The name of a secret by environment variable; name/key where a secret has several.
+SecretVariables = Annotated[dict[str, str], Field(max_length=100), AfterValidator(_sane_references)]
+SecretFolders = Annotated[list[SecretFiles], Field(max_length=20), AfterValidator(_each_once)]
+Volumes = Annotated[list[VolumeUse], Field(max_length=20), AfterValidator(_volumes_each_once)]
+
+
+def _amount(text: str) -> str:
+    if text:
+        read_bytes(text)
+    return text
+
+
+def _folder(path: str) -> str:
+    if path and (not path.startswith("/") or not path.isprintable()):
+        raise ValueError(f"{path!r} is not absolute: begin it with /")
+    return path
+
+
+def _secret_name(name: str) -> str:
+    if name and not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a secret: {NAME_IN_WORDS}")
+    return name
+
+
+Amount = Annotated[str, Field(max_length=20), AfterValidator(_amount)]
+Folder = Annotated[str, Field(max_length=400), AfterValidator(_folder)]
+SecretName = Annotated[str, AfterValidator(_secret_name)]
+# 0 is root, who has no business in a container here.
+Id = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class Brings(Protocol):
+    """The fields of a spec that are checked together."""
+
+    variables: Any
+    secrets: Any
+    secret_files: Any
+    volumes: Any
+    image_pull_secret: Any
+    memory: Any
+    shm: Any
+
+
+def check_together(spec: Brings) -> None:
+    """RefusedAt its place for what cannot be had at once."""
+    if both := sorted(set(spec.variables) & set(spec.secrets)):
+        raise RefusedAt(("secrets", both[0]), f"{both[0]} is among the variables already")
+    files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]
+    check_apart([*files, *((("volumes", at), one) for at, one in enumerate(spec.volumes))])
+    if spec.memory and spec.shm and read_bytes(spec.shm) > read_bytes(spec.memory):
+        raise RefusedAt(("shm",), "is a part of memory, and more than it")
+
+
+def named_secrets(spec: Brings) -> list[str]:
+    """Each secret that a spec names, once."""
+    variables = (said.partition("/")[0] for said in spec.secrets.values())
+    image = [spec.image_pull_secret] if spec.image_pull_secret else []
+    return list(dict.fromkeys([*variables, *(files.name for files in spec.secret_files), *image]))

@@ -1,0 +1,338 @@
+"""The JobSpec: one canonical, versioned description of a job; form, YAML and API all become this."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Literal, Self
+
+import re2
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from accounting.core.texts import not_storable, why_no_name
+from accounting.core.wording import fixed
+from scheduling.spec import attachments, pod_fields, stored, yaml_core
+from scheduling.spec.labels import Labels
+from scheduling.spec.refused_values import RefusedAt, path_of
+
+DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
+LONGEST_YAML = 65_536  # characters; reading them takes about a second
+RESERVED_VARIABLES = {
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    # By these, too, some container runtimes hand out GPUs that a job was not given.
+    "AMD_VISIBLE_DEVICES",
+    "ASCEND_VISIBLE_DEVICES",
+    "CUDA_VERSION",
+    "HABANA_VISIBLE_DEVICES",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_RANK",
+}
+
+
+class SpecError(Exception):
+    """A spec that cannot be accepted: `problems` maps a field to what is wrong and what is accepted."""
+
+    def __init__(self, problems: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{field}: {text}" for field, text in problems.items()))
+        self.problems = problems
+
+
+class JobSpec(BaseModel):
+    """What a user asks for: the fields here are all that there are. Others are refused by name, not ignored."""
+
+    # Strict: true is no number, "5" neither, and 5 is no text.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, str_strip_whitespace=True, strict=True, allow_inf_nan=False
+    )
+
+    version: Annotated[int, Field(ge=1, le=1)] = 1
+    name: Annotated[str, Field(min_length=1, max_length=120)]
+    command: Annotated[str, Field(min_length=1, max_length=20_000)]
+    environment: Annotated[str, Field(max_length=300)] = ""
+    workers: Annotated[int, Field(ge=1, le=4096)] = 1
+    gpus_per_worker: Annotated[int, Field(ge=1, le=64)] = 1
+    generations: Annotated[list[str], Field(max_length=50)] = []
+    variables: Annotated[dict[str, str], Field(max_length=200)] = {}
+    checkpoint_grace_seconds: Annotated[float, Field(ge=0, le=3600)] = 30
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    progress_pattern: Annotated[str, Field(max_length=500)] = DEFAULT_PROGRESS
+    secrets: attachments.SecretVariables = {}
+    secret_files: attachments.SecretFolders = []
+    volumes: attachments.Volumes = []
+    # Of each worker; what is left out is by its GPUs.
+    cpu: Annotated[float, Field(ge=0.1, le=1024)] | None = None
+    memory: attachments.Amount = ""
+    shm: attachments.Amount = ""
+    working_directory: attachments.Folder = ""
+    user_id: attachments.Id | None = None
+    group_id: attachments.Id | None = None
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    image_pull_secret: attachments.SecretName = ""
+    # Where the first worker answers others; programs read it from PORT, as not every backend can give this one.
+    port: Annotated[int, Field(ge=1024, le=65_535)] | None = None
+    readiness_path: Annotated[str, Field(max_length=1000)] = ""
+    readiness_period_seconds: Annotated[int, Field(ge=1, le=300)] = 5
+    readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
+    labels: Labels = {}
+    only_idle: bool = False  # it takes no part in the sharing, and runs on GPUs that nobody else wants
+    # How long it will hold GPUs, and how long after it was submitted it should have ended.
+    expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
+    deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
+
+    @field_validator("name", "command", "environment", "progress_pattern")
+    @classmethod
+    def _has_no_control_characters(cls, text: str) -> str:
+        if any(ord(char) < 32 and char not in "\n\t" for char in text):
+            raise ValueError("must not contain control characters")
+        return text
+
+    @field_validator("name")
+    @classmethod
+    def _can_be_read(cls, name: str) -> str:
+        if "\n" in name:
+            raise ValueError("must be one line")
+        if why := why_no_name(name):
+            raise ValueError(why)
+        return name
+
+    @field_validator("generations")
+    @classmethod
+    def _names_each_generation_once(cls, generations: list[str]) -> list[str]:
+        for place, name in enumerate(generations):
+            if not name or not name.isprintable():
+                raise RefusedAt((place,), "must not be empty or have control characters")
+            if name in generations[:place]:
+                raise RefusedAt((place,), f"names {name} a second time")
+        return generations
+
+    @field_validator("variables", "secrets")
+    @classmethod
+    def _has_usable_names(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name, value in variables.items():
+            if not VARIABLE_NAME.fullmatch(name):
+                raise RefusedAt(
+                    (name,), f"{name!r} is no variable name: letters, digits and _ only, no digit first"
+                )
+            if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
+                raise RefusedAt((name,), f"{name} is set by Fairlot itself; choose another name")
+            if "\0" in value:
+                raise RefusedAt((name,), "must not contain a zero byte")
+        return variables
+
+    @field_validator("progress_pattern")
+    @classmethod
+    def _has_one_number(cls, pattern: str) -> str:
+        options = re2.Options()
+        options.log_errors = False  # who typed it is told; the servers' output need not be
+        try:
+            compiled = re2.compile(pattern, options)
+        except re2.error as error:
+            raise ValueError(f"is no regular expression (RE2): {why_no_pattern(error)}") from None
+        if compiled.groups != 1:
+            raise ValueError("needs exactly one group (…) that matches the number of steps")
+        return pattern
+
+    @field_validator("port")
+    @classmethod
+    def _is_told_to_the_program(cls, port: int | None, info: ValidationInfo) -> int | None:
+        if port is not None and "PORT" in info.data.get("variables", {}):
+            raise ValueError("is told to the program as PORT, so variables must not name PORT")
+        return port
+
+    @field_validator("readiness_path")
+    @classmethod
+    def _is_a_path_to_ask_for(cls, path: str, info: ValidationInfo) -> str:
+        if path and not URL_PATH.fullmatch(path):
+            raise ValueError("must begin with / and have no blanks, quotation marks or letters beyond ASCII")
+        if path and info.data.get("port", 0) is None:
+            raise ValueError("needs a port to ask at")
+        return path
+
+    @model_validator(mode="after")
+    def _brings_what_can_be_together(self) -> Self:
+        attachments.check_together(self)
+        return self
+
+    @model_validator(mode="after")
+    def _is_a_sane_gang(self) -> Self:
+        if self.workers * self.gpus_per_worker > 65_536:
+            raise RefusedAt(("workers",), f"workers times gpus_per_worker is more than {fixed(65_536)} GPUs")
+        return self
+
+    @property
+    def gpus(self) -> int:
+        return self.workers * self.gpus_per_worker
+
+    def problems_of_endless(self) -> dict[str, str]:
+        """What is wrong with it for something that does not end by itself."""
+        given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
+        return dict.fromkeys(sorted(given), "is for jobs that end by themselves")
+
+    @property
+    def argv(self) -> list[str]:
+        """The command as the shell runs it: a script, lines and all."""
+        return ["/bin/sh", "-c", self.command]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        """YAML that `from_yaml` reads back to the same spec; defaults are left out."""
+        return dump_spec({"version": 1, **self.model_dump(mode="json", exclude_defaults=True)})
+
+    @classmethod
+    def stored(cls, data: Any) -> Self:
+        """The spec that was accepted once and stored as `data`; today's rules say nothing of it."""
+        return stored.load(cls, data)
+
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """Checks `data`; raises SpecError naming each field and what is accepted."""
+        if not isinstance(data, dict):
+            raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
+        if flaw := not_storable(data):
+            path, why = ".".join(flaw[0]), flaw[1]
+            raise SpecError({path: f"{why} (accepted: {ACCEPTED[path]})" if path in ACCEPTED else why})
+        if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
+            raise SpecError(foreign)
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise SpecError(_plain_problems(error)) from None
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """Reads one document of YAML 1.2; duplicate keys, tags and aliases are refused."""
+        if len(text) > LONGEST_YAML:
+            raise SpecError(
+                {"yaml": f"must have at most {fixed(LONGEST_YAML)} characters, not {fixed(len(text))}"}
+            )
+        try:
+            data = yaml_core.read(text)
+        except yaml_core.NotYaml as error:
+            raise SpecError({"yaml": str(error)}) from None
+        return cls.parse(data)
+
+
+def why_no_pattern(error: re2.error) -> str:
+    """What RE2 says of a pattern that it cannot read, which it says in bytes."""
+    said = error.args[0] if error.args else ""
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+
+
+def dump_stored(data: Any) -> str:
+    """YAML of a stored spec with all that it says, defaults left out, whatever today's rules say of it."""
+    spec = JobSpec.stored(data)
+    known = spec.to_dict()
+    given = data if isinstance(data, dict) else {"spec": data}
+    strange = {name: value for name, value in given.items() if not _is_like(known.get(name, ...), value)}
+    return dump_spec({"version": 1, **spec.model_dump(mode="json", exclude_defaults=True)} | strange)
+
+
+def _is_like(one: object, other: object) -> bool:
+    return one == other and isinstance(one, bool) is isinstance(other, bool)
+
+
+def dump_spec(data: dict[str, Any]) -> str:
+    """YAML in the one style of Fairlot, of a spec's mapping that need not be whole or right yet."""
+    return yaml_core.write(data)
+
+
+ACCEPTED = {
+    "version": "1",
+    "name": "1 to 120 characters on one line",
+    "command": f"a shell command or script of 1 to {fixed(20_000)} characters",
+    "environment": "the name of an environment or an image",
+    "workers": "a whole number from 1 to 4096",
+    "gpus_per_worker": "a whole number from 1 to 64",
+    "generations": "a list of generation names; empty for any",
+    "variables": "a mapping of names to texts",
+    "checkpoint_grace_seconds": "a number from 0 to 3600",
+    "priority": "a whole number from -100 to 100",
+    "progress_pattern": "an RE2 regular expression with one group",
+    "secrets": "a mapping of variables to names of secrets, or to name/key",
+    "cpu": "processors of each worker, 0.1 to 1024; empty for its GPUs' part of the node",
+    "memory": "of each worker, such as 64Gi; empty for its GPUs' part of the node",
+    "shm": "shared memory, a part of memory, such as 8Gi; empty for half of it",
+    "working_directory": "an absolute folder of the image; empty for the image's own",
+    "user_id": "a whole number from 1; empty for 1000",
+    "group_id": "a whole number from 1; empty for 1000",
+    "image_pull_policy": "Always, IfNotPresent or Never; empty for the cluster's",
+    "image_pull_secret": "the name of a secret that holds a Docker configuration (JSON with auths)",
+    "volumes": "a list of {name: a volume, path: an absolute folder, which may be left out}",
+    "secret_files": "a list of {name: a secret, path: an absolute folder, which may be left out}",
+    "port": "a whole number from 1024 to 65535; empty for a job that answers nobody",
+    "readiness_path": "a path such as /health; empty when a connection is enough",
+    "readiness_period_seconds": "a whole number from 1 to 300",
+    "readiness_failures": "a whole number from 1 to 100",
+    "only_idle": "true or false",
+    "expected_hours": "more than 0 and up to 8760 hours; empty where nobody knows",
+    "deadline_hours": "more than 0 and up to 8760 hours; empty for none",
+    "labels": "a mapping of up to 10 keys to values, which may be empty, as Kubernetes has them",
+}
+
+
+# Of what is inside a field.
+ACCEPTED_INSIDE = {
+    "generations": "the name of a generation",
+    "variables": "a text",
+    "secrets": "the name of a secret, or name/key",
+    "volumes": "{name: a volume, path: an absolute folder, which may be left out}",
+    "secret_files": "{name: a secret, path: an absolute folder, which may be left out}",
+    "labels": "a text, which may be empty",
+}
+# Problems of a value's type, whose own value helps to see what is meant: 010, yes and 1:30 are easily taken for others.
+OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}
+
+
+def _plain_problems(error: ValidationError) -> dict[str, str]:
+    problems: dict[str, str] = {}
+    for item in error.errors(include_url=False):
+        field, *inside = path_of(item) or ("",)
+        accepted = (ACCEPTED_INSIDE if inside else ACCEPTED).get(field)
+        if item["type"] == "extra_forbidden":
+            problem = (
+                f"{inside[-1]} is no part of it: {pod_fields.why_not(inside[-1]) or f'accepted is {accepted}'}"
+                if inside
+                else f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
+            )
+        elif item["type"] in OF_TYPES and accepted is not None:
+            problem = f"must be {accepted}, not {_shown(item['input'])}"
+        else:
+            problem = _plain_problem(item["type"], item["msg"], accepted, is_inside=bool(inside))
+        if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
+            problem += "; put what you wrote in quotes"  # 1.10 and 007 are shown otherwise
+        problems.setdefault(".".join((field, *inside)), problem)
+    return problems
+
+
+def _shown(value: object) -> str:
+    """A value as JSON and YAML have it, in short."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:
+    # What is wrong inside of a field, with a key perhaps, says itself what is accepted there.
+    if accepted is None or (kind == "value_error" and is_inside):
+        return message.removeprefix("Value error, ")
+    if kind == "value_error":
+        return f"{message.removeprefix('Value error, ')} (accepted: {accepted})"
+    return f"is missing; accepted is {accepted}" if kind == "missing" else f"must be {accepted}"

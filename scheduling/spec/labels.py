@@ -1,0 +1,39 @@
+"""Labels of jobs, by which people find them and reports add them up; in the syntax of Kubernetes' labels."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from scheduling.spec.refused_values import RefusedAt
+
+MOST = 10
+LONGEST_KEY, LONGEST_VALUE = 317, 63
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_PART = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+NAME = re.compile(_NAME)
+PREFIX = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
+
+
+def check_labels(labels: dict[str, str]) -> dict[str, str]:
+    """ValueError for what Kubernetes would not take as labels. A value may be empty."""
+    for key, value in labels.items():
+        prefix, slash, name = key.rpartition("/")
+        if not NAME.fullmatch(name) or (slash and not PREFIX.fullmatch(prefix)):
+            raise RefusedAt(
+                (key,),
+                f"{key!r} is no key of a label: letters, digits, - _ and ., 1 to 63 of them, which begin and end with "
+                "a letter or digit; before it perhaps a domain and a /",
+            )
+        if value and not NAME.fullmatch(value):
+            raise RefusedAt(
+                (key,),
+                f"{value!r} is no value of a label: letters, digits, - _ and ., at most 63 of them, which begin and "
+                "end with a letter or digit",
+            )
+    return labels
+
+
+Labels = Annotated[dict[str, str], Field(max_length=MOST), AfterValidator(check_labels)]

@@ -1,0 +1,308 @@
+"""What a watcher makes of events on Jobs and pods, in whichever order they come; no cluster needed."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from scheduling.backends.base import End, Phase
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Api
+from scheduling.backends.kubernetes.cluster_cache import View
+from scheduling.backends.kubernetes.gang_ungater import Tender
+from scheduling.backends.kubernetes.orders import Outcome
+
+POD = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
+TOKEN = uuid4()
+JOB_ID = 12
+NOWHERE = {
+    "current-context": "it",
+    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    "clusters": [{"name": "it", "cluster": {"server": "https://127.0.0.1:9"}}],
+    "users": [{"name": "it", "user": {}}],
+}
+
+
+def job(**status: Any) -> dict[str, Any]:
+    """Of one worker, let run."""
+    begin = objects.Turn(1, str(TOKEN), "A100", ["node-1"])
+    made = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=begin)
+    made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    return made | {"status": status}
+
+
+def complete() -> dict[str, Any]:
+    condition = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return job(succeeded=1, conditions=[condition])
+
+
+def view_of(first: dict[str, Any]) -> View:
+    view = View()
+    view.jobs.replace([first])
+    assert [seen.phase for seen in view.news()] == [Phase.STARTING]
+    return view
+
+
+def test_who_has_waited_for_all_of_it_knows_how_old_it_is() -> None:
+    view = View()
+    ages = []
+
+    class Filled(threading.Event):
+        def set(self) -> None:
+            super().set()
+            ages.append(view.staleness())  # as a thread asks that was woken at once
+
+    view.jobs.replace([], 3.0)
+    view.pods.filled = Filled()
+    view.pods.replace([], 5.0)
+    [age] = ages
+    assert 5 <= age < math.inf
+    view.pods.heard()
+    assert 3 <= view.staleness() < math.inf
+
+
+def test_an_end_is_told_though_its_job_is_deleted_before_anybody_has_asked() -> None:
+    view = view_of(job())
+    view.jobs.put(complete())
+    view.jobs.remove(complete())
+    [seen] = view.news()
+    assert (seen.token, seen.phase, seen.end) == (TOKEN, Phase.ENDED, End.SUCCEEDED)
+    assert [seen.end for seen in view.everything()] == [End.SUCCEEDED], "until it is written down"
+    view.finished_with(JOB_ID, TOKEN)
+    assert view.everything() == []
+
+
+def test_a_tombstone_goes_when_its_end_was_told() -> None:
+    view = view_of(job())
+    view.jobs.put(complete())
+    assert [seen.end for seen in view.news()] == [End.SUCCEEDED]
+    view.jobs.remove(complete())
+    assert (view.news(), view.everything()) == ([], [])
+
+
+def test_a_job_that_is_deleted_before_its_end_was_ended_by_that() -> None:
+    view = view_of(job())
+    view.jobs.remove(job())
+    assert [seen.end for seen in view.news()] == [End.DELETED]
+
+
+def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase: str = "") -> dict[str, Any]:
+    """As the Job controller makes it of the Job's template."""
+    template = made["spec"]["template"]
+    metadata = {
+        "name": f"{made['metadata']['name']}-{rank}-{uid}",
+        "namespace": "fairlot-1",
+        "uid": uid,
+        "labels": template["metadata"]["labels"] | {objects.CONTROLLER: made["metadata"]["uid"]},
+        "annotations": template["metadata"]["annotations"] | {objects.INDEX: str(rank)},
+    }
+    gates = [{"name": objects.GATE}] if gated else []
+    began = {"startedAt": "2026-01-01T00:00:00Z"}
+    boxes = [{"state": {"terminated": began | {"finishedAt": "2026-01-01T00:01:00Z", "exitCode": 0}}}]
+    status = {"phase": phase or "Pending", "containerStatuses": boxes if phase else []}
+    spec = {"schedulingGates": gates, "containers": [{"name": "main"}]}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one_made_anew() -> None:
+    """Its pods were left to themselves and have ended; the order was given again, and the new pods are gated."""
+    turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-1"])
+    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
+    made["metadata"] |= {"uid": "first", "namespace": "fairlot-1"}
+    again = {**made, "metadata": made["metadata"] | {"uid": "second"}, "status": {"active": 2}}
+    view = View()
+    view.jobs.replace([again])
+    view.pods.replace(
+        [pod(made, rank, f"old-{rank}", phase="Succeeded") for rank in (0, 1)]
+        + [pod(again, rank, f"new-{rank}", gated=True) for rank in (0, 1)]
+    )
+    [seen] = view.news()
+    assert (seen.phase, seen.running_age) == (Phase.STARTING, None)
+    [(gang, _)] = view.unsettled()
+    found = objects.of_turn(gang.job, list(gang.pods.values()))
+    assert {one["metadata"]["uid"] for one in found} == {"new-0", "new-1"}, "whose gates are to be opened"
+
+
+def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_its_job() -> None:
+    """Jobs and pods are told by two streams, of which either may be ahead."""
+    suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
+    suspended["spec"]["suspend"] = True
+    view = view_of(job())
+    view.jobs.put(suspended)
+    assert [seen.end for seen in view.news()] == [End.STOPPED]
+    second = objects.Turn(2, str(uuid4()), "A100", ["node-2"])
+    again = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=second)
+    again["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    view.pods.put(pod(again, 0, "next"))
+    assert [(seen.token, seen.phase) for seen in view.news()] == [(TOKEN, Phase.ENDED)]
+    view.jobs.put(again)
+    assert [(str(seen.token), seen.phase) for seen in view.news()] == [(second.token, Phase.STARTING)]
+
+
+UNSEEN = ["lost: a worker was taken away before anybody looked"]
+
+
+class Noting:
+    """Orders to a cluster that is not there."""
+
+    def __init__(self) -> None:
+        self.stopped: list[str] = []
+
+    def find(self, job_id: int) -> None:
+        raise AssertionError("not asked for")
+
+    def start(self, job_id: int, pod: objects.Pod, turn: objects.Turn) -> Outcome:
+        raise AssertionError("not asked for")
+
+    def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
+        self.stopped.append(because)
+        return Outcome.DONE
+
+
+def gang_that_runs() -> tuple[View, dict[str, Any], list[dict[str, Any]]]:
+    turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-2"])
+    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
+    made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    made["status"] = {"active": 2}
+    pods = [pod(made, rank, f"first-{rank}", phase="Running") for rank in (0, 1)]
+    for one in pods:
+        one["metadata"]["annotations"] |= {objects.MEMBERS: objects.members_of(pods)}
+    view = View()
+    view.jobs.replace([made])
+    view.pods.replace(pods)
+    assert [seen.phase for seen in view.news()] == [Phase.RUNNING]
+    return view, made, pods
+
+
+def tended(view: View) -> list[str]:
+    """Why gangs were taken back. There is no API server: nothing may be let through its gate."""
+    orders, nowhere = Noting(), Api(NOWHERE)
+    Tender().tend(nowhere, view, lambda job_id: orders)
+    nowhere.close()
+    return orders.stopped
+
+
+def with_condition(pod: dict[str, Any]) -> dict[str, Any]:
+    found = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    return pod | {"status": pod["status"] | {"conditions": [found]}}
+
+
+def test_a_gang_is_lost_with_a_worker_that_was_gone_before_anybody_looked() -> None:
+    view, made, pods = gang_that_runs()
+    view.pods.put(with_condition(pods[0]))
+    view.pods.remove(with_condition(pods[0]))
+    view.pods.put(pod(made, 0, "second-0", gated=True))
+    assert tended(view) == ["lost: worker 0 was evicted, as by a drain of its node"]
+
+
+def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() -> None:
+    _, made, pods = gang_that_runs()
+    view = View()
+    view.jobs.replace([made])
+    view.pods.replace([pod(made, 0, "second-0", gated=True), pods[1]])
+    assert tended(view) == UNSEEN
+
+
+def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
+    """Its index counts as done, so the Job controller makes none in its place."""
+    _, made, pods = gang_that_runs()
+    view = View()
+    view.jobs.replace([made | {"status": {"active": 1, "succeeded": 1, "completedIndexes": "0"}}])
+    view.pods.replace([pods[1]])
+    assert tended(view) == UNSEEN
+
+
+def test_a_gang_is_lost_when_all_of_its_workers_were_exchanged_while_the_watch_was_broken() -> None:
+    view, made, _ = gang_that_runs()
+    view.pods.replace([pod(made, rank, f"second-{rank}", gated=True) for rank in (0, 1)])
+    assert tended(view) == UNSEEN
+
+
+def test_a_gang_is_lost_though_another_worker_fails_for_want_of_the_one_that_was_evicted() -> None:
+    view, _, pods = gang_that_runs()
+    view.pods.put(with_condition(pods[0]))
+    view.pods.remove(with_condition(pods[0]))
+    view.pods.put(pods[1] | {"status": pods[1]["status"] | {"phase": "Failed"}})
+    assert tended(view) == ["lost: worker 0 was evicted, as by a drain of its node"]
+
+
+def test_a_gang_of_which_a_worker_fails_is_not_lost_as_the_others_are_removed() -> None:
+    view, _, pods = gang_that_runs()
+    view.pods.put(pods[1] | {"status": pods[1]["status"] | {"phase": "Failed"}})
+    view.pods.put(pods[0] | {"metadata": pods[0]["metadata"] | {"deletionTimestamp": BEFORE}})
+    assert tended(view) == []
+    view.pods.remove(pods[0])
+    assert tended(view) == []
+
+
+def test_workers_that_are_deleted_as_their_job_was_stopped_are_not_lost_though_they_are_told_first() -> None:
+    view, made, pods = gang_that_runs()
+    view.pods.put(pods[0] | {"metadata": pods[0]["metadata"] | {"deletionTimestamp": BEFORE}})
+    view.jobs.put(made | {"spec": made["spec"] | {"suspend": True}})
+    assert tended(view) == []
+
+
+def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
+    """A pod without a Job that has ended; `told`: when its deadline was set, `deleted`: when it was deleted."""
+    made = objects.new_pod(JOB_ID, POD, owner="ours", turn=objects.Turn(1, str(TOKEN), "A100", ["node-1"]))
+    made["metadata"] |= {"uid": "pod", "namespace": "fairlot-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    made["metadata"]["annotations"][objects.BECAUSE] = because
+    made["spec"]["nodeName"] = "node-1"
+    if told:
+        made["spec"]["activeDeadlineSeconds"] = objects.OVER
+        fields = {"f:spec": {"f:activeDeadlineSeconds": {}}}
+        made["metadata"]["managedFields"] = [{"manager": "fairlot", "time": told, "fieldsV1": fields}]
+    if deleted:
+        made["metadata"] |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0}
+    state = {"startedAt": "2026-01-01T00:00:10Z", "finishedAt": "2026-01-01T00:01:00Z", "exitCode": 0}
+    status = {"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": state | ended}}]}
+    if told or ended.get("exitCode"):
+        status["phase"] = "Failed"
+    if told:
+        status["reason"] = "DeadlineExceeded"
+    return made | {"status": status}
+
+
+BEFORE, SAME, AFTER = (f"2026-01-01T00:0{moment}Z" for moment in ("0:59", "1:00", "1:01"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "end", "code"),
+    [
+        (bare(), End.SUCCEEDED, 0),
+        (bare(exitCode=3), End.FAILED, 3),
+        # It was told after it had ended, which its kubelet had not said yet.
+        (bare(told=AFTER), End.SUCCEEDED, 0),
+        (bare(told=AFTER, exitCode=3), End.FAILED, 3),
+        (bare(deleted=AFTER), End.SUCCEEDED, 0),
+        (bare(deleted=AFTER, exitCode=3), End.FAILED, 3),
+        (bare(told=AFTER, because="lost: for a reason"), End.SUCCEEDED, 0),
+        # It ended as it was told, whatever it says.
+        (bare(told=BEFORE), End.STOPPED, None),
+        (bare(told=SAME), End.STOPPED, None),
+        (bare(told=BEFORE, exitCode=143), End.STOPPED, None),
+        (bare(deleted=BEFORE), End.STOPPED, None),
+        (bare(deleted=BEFORE, exitCode=143), End.STOPPED, None),
+        (bare(told=BEFORE, because="start_failed: for a reason"), End.START_FAILED, None),
+    ],
+)
+def test_how_a_bare_pod_ended_depends_on_whether_it_was_told_before(
+    pod: dict[str, Any], end: End, code: int | None
+) -> None:
+    view = View()
+    view.pods.replace([pod])
+    [seen] = view.news()
+    assert (seen.phase, seen.end, seen.exit_code) == (Phase.ENDED, end, code)
+
+
+def test_a_bare_pod_that_others_gave_a_deadline_was_not_told_by_fairlot() -> None:
+    pod = bare(exitCode=143)
+    pod["spec"]["activeDeadlineSeconds"] = 3600
+    assert not objects.is_told_to_end(pod)
+    view = View()
+    view.pods.replace([pod])
+    assert [seen.end for seen in view.news()] == [End.FAILED]

@@ -1,0 +1,229 @@
+"""Events of Kubernetes in plain words, as real clusters of version 1.36 wrote them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.cluster_cache import View
+from scheduling.backends.kubernetes.events import (
+    LONGEST,
+    Denial,
+    Events,
+    denial,
+    job_of_pod,
+    moment_of,
+    of_a_node,
+    of_a_pod,
+)
+from scheduling.backends.kubernetes.remarks import Remarks
+
+
+def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **more: Any) -> dict[str, Any]:
+    name = name or f"{objects.job_name(7)}-2-x7k2p"
+    return {
+        "metadata": {"uid": "uid-1", "creationTimestamp": "2026-11-21T19:00:00Z"},
+        "involvedObject": {"kind": kind, "name": name, "namespace": "fairlot-1", "uid": "job-uid"},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": "2026-11-21T19:03:28Z",
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "words"),
+    [
+        (
+            "Failed",
+            'Failed to pull image "missing/image": rpc error: code = NotFound desc = not found',
+            "the image missing/image cannot be pulled: rpc error: code = NotFound desc = not found",
+        ),
+        ("Failed", "Error: ErrImagePull", ""),
+        ("Failed", "Error: ImagePullBackOff", ""),
+        ("BackOff", 'Back-off pulling image "missing/image"', ""),
+        (
+            "Failed",
+            'Error: secret "key" not found',
+            'its container cannot be started: secret "key" not found',
+        ),
+        (
+            "FailedScheduling",
+            "0/20 nodes are available: 20 Insufficient nvidia.com/gpu. preemption: 0/20 nodes are available.",
+            "no node takes it: 0/20 nodes are available: 20 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            "FailedScheduling",
+            "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
+            "one or more plugins asked to wait and no plugin rejected pod",
+            "",
+        ),
+        ("FailedScheduling", "skip schedule deleting pod: a/b", ""),
+        (
+            "Evicted",
+            "The node was low on resource: memory.",
+            "it was evicted: The node was low on resource: memory.",
+        ),
+        ("NodeNotReady", "Node is not ready", "its node is not ready"),
+        (
+            "TaintManagerEviction",
+            "Marking for deletion Pod a/b",
+            "it is taken off its node, which has got a taint",
+        ),
+        ("TaintManagerEviction", "Cancelling deletion of Pod a/b", ""),
+        (
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "data" : configmap "data" not found',
+            'a volume cannot be mounted: MountVolume.SetUp failed for volume "data" : configmap "data" not found',
+        ),
+        (
+            "OutOfcpu",
+            "Node didn't have enough resource: cpu",
+            "its node has too little left for it: Node didn't have enough resource: cpu",
+        ),
+        ("SomethingNew", "it broke", "its node reports SomethingNew: it broke"),
+    ],
+)
+def test_what_becomes_of_pods_is_said_in_plain_words(reason: str, message: str, words: str) -> None:
+    assert of_a_pod(event(reason, message)) == words
+
+
+def test_nodes_that_run_out_of_memory_are_named() -> None:
+    told = event("SystemOOM", "System OOM encountered, victim process: python", kind="Node", name="gpu-3")
+    assert (
+        of_a_node(told) == "the node gpu-3 ran out of memory: System OOM encountered, victim process: python"
+    )
+    assert of_a_node(event("Starting", "", kind="Node", name="gpu-3")) == ""
+
+
+def denied(message: str) -> Denial:
+    why = denial(event("FailedCreate", f"Error creating: {message}", kind="Job", name=objects.job_name(7)))
+    assert why is not None
+    return why
+
+
+def test_a_quota_may_mend_itself_and_a_policy_may_not() -> None:
+    name = f'"{objects.job_name(7)}-2-x7k2p"'
+    quota = denied(
+        f"pods {name} is forbidden: exceeded quota: two, requested: requests.nvidia.com/gpu=1, "
+        "used: requests.nvidia.com/gpu=2, limited: requests.nvidia.com/gpu=2"
+    )
+    assert not quota.is_final
+    assert quota.words == (
+        "the quota two denies a pod: it asks for requests.nvidia.com/gpu=1, "
+        "requests.nvidia.com/gpu=2 is used, requests.nvidia.com/gpu=2 is the limit"
+    )
+    policy = denied(
+        f"pods {name} is forbidden: ValidatingAdmissionPolicy 'no-sleepers' with binding 'no-sleepers' "
+        "denied request: nobody sleeps on our GPUs"
+    )
+    assert policy == Denial(
+        "the policy no-sleepers denies its pods: nobody sleeps on our GPUs",
+        datetime(2026, 11, 21, 19, 3, 28, tzinfo=UTC),
+        is_final=True,
+    )
+    assert denied(f'pods {name} is forbidden: violates PodSecurity "restricted:latest": x').is_final
+    assert denied('admission webhook "x.example" denied the request: no').is_final
+    account = denied(f'pods {name} is forbidden: error looking up service account a/job: "job" not found')
+    assert not account.is_final
+    assert name not in account.words
+    assert denial(event("SuccessfulCreate", "Created pod: x", kind="Job")) is None
+
+
+@given(job=st.integers(0, 2**40 - 1), rank=st.integers(0, 9999))
+def test_a_pods_name_tells_its_job_and_its_rank(job: int, rank: int) -> None:
+    assert job_of_pod(f"{objects.job_name(job)}-{rank}-ab1cd") == (job, rank)
+    assert job_of_pod(objects.pod_name(job)) == (job, 0), "without a Job"
+
+
+@given(name=st.text(st.sampled_from("fairlot-abc01"), max_size=24))
+def test_other_names_are_no_ones(name: str) -> None:
+    found = job_of_pod(name)
+    assert found is None or name.startswith(f"{objects.job_name(found[0])}-{found[1]}")
+
+
+def test_the_latest_moment_counts_in_each_way_of_writing_events() -> None:
+    later = datetime(2026, 11, 21, 19, 5, tzinfo=UTC)
+    series = {
+        "series": {"count": 3, "lastObservedTime": "2026-11-21T19:05:00.000000Z"},
+        "lastTimestamp": None,
+    }
+    assert moment_of(event("x", "y", **series)) == later
+    assert moment_of(event("x", "y", lastTimestamp=None, eventTime="2026-11-21T19:05:00.000000Z")) == later
+
+
+def test_an_endless_message_is_shortened() -> None:
+    assert len(of_a_pod(event("Evicted", "x" * 5000))) == LONGEST
+
+
+def test_an_event_is_a_word_once_however_often_it_is_told() -> None:
+    events = Events(lambda: None)
+    told = event("Evicted", "low on memory")
+    refused = event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7))
+    refused["metadata"] = {"uid": "uid-2"}
+    events.replace([told, refused])
+    events.put(told | {"count": 2})
+    events.put(refused | {"count": 2})
+    words, denials = events.take()
+    assert [(word.job_id, word.text) for word in words] == [
+        (7, "worker 2: it was evicted: low on memory"),
+        (7, "a pod could not be made: no"),
+    ]
+    assert [job for job, *_ in denials] == [7, 7], "that it is still so is news for who waits for its pods"
+    assert events.take() == ([], [])
+    events.replace([told])
+    assert events.take() == ([], [])
+    events.put(refused)
+    words, denials = events.take()
+    assert (len(words), len(denials)) == (1, 1), "it is told anew after it was gone"
+    stranger = event("Evicted", "low on memory", name="nginx-0")
+    stranger["metadata"] = {"uid": "uid-3"}
+    events.put(stranger)
+    assert events.take() == ([], [])
+
+
+def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
+    """Else the turn may be over before its time line has the reason."""
+    known: list[int] = []
+
+    class Nothing:
+        def note_denial(self, job_id: int, uid: str, denial: Denial) -> None:
+            known.append(job_id)
+
+        def stir(self) -> None:
+            """Nobody waits."""
+
+        def gang(self, job_id: int) -> None:
+            return None
+
+    remarks = Remarks(cast(View, Nothing()))
+    refused = event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7))
+    remarks.mirrors[0].put(refused)
+    assert known == []
+    remarks.take()
+    assert known == [7]
+
+
+def test_a_word_that_comes_before_its_turn_waits_for_it() -> None:
+    """A gang's Job is made first and given its turn then; events come by another stream."""
+    pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
+    made = objects.new_job(7, pod, workers=2, owner="ours")
+    made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    view = View()
+    view.jobs.put(made | {"status": {}})
+    remarks = Remarks(view)
+    remarks.mirrors[0].put(event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7)))
+    assert remarks.take() == []
+    turn = objects.Turn(1, str(uuid4()), "A100", ["node-1", "node-2"])
+    begun = objects.new_job(7, pod, workers=2, owner="ours", begin=turn)
+    begun["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    view.jobs.put(begun | {"status": {}})
+    assert [(remark.job_id, remark.epoch) for remark in remarks.take()] == [(7, 1)]
+    assert remarks.take() == []

@@ -1,0 +1,76 @@
+"""Where the portal's web servers are, as settings say it; and what jobs may reach, as admins say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.backends.network_sources import HIDDEN, Addresses, Pods, hidden_in, read, read_ranges
+
+
+def test_addresses_and_pods_are_told_apart() -> None:
+    asked = [
+        " 10.20.0.7",
+        "10.20.0.0/28",
+        "fd00:20::/64",
+        "fairlot/app=web",
+        "web/example.org/tier=front",
+        "",
+    ]
+    assert read(asked) == (
+        Addresses("10.20.0.7/32"),
+        Addresses("10.20.0.0/28"),
+        Addresses("fd00:20::/64"),
+        Pods("fairlot", "app", "web"),
+        Pods("web", "example.org/tier", "front"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("0.0.0.0/0", "is everybody"),
+        ("::/0", "is everybody"),
+        ("10.20.0.7/28", "has host bits set"),
+        ("::ffff:10.20.0.7", "another form"),
+        ("fairlot", "accepted: 10.20.0.7, 10.20.0.0/28 and fairlot/app=fairlot-web"),
+        ("app=web", "a namespace and a label"),
+        ("fairlot/app=", "a namespace and a label"),
+        ("Fairlot/app=web", "a namespace and a label"),
+        ("fairlot/app=web+tier=front", "a namespace and a label"),
+    ],
+)
+def test_what_names_nobody_or_everybody_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read([text])
+
+
+def test_ranges_are_read_as_people_list_them() -> None:
+    asked = " 10.20.0.0/16, 2001:db8::/32;10.1.2.3\n10.20.0.0/16\n"
+    assert read_ranges(asked) == ["10.20.0.0/16", "2001:db8::/32", "10.1.2.3/32"]
+    assert read_ranges(" \n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("example.org", "accepted: ranges such as"),
+        ("10.20.0.1/16", "has host bits set"),
+        ("169.254.169.254", "where clouds keep"),
+        ("10.0.0.0/8 fd00:ec2::254", "where clouds keep"),
+        ("168.63.129.16", "where clouds keep"),
+        ("::ffff:169.254.0.0/112", "another form"),
+        ("2001:db8::1%eth0", "another form"),
+        (" ".join(f"10.0.{number}.0/24" for number in range(101)), "100 at most"),
+    ],
+)
+def test_ranges_that_cannot_be_opened_are_refused_in_plain_words(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_ranges(text)
+
+
+def test_of_a_wide_range_what_clouds_hide_stays_hidden() -> None:
+    assert hidden_in("169.0.0.0/8") == ["169.254.0.0/16"]
+    assert hidden_in("100.64.0.0/10") == ["100.100.100.200/32"]
+    assert hidden_in("fd00:ec0::/28") == ["fd00:ec2::/32"]
+    assert hidden_in("0.0.0.0/0") + hidden_in("::/0") == [str(hidden) for hidden in HIDDEN]
+    assert hidden_in("10.0.0.0/8") == []

@@ -1,0 +1,89 @@
+"""Which jobs of a cluster run as pods without Jobs, and what is made of it when such a pod is gone unasked."""
+
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from accounting.core.errors import NotAllowed
+from scheduling.backends.base import End, Phase
+from scheduling.clusters.attaching import set_bare_pods
+from scheduling.core.encryption import seal
+from scheduling.jobs.secrets import create_secret
+from scheduling.models import Cluster, ClusterAccess, Job
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import JobSpec
+from tests.scheduling.world import World, start, world
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def lab() -> World:
+    """An attached cluster, whose API server is asked nothing here."""
+    made = world(v100=4, backend=Cluster.Backend.KUBERNETES)
+    ClusterAccess.objects.create(
+        cluster=made.cluster, sealed_kubeconfig=seal(b"{}"), server="https://east:6443", bare_pods=True
+    )
+    return made
+
+
+def submit(lab: World, **fields: Any) -> Job:
+    return lab.submit(lab.people.bob, lab.people.astro, environment="example/train", **fields)
+
+
+def test_jobs_of_one_worker_that_need_nothing_else_are_bare_pods_where_an_admin_wants_it(lab: World) -> None:
+    assert submit(lab, gpus=4).is_bare_pod
+    assert not submit(lab, workers=2).is_bare_pod
+    assert not submit(lab, port=8000).is_bare_pod
+    create_secret(actor=lab.people.bob, name="hf-token", values={"value": "hidden"}, tenant=None)
+    assert not submit(lab, secrets={"HF_TOKEN": "hf-token"}).is_bare_pod
+    session = start_session(
+        actor=lab.people.bob,
+        tenant=lab.people.astro,
+        cluster=lab.cluster,
+        spec=JobSpec(name="notebook", command="jupyter lab", environment="example/train", port=8888),
+    )
+    assert not session.job.is_bare_pod
+
+
+def test_what_an_admin_chooses_holds_for_jobs_that_come_later(lab: World) -> None:
+    before = submit(lab)
+    set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=False)
+    before.refresh_from_db()
+    assert (before.is_bare_pod, submit(lab).is_bare_pod) == (True, False)
+    with pytest.raises(NotAllowed):
+        set_bare_pods(actor=lab.people.olga, cluster=lab.cluster, bare_pods=True)
+    assert not ClusterAccess.objects.get().bare_pods
+
+
+def test_the_database_takes_no_gang_for_a_bare_pod(lab: World) -> None:
+    changes: list[dict[str, Any]] = [{"workers": 2}, {"kind": Job.Kind.SESSION}]
+    job = Job.objects.filter(pk=submit(lab).pk)
+    for change in changes:
+        with (
+            pytest.raises(IntegrityError, match="a_bare_pod_is_one_worker_that_ends"),
+            transaction.atomic(),
+        ):
+            job.update(**change)
+
+
+def test_who_deletes_a_running_pod_costs_its_job_a_turn_and_not_its_life(lab: World) -> None:
+    """A pod that goes does not say who wanted it: Fairlot knows whether it did."""
+    job = start(lab, environment="example/train")
+    lease = lab.lease(job)
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as told")
+    lease.refresh_from_db()
+    assert (lease.end_reason, lab.states([job])) == (End.LOST, [Job.State.SUSPENDED])
+    assert job.events.filter(text__contains="They were stopped by others than Fairlot.").count() == 1
+
+
+def test_a_pod_that_goes_as_it_was_told_was_stopped(lab: World) -> None:
+    job = start(lab, environment="example/train", gpus=4)
+    lab.submit(lab.people.charlie, lab.people.bio, gpus=4, environment="example/train")
+    lab.contest(job)
+    lease = lab.lease(job)
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as told")
+    lease.refresh_from_db()
+    assert lease.end_reason == End.STOPPED
+    assert job.events.filter(text__startswith="Stopped; at its next turn").exists()

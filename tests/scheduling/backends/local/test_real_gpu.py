@@ -1,0 +1,264 @@
+"""The local backend on a real GPU of this machine, the first that its driver tells of; nothing else may use it.
+
+    .venv/bin/python -m pytest tests/scheduling/backends/local/test_real_gpu.py
+
+Root tries what root's jobs get, an ordinary user what its own get.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+
+from accounting.models import UsageSegment
+from scheduling import backends
+from scheduling.backends.base import End, Gang, Phase, Use, Worker
+from scheduling.backends.local import devices, gpus, isolation
+from scheduling.backends.local.files import JobFiles
+from scheduling.backends.local.gpus import Gpu
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.clusters.discovery import declare_local_gpus, model_of
+from scheduling.models import Job, Node
+from tests.scheduling.leases import test_whole_life as life
+from tests.scheduling.leases.test_whole_life import log_of, reaches, submit
+from tests.scheduling.local_rig import Rig, until
+from tests.scheduling.world import world
+
+pytestmark = pytest.mark.skipif(
+    not Path("/dev/nvidiactl").exists(), reason="needs a GPU of NVIDIA's and its driver"
+)
+PROGRAM = Path(__file__).parents[2].joinpath("gpu_program.py").read_text()
+MIB = 1024**2
+WAYS = {True: "with namespaces", False: "without"}
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    return gpus.discover()[0]
+
+
+@pytest.fixture
+def rig(open_folder: Path) -> Iterator[Rig]:
+    """A rig whose jobs may have this machine's GPUs."""
+    it = Rig(open_folder / "jobs")
+    it.places = replace(it.places, dev=devices.DEV)
+    it.backend = it.another_backend()
+    it.backend.prepare()
+    yield it
+    it.end_everything()
+
+
+@pytest.fixture(params=WAYS, ids=WAYS.get)
+def each_way(rig: Rig, request: pytest.FixtureRequest) -> Rig:
+    """The same, with and without namespaces."""
+    found = rig.backend.isolation
+    if request.param and not found.namespaces:
+        pytest.skip(f"no namespaces on this machine: {found.why_no_namespaces}")
+    if not request.param and (closed := isolation.closed_ancestor(rig.root)) and found.users:
+        pytest.skip(f"{closed} is closed to other users")
+    isolation.force(rig.places, replace(found, namespaces=request.param))
+    return rig
+
+
+def job(rig: Rig, gpu: Gpu, *asked: object, **changes: Any) -> Gang:
+    """A gang that runs gpu_program.py on the GPU."""
+    workers = [Worker(0, "here", (0,), (gpu.uuid,), None)]
+    return rig.gang("", command=["python", "-c", PROGRAM, *map(str, asked)], gpus=workers, **changes)
+
+
+def used(gpu: Gpu) -> gpus.Utilization:
+    return next(one for one in gpus.utilization() if one.uuid == gpu.uuid)
+
+
+def finish(files: JobFiles) -> None:
+    """Tells a job that counts to say what it found."""
+    (files.folder / "work" / "rank-0" / "enough").touch()
+
+
+def test_the_driver_tells_what_is_there(gpu: Gpu) -> None:
+    assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu.uuid)
+    assert gpu.product
+    assert model_of(gpu.product) in gpu.product
+    assert gpu.memory_bytes > 1024 * MIB
+    assert [one.uuid for one in gpus.utilization()] == [one.uuid for one in gpus.discover()]
+    files = gpus.devices(devices.DEV)[gpu.uuid]
+    assert files
+    assert all(path.is_char_device() for path in files)
+    assert str(files[0]) in devices.of_others(())
+    assert str(files[0]) not in devices.of_others({gpu.uuid})
+
+
+def test_a_job_computes_on_the_gpu_that_it_holds(each_way: Rig, gpu: Gpu) -> None:
+    gang = each_way.start(job(each_way, gpu, "count"))
+    each_way.wait_for_log("step 20")
+    finish(each_way.files())
+    assert each_way.wait(gang).end is End.SUCCEEDED, each_way.log()
+    assert "right after" in each_way.log()
+
+
+def test_a_job_that_holds_no_gpu_opens_none_where_it_has_namespaces(each_way: Rig, gpu: Gpu) -> None:
+    shown = {"PROGRAM": PROGRAM, "SHOWN": gpu.uuid}
+    script = 'CUDA_VISIBLE_DEVICES=$SHOWN exec python -c "$PROGRAM" look'
+    gang = each_way.gang(script, environment=shown, gpus=[Worker(0, "here", (0,), (), None)])
+    assert each_way.wait(each_way.start(gang)).end is End.SUCCEEDED, each_way.log()
+    assert each_way.log() == ("error 100\n" if each_way.backend.isolation.namespaces else "sees 1\n")
+
+
+def test_what_jobs_need_can_be_opened(rig: Rig) -> None:
+    assert isolation.find_again(rig.places).closed_devices == ()
+
+
+# --- use -----------------------------------------------------------------------------------------
+
+
+def told(rig: Rig, of: Callable[[Use], bool]) -> Use:
+    found: list[Use] = []
+
+    def look() -> bool:
+        found.extend(one for one in rig.backend.use() if of(one))
+        return bool(found)
+
+    until(look, "such a use")
+    return found[0]
+
+
+@pytest.fixture
+def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduling.backends.metering.WINDOW", 4.0)
+
+
+@pytest.mark.usefixtures("_short_windows")
+def test_what_computes_uses_its_gpu(rig: Rig, gpu: Gpu) -> None:
+    gang = rig.start(job(rig, gpu, "count"))
+    rig.wait_for_log("step 20")
+    seen = told(rig, lambda one: one.percent > 0)
+    assert (seen.token, seen.by_gpus, seen.unused_for) == (gang.token, True, 0)
+
+
+@pytest.mark.usefixtures("_short_windows")
+def test_what_only_holds_memory_is_idle_but_has_a_process(rig: Rig, gpu: Gpu) -> None:
+    rig.start(job(rig, gpu, "hold", 2048))
+    rig.wait_for_log("holds")
+    seen = told(rig, lambda one: one.unused_for > 0)
+    assert (seen.by_gpus, seen.percent, seen.processless_for) == (True, 0, 0)
+    assert used(gpu).memory_used_bytes > 2048 * MIB
+
+
+@pytest.mark.usefixtures("_short_windows")
+def test_what_does_not_touch_its_gpu_has_no_process_there(rig: Rig, gpu: Gpu) -> None:
+    gang = rig.gang("sleep 1000", gpus=[Worker(0, "here", (0,), (gpu.uuid,), None)])
+    rig.wait(rig.start(gang), Phase.RUNNING)
+    assert told(rig, lambda one: one.unused_for > 0).processless_for > 0
+
+
+@pytest.mark.usefixtures("_short_windows")
+def test_what_computes_for_a_moment_between_two_looks_uses_its_gpu(rig: Rig, gpu: Gpu) -> None:
+    rig.start(job(rig, gpu, "bursts", 1.7))
+    rig.wait_for_log("begins")
+    seen: list[Use] = []
+    until(lambda: (seen.extend(rig.backend.use()), len(seen) > 2)[1], "some looks")
+    assert [one for one in seen[1:] if one.unused_for] == []
+
+
+# --- time slices ---------------------------------------------------------------------------------
+
+
+def test_a_frozen_job_leaves_the_gpu_to_others_and_goes_on_right(each_way: Rig, gpu: Gpu) -> None:
+    first = each_way.start(job(each_way, gpu, "count"))
+    each_way.wait_for_log("step 20")
+    each_way.freeze(first)
+    each_way.wait(first, Phase.FROZEN)
+    assert used(gpu).busy_percent == 0
+    before = each_way.log()
+
+    other = each_way.start(job(each_way, gpu, "count", job=2))
+    each_way.wait_for_log("step 20", job=2)
+    finish(each_way.files(2))
+    assert each_way.wait(other).end is End.SUCCEEDED
+    assert "right after" in each_way.log(2)
+    assert each_way.log() == before
+
+    second = job(each_way, gpu, "count", epoch=2)
+    each_way.backend.thaw(second)
+    each_way.wait(second, Phase.RUNNING)
+    until(lambda: each_way.log() != before, "more steps")
+    finish(each_way.files())
+    assert each_way.wait(second).end is End.SUCCEEDED
+    assert "right after" in each_way.log()
+
+
+def test_a_job_is_frozen_when_the_gpu_has_ended_what_it_was_given(rig: Rig, gpu: Gpu) -> None:
+    first = rig.start(job(rig, gpu, "ahead", 3))
+    rig.wait_for_log("given")
+    rig.freeze(first)
+    rig.wait(first, Phase.FROZEN)
+    assert used(gpu).busy_percent == 0
+    assert rig.log() == "given\n"
+    second = job(rig, gpu, "ahead", 3, epoch=2)
+    rig.backend.thaw(second)
+    assert rig.wait(second).end is End.SUCCEEDED
+    assert rig.log() == "given\nright\n"
+
+
+def test_nobody_waits_for_a_kernel_that_does_not_end(rig: Rig, gpu: Gpu) -> None:
+    gang = rig.start(job(rig, gpu, "ahead", 40))
+    rig.wait_for_log("given")
+    rig.freeze(gang)
+    rig.wait(gang, Phase.FROZEN)
+    assert used(gpu).busy_percent > 0
+
+
+def test_a_frozen_job_that_is_stopped_gives_its_memory_back(rig: Rig, gpu: Gpu) -> None:
+    before = used(gpu).memory_used_bytes
+    gang = rig.start(job(rig, gpu, "hold", 4096))
+    rig.wait_for_log("holds")
+    rig.freeze(gang)
+    rig.wait(gang, Phase.FROZEN)
+    assert used(gpu).memory_used_bytes > before + 4096 * MIB
+    rig.stop(gang, grace=0)
+    assert rig.wait(gang).end is End.STOPPED
+    until(lambda: used(gpu).memory_used_bytes < before + 1024 * MIB, "free memory")
+
+
+@pytest.mark.django_db
+def test_two_teams_take_turns_on_one_gpu_from_declaring_it_to_the_bill(
+    gpu: Gpu, open_folder: Path, settings: LazySettings
+) -> None:
+    settings.FAIRLOT_JOBS_DIR = open_folder
+    backends._backend.cache_clear()
+    lab = world(v100=0, slicing="freeze")
+    node = next(
+        one for one in declare_local_gpus(actor=None, cluster=lab.cluster) if gpu.uuid in one.gpu_uuids
+    )
+    Node.objects.exclude(pk=node.pk).delete()  # so that they have to take turns
+    assert node.generation.name == model_of(gpu.product)
+    backend_for(lab.cluster).prepare()
+    command = f"exec python3 - count <<'END'\n{PROGRAM}\nEND"
+    try:
+        first = submit(lab, command=command, gpus=node.gpus)
+        lab.fill()
+        life.until(lab, lambda: "step 20\n" in log_of(lab, first), "some steps")
+        other = submit(lab, "charlie", command=command, gpus=node.gpus)
+        lab.contest(first)
+        life.until(lab, lambda: "step 20\n" in log_of(lab, other), "some steps of the other")
+        assert lab.states([first, other]) == [Job.State.SUSPENDED, Job.State.RUNNING]
+        finish(JobFiles(backend_for(lab.cluster).root, other.pk))
+        reaches(lab, other, Job.State.SUCCEEDED)
+        lab.fill()
+        reaches(lab, first, Job.State.RUNNING)
+        finish(JobFiles(backend_for(lab.cluster).root, first.pk))
+        reaches(lab, first, Job.State.SUCCEEDED)
+        for job in (first, other):
+            assert "right after" in log_of(lab, job)
+            held = sum((one.held_until - one.held_from).total_seconds() for one in job.leases.all())
+            booked = sum(float(one.gpu_seconds) for one in UsageSegment.objects.filter(job_id=job.pk))
+            assert booked == pytest.approx(node.gpus * held, abs=1e-5)
+    finally:
+        life.end_all(lab)
+        backends._backend.cache_clear()

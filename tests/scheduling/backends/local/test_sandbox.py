@@ -1,0 +1,114 @@
+"""What a process of a job is and sees from its birth until it is the job's program."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scheduling.backends.local import isolation, sandbox
+from scheduling.backends.local.isolation import Isolation, Places
+from tests.scheduling.backends.local.test_isolation import ORDINARY, ROOT, opening
+
+GET_DUMPABLE = 3  # PR_GET_DUMPABLE
+KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING = 0, ctypes.c_int(-3)
+
+
+def main(folder: str) -> None:
+    """Prints how a process is at its birth and in its mounts; this one is a supervisor's stand-in."""
+    shared = Path(folder) / "shared"
+    (shared / "left").write_text("of others")
+    sandbox.SHARED = (*sandbox.SHARED, str(shared))
+    places = Places(jobs=Path(folder) / "jobs")
+    job = places.jobs / "1"
+    job.mkdir(parents=True)
+    sandbox.prepare_folders(job, None)
+    view = places.confinement(Isolation(users=False, namespaces=True), job, None)["view"]
+    assert view is not None
+    view["temporary"] = []  # so that the folder is seen if nothing else hides it
+    sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
+    namespaces = sandbox.Namespaces(view)
+    told, tell = os.pipe()
+    if namespaces.fork() == 0:
+        found = {"at birth": dumpable(), "score": Path("/proc/self/oom_score_adj").read_text().strip()}
+        namespaces.enter()
+        sandbox.drop_privileges(None)
+        os.write(tell, json.dumps(found | {"later": dumpable(), "shared": os.listdir(shared)}).encode())
+        os._exit(0)
+    os.close(tell)
+    with os.fdopen(told) as file:
+        sys.stdout.write(file.read())
+    namespaces.end()
+
+
+def dumpable() -> int:
+    """Whether processes of the same user may look into this one."""
+    return int(ctypes.CDLL(None).prctl(GET_DUMPABLE, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("user", ["root", "an ordinary user"])
+def test_no_process_of_the_same_user_looks_into_one_that_begins(user: str, tmp_path: Path) -> None:
+    """Its open files are the supervisor's, and at its birth it sees all of the machine."""
+    (tmp_path / "shared").mkdir()
+    command = [sys.executable, "-m", __name__, str(tmp_path)]
+    if user != "root":
+        prefix = isolation.launcher(Isolation(users=False, namespaces=True))
+        command = [*prefix, *command]
+        if os.geteuid() == 0:
+            for path in (tmp_path, tmp_path / "shared"):
+                os.chown(path, ORDINARY, ORDINARY)
+            command = ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups", *command]
+    elif os.geteuid() != 0:
+        pytest.skip("needs root")
+    done = subprocess.run(
+        [*opening(sys.base_prefix, ROOT, tmp_path), *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "Operation not permitted" in done.stderr:
+        pytest.skip(f"no namespaces on this machine: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"at birth": 0, "score": "500", "later": 0, "shared": []}
+
+
+def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers, whose ordinary users may not lower the score that they were given."""
+    written: list[str] = []
+    monkeypatch.setattr(Path, "write_text", lambda path, text: written.append(text))
+    for score, expected in (("0", ["500"]), ("900", [])):
+        monkeypatch.setattr(Path, "read_text", lambda path, score=score: f"{score}\n")
+        written.clear()
+        sandbox.be_first_to_go()
+        assert written == expected
+
+
+def test_a_job_has_a_session_keyring_of_its_own(tmp_path: Path) -> None:
+    """That of who started Fairlot may hold keys."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
+    told, tell = os.pipe()
+
+    def serial() -> int:
+        return int(libc.syscall(number, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0))
+
+    if number is None or serial() < 0:
+        pytest.skip("this machine forbids or lacks keyrings")
+    if os.fork() == 0:
+        sandbox.drop_privileges(None)
+        os.write(tell, str(serial()).encode())
+        os._exit(0)
+    os.close(tell)
+    os.wait()
+    with os.fdopen(told) as file:
+        assert int(file.read()) not in {serial(), -1}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,314 @@
+"""The hours of a cluster are closed from what was observed, and the books add up whatever happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from django.core.management import call_command
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Sum
+
+from accounting.closing.hours import open_book
+from accounting.core.clock import now_from_database
+from accounting.ledger import Usage, book_usage
+from accounting.ledger.rollups import start_of_day, start_of_hour
+from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour, UsageSegment
+from scheduling.backends.base import End, Phase
+from scheduling.books.closing import (
+    LATE,
+    changes_of_nodes,
+    close_hours,
+    close_next_hour,
+    clusters_to_close,
+    keeping_open,
+    note_all_nodes,
+)
+from scheduling.clusters.actions import remove_node
+from scheduling.draining.actions import drain_node, return_node
+from scheduling.jobs.actions import cancel_job
+from scheduling.leases.actions import bill_running, close_never_started
+from scheduling.models import Cluster, Job, Lease, Node, NodeChange
+from tests.ledger_guard import without_triggers
+from tests.scheduling.world import World, start, world
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def lab(transactional_db: None) -> World:
+    return world(v100=4, a100=8)
+
+
+@pytest.fixture
+def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
+    """The last full hour, in which the nodes have been there all the time."""
+    last = start_of_hour(now_from_database()) - HOUR
+    books_at(last + HOUR + LATE)
+    there_since(last - HOUR)
+    with transaction.atomic():
+        open_book(book=lab.cluster.pk, since=last)
+    return last
+
+
+def there_since(moment: datetime) -> None:
+    """As if the nodes had been there since then."""
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.update(at=moment)
+
+
+def changed(node: Node, at: datetime, **values: object) -> None:
+    """As if the node had changed then."""
+    NodeChange.objects.create(
+        cluster=node.cluster, node_id=node.pk, name=node.name, at=at,
+        **{"generation": node.generation, "gpus": node.gpus, "state": "ready", "failed_gpus": 0, "others_gpus": 0}
+        | values,
+    )  # fmt: skip
+
+
+def hours(of: str) -> dict[str, Decimal]:
+    """GPU-hours in each class, of one node."""
+    row = NodeHour.objects.get(node_name=of)
+    names = "busy", "idle", "assembling", "free", "others", "drained", "down"
+    return {name: getattr(row, name) / 3600 for name in names if getattr(row, name)}
+
+
+def test_every_change_of_a_node_is_written_down_and_kept(lab: World) -> None:
+    node = Node.objects.get(name="a100-0")
+    key = node.pk
+    drain_node(actor=lab.people.olga, node=node, reason="dust")
+    return_node(actor=lab.people.olga, node=node)
+    Node.objects.filter(pk=node.pk).update(state_reason="nobody counts this", failed_gpus=1)
+    Node.objects.filter(pk=node.pk).update(cpus=4)
+    remove_node(actor=lab.people.ada, node=node)
+    told = NodeChange.objects.filter(node_id=key).values_list("gpus", "state", "failed_gpus")
+    assert list(told) == [
+        (8, "ready", 0),
+        (8, "drained", 0),
+        (8, "ready", 0),
+        (8, "ready", 1),
+        (0, "ready", 1),
+    ]
+    for change in ("UPDATE scheduling_nodechange SET gpus = 9", "DELETE FROM scheduling_nodechange"):
+        with pytest.raises(IntegrityError, match="append-only"), connection.cursor() as cursor:
+            cursor.execute(change)
+
+
+def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
+    """The last one that was written is what the node is, in whatever hour that is closed later."""
+    node = Node.objects.get(name="a100-0")
+    ahead = now_from_database() + 5 * HOUR
+    changed(node, ahead, state="drained")
+    Node.objects.filter(pk=node.pk).update(failed_gpus=1)
+    note_all_nodes(lab.cluster, gone=True)
+    told = NodeChange.objects.filter(node_id=node.pk, at__gte=ahead).order_by("pk")
+    assert list(told.values_list("at", "state", "failed_gpus", "gpus")) == [
+        (ahead, "drained", 0, 8),
+        (ahead, "ready", 1, 8),
+        (ahead, "ready", 1, 0),
+    ]
+    last = changes_of_nodes(lab.cluster.pk, ahead + HOUR, ahead + 2 * HOUR)
+    assert [one.gpus for one in last if one.node_id == node.pk] == [0]
+
+
+def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) -> None:
+    fast, slow = Node.objects.get(name="a100-0"), Node.objects.get(name="v100-0")
+    changed(fast, hour + HOUR / 4, failed_gpus=1, others_gpus=2)
+    changed(slow, hour + HOUR / 2, state="drained")
+    changed(slow, hour + 3 * HOUR / 4, state="down")
+    assert close_hours(cluster_id=lab.cluster.pk) == 1
+    assert hours("a100-0") == {"free": Decimal("5.75"), "down": Decimal("0.75"), "others": Decimal("1.5")}
+    assert hours("v100-0") == {"free": 2, "drained": 1, "down": 1}
+    assert not close_next_hour(cluster_id=lab.cluster.pk)  # this one is not over
+    call_command("verify_ledger")
+
+
+def test_an_hour_stays_open_for_a_minute_for_what_is_told_late(
+    lab: World, hour: datetime, books_at: Callable[[datetime], None]
+) -> None:
+    """A node that fails in the last second of an hour is written down after the hour's end."""
+    books_at(hour + HOUR + LATE - timedelta(microseconds=1))
+    assert close_hours(cluster_id=lab.cluster.pk) == 0
+    changed(Node.objects.get(name="a100-0"), hour + HOUR - timedelta(seconds=1), state="down")
+    books_at(hour + HOUR + LATE)
+    assert close_hours(cluster_id=lab.cluster.pk) == 1
+    assert NodeHour.objects.get(node_name="a100-0").down == 8
+
+
+def closed_ahead(lab: World) -> datetime:
+    """As if a clock that was ahead, and is set back now, had closed hours that are still to come."""
+    until = start_of_hour(now_from_database()) + 3 * HOUR
+    with transaction.atomic():
+        open_book(book=lab.cluster.pk, since=until - 9 * HOUR)
+    ClosedBook.objects.update(until=until, priced_until=until)
+    return until
+
+
+def test_a_gang_begins_no_earlier_than_what_is_closed(lab: World) -> None:
+    """What it holds before nobody is billed for; else its end could never be booked, and it would never go on."""
+    until = closed_ahead(lab)
+    job = start(lab)
+    lease = lab.lease(job)
+    assert (lease.held_from, lease.running_from) == (until, until)
+    assert [gpu.during.lower for gpu in lease.held_gpus.all()] == [until]
+    lab.see(lease, Phase.ENDED, end=End.SUCCEEDED, exit_code=0, ended_age=0.0)
+    assert lab.states([job]) == [Job.State.SUCCEEDED]
+    assert not UsageSegment.objects.exists()
+
+
+def test_what_the_ledger_refuses_of_one_gang_holds_up_no_other(lab: World, hour: datetime) -> None:
+    leases = [lab.lease(start(lab, gpus=1)) for _ in range(3)]
+    for lease in leases:
+        ran(lease, hour + HOUR / 2)
+    refused = leases[1]
+    with transaction.atomic():  # other time of it is billed than what it says
+        book_usage([usage_of(refused, hour + HOUR / 2, hour + HOUR * 3 / 4)])
+    assert bill_running(cluster_id=lab.cluster.pk) == 2
+    billed = Lease.objects.filter(billed_until__gte=hour + HOUR)
+    assert set(billed) == {leases[0], leases[2]}
+    assert list(keeping_open(lab.cluster.pk, hour + HOUR)) == [refused]
+
+
+def test_a_start_that_cannot_be_taken_back_holds_up_no_other(lab: World, hour: datetime) -> None:
+    jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(3)]
+    lab.fill()
+    leases = [lab.lease(job) for job in jobs]
+    for job, lease in zip(jobs, leases, strict=True):
+        ran(lease, hour + HOUR / 2)
+        cancel_job(actor=lab.people.bob, job=job)
+    with transaction.atomic():
+        book_usage([usage_of(leases[1], hour + HOUR / 2, hour + HOUR * 3 / 4)])
+    told = [lease.pk for lease in leases]
+    closed = close_never_started(cluster_id=lab.cluster.pk, lease_ids=told)
+    assert closed == {leases[0].pk, leases[2].pk}
+    assert lab.states(jobs) == [Job.State.CANCELLED, Job.State.CANCELLING, Job.State.CANCELLED]
+
+
+def usage_of(lease: Lease, begins: datetime, ends: datetime) -> Usage:
+    job = lease.job
+    return Usage(
+        book=lease.cluster_id, lease_id=lease.pk, job_id=job.pk, job_name=job.name, tenant=job.tenant,
+        user=job.owner, generation=lease.generation, gpus=lease.gpus, begins=begins, ends=ends, running_from=begins,
+    )  # fmt: skip
+
+
+def test_what_gangs_held_is_assembling_until_all_their_workers_ran(lab: World, hour: datetime) -> None:
+    job = start(lab, gpus=2)
+    lease = lab.lease(job)
+    ran(lease, hour + HOUR / 2, running_from=hour + HOUR * 3 / 4)
+    bill_running(cluster_id=lab.cluster.pk)
+    assert close_hours(cluster_id=lab.cluster.pk) == 1
+    (node,) = NodeHour.objects.exclude(assembling=0)
+    assert (node.assembling / 3600, node.busy / 3600) == (Decimal("0.5"), Decimal("0.5"))
+    row = UsageHour.objects.get()
+    assert (row.user, row.gpu_seconds / 3600, row.assembling / 3600) == (lab.people.bob, 1, Decimal("0.5"))
+    call_command("verify_ledger")
+
+
+def ran(
+    lease: Lease, held_from: datetime, *, running_from: datetime | None = None, until: datetime | None = None
+) -> None:
+    """As if the lease had begun then; and ended, or been seen just now."""
+    lease.refresh_from_db()
+    lease.held_from, lease.running_from = held_from, running_from or held_from
+    lease.last_seen_at = until or now_from_database()
+    lease.save(update_fields=["held_from", "running_from", "last_seen_at"])
+    for gpu in lease.held_gpus.all():
+        gpu.during = type(gpu.during)(held_from, None, "[)")
+        gpu.save(update_fields=["during"])
+
+
+def test_an_hour_stays_open_until_all_that_was_held_in_it_is_known(lab: World, hour: datetime) -> None:
+    job = start(lab)
+    lease = lab.lease(job)
+    died = hour + HOUR / 2
+    ran(lease, hour, until=died)
+    bill_running(cluster_id=lab.cluster.pk)  # it was not seen since
+    assert not close_next_hour(cluster_id=lab.cluster.pk)
+    assert list(keeping_open(lab.cluster.pk, hour + HOUR)) == [lease]
+    silence = (now_from_database() - died).total_seconds()
+    lab.see(lease, Phase.ENDED, end=End.LOST, ended_age=silence)
+    assert close_next_hour(cluster_id=lab.cluster.pk)
+    held = CapacitySegment.objects.aggregate(held=Sum("busy"))["held"]
+    assert abs(held - 1800) < 1
+    call_command("verify_ledger")
+
+
+def test_a_node_that_went_while_its_gang_was_there_counts_as_long_as_that_was_billed(
+    lab: World, hour: datetime
+) -> None:
+    job = start(lab, gpus=8)
+    lease = lab.lease(job)
+    ran(lease, hour)
+    changed(Node.objects.get(name="a100-0"), hour + HOUR / 4, gpus=0, state="down")
+    lab.see(
+        lease, Phase.ENDED, end=End.LOST, ended_age=(now_from_database() - hour - HOUR / 2).total_seconds()
+    )
+    assert close_next_hour(cluster_id=lab.cluster.pk)
+    assert {name: round(count, 2) for name, count in hours("a100-0").items()} == {"busy": 4}
+    call_command("verify_ledger")
+
+
+def test_hours_without_anybody_are_closed_one_after_the_other(lab: World, hour: datetime) -> None:
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.update(at=hour - 29 * HOUR)
+    ClosedBook.objects.update(since=hour - 29 * HOUR, until=hour - 29 * HOUR, priced_until=hour - 29 * HOUR)
+    assert close_hours(cluster_id=lab.cluster.pk, at_most=20) == 20
+    assert close_hours(cluster_id=lab.cluster.pk) == 10
+    capacity = CapacitySegment.objects.aggregate(Sum("capacity"), Sum("free"))
+    assert set(capacity.values()) == {30 * 12 * 3600}
+    call_command("verify_ledger")
+
+
+def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_was_there(
+    lab: World, books_at: Callable[[datetime], None]
+) -> None:
+    until = start_of_hour(now_from_database())
+    books_at(until + LATE)
+    there_since(until - HOUR / 2)
+    close_hours(cluster_id=lab.cluster.pk)
+    book = ClosedBook.objects.get()
+    assert (book.since, book.until) == (start_of_day(until - HOUR / 2), until)
+    assert CapacitySegment.objects.aggregate(Sum("capacity")) == {"capacity__sum": 12 * 1800}
+    call_command("verify_ledger")
+
+
+def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
+    lab: World, hour: datetime
+) -> None:
+    """Of a cluster that is attached still, of which all nodes were gone for half a year."""
+    node = Node.objects.get(name="a100-0")
+    gone, back = start_of_day(hour) - timedelta(days=180), start_of_day(hour) - timedelta(days=2)
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.update(at=gone - 5 * HOUR)
+        for other in Node.objects.all():
+            changed(other, gone, gpus=0)
+        changed(node, back + 7 * HOUR)
+    ClosedBook.objects.update(**dict.fromkeys(("since", "until", "priced_until"), gone - 5 * HOUR))
+    assert close_hours(cluster_id=lab.cluster.pk) <= 5 + 1 + 3 * 24
+    assert ClosedBook.objects.get().until == hour + HOUR
+    there = (hour + HOUR - back - 7 * HOUR) / HOUR
+    capacity = CapacitySegment.objects.aggregate(Sum("capacity"))["capacity__sum"]
+    assert capacity == (5 * 12 + Decimal(there) * 8) * 3600
+    call_command("verify_ledger")
+
+
+def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: datetime) -> None:
+    """So that a report on all clusters does not end where one of them did."""
+    detached_at = hour - 60 * HOUR
+    Cluster.objects.filter(pk=lab.cluster.pk).update(detached_at=detached_at)
+    note_all_nodes(lab.cluster, gone=True)
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.filter(gpus=0).update(at=detached_at)
+        NodeChange.objects.filter(gpus__gt=0).update(at=detached_at - 10 * HOUR)
+    ClosedBook.objects.update(**dict.fromkeys(("since", "until", "priced_until"), detached_at - 10 * HOUR))
+    assert clusters_to_close() == [lab.cluster.pk]
+    steps = close_hours(cluster_id=lab.cluster.pk)
+    assert ClosedBook.objects.get().until == hour + HOUR
+    assert 11 <= steps <= 10 + 24 + 1 + 24
+    assert CapacitySegment.objects.aggregate(Sum("capacity")) == {"capacity__sum": 10 * 12 * 3600}
+    assert not close_next_hour(cluster_id=lab.cluster.pk)
+    call_command("verify_ledger")

@@ -1,0 +1,220 @@
+"""Draining a node: nothing new starts there, and what runs finishes, or leaves at a deadline or at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from accounting.closing.classes import Standing
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import AuditEvent, Quota
+from fairshare.model import Reason
+from scheduling.books.closing import STANDINGS
+from scheduling.clusters.actions import declare_node, remove_node
+from scheduling.draining.actions import DrainMode, drain_node, drains_due, end_drain, return_node
+from scheduling.draining.drained_jobs import jobs_to_drain
+from scheduling.jobs.actions import cancel_job
+from scheduling.models import Cluster, Job, Lease, Node, NodeChange
+from scheduling.spec.job_spec import SpecError
+from scheduling.tasks import end_drains
+from tests.scheduling.world import World, world
+
+pytestmark = pytest.mark.django_db
+
+
+def running(lab: World, **spec: object) -> Job:
+    """A job of Bob's that runs."""
+    job = lab.submit(lab.people.bob, lab.people.astro, **spec)
+    lab.fill()
+    lab.carry_out()
+    return job
+
+
+def over(node: Node) -> None:
+    """The node's deadline is a second ago."""
+    Node.objects.filter(pk=node.pk).update(drain_deadline=now_from_database() - timedelta(seconds=1))
+
+
+def test_what_runs_on_a_drained_node_goes_on_and_nothing_starts_there() -> None:
+    lab = world(v100=4)
+    stays, node = running(lab, gpus=2), lab.cluster.nodes.get()
+    drain_node(actor=lab.people.olga, node=node, reason="new fan")
+    waits = [lab.submit(lab.people.charlie, lab.people.bio, gpus=2) for _ in range(2)]
+    for _ in range(3):  # whoever is owed more
+        lab.pass_time(600)
+        lab.quantum()
+        lab.carry_out()
+    assert lab.states([stays, *waits]) == [Job.State.RUNNING, Job.State.QUEUED, Job.State.QUEUED]
+    cancel_job(actor=lab.people.bob, job=stays)
+    lab.carry_out()
+    lab.quantum()
+    assert lab.states(waits) == [Job.State.QUEUED] * 2
+    return_node(actor=lab.people.olga, node=node)
+    lab.quantum()
+    assert lab.states(waits) == [Job.State.STARTING] * 2
+
+
+def test_a_gang_with_one_worker_on_a_drained_node_finishes_and_no_other_of_its_team_follows_it() -> None:
+    lab = world(v100=4)
+    lab.node("v100-1", lab.people.v100)
+    gang = running(lab, workers=2, gpus=4)
+    node = lab.cluster.nodes.get(name="v100-0")
+    (concerned,) = jobs_to_drain(node, lab.people.olga).seen
+    assert (concerned.gpus, concerned.gpus_elsewhere) == (4, 4)
+    drain_node(actor=lab.people.olga, node=node, reason="fan")
+    rival = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    like_it = lab.submit(lab.people.bob, lab.people.astro, workers=2, gpus=4)
+    lab.contest(gang)
+    assert lab.states([gang, rival, like_it]) == [Job.State.RUNNING, Job.State.QUEUED, Job.State.QUEUED]
+    cancel_job(actor=lab.people.bob, job=gang)
+    lab.carry_out()
+    lab.fill()
+    assert lab.states([rival, like_it]) == [Job.State.STARTING, Job.State.QUEUED]
+    assert {gpu.node.name for gpu in lab.lease(rival).held_gpus.all()} == {"v100-1"}
+
+
+def test_a_drain_with_a_deadline_stops_at_it_what_still_runs_and_only_once() -> None:
+    lab = world(v100=4)
+    job, node = running(lab, gpus=2), lab.cluster.nodes.get()
+    deadline = now_from_database() + timedelta(hours=1)
+    drain_node(actor=lab.people.olga, node=node, reason="fan", mode="deadline", deadline=deadline)
+    node.refresh_from_db()
+    assert (node.state, node.drain_deadline) == (Node.State.DRAINED, deadline)
+    assert drains_due(now_from_database()) == []
+    assert end_drain(node_id=node.pk) is False
+    over(node)
+    end_drains()
+    assert (lab.lease(job).state, lab.states([job])) == (Lease.State.STOPPING, [Job.State.STOPPING])
+    assert "is being drained: fan" in job.events.latest("id").text
+    event = AuditEvent.objects.latest("id")
+    assert (event.verb, event.actor) == ("node.drain_deadline", None)
+    assert drains_due(now_from_database()) == []
+    lab.carry_out()
+    assert lab.states([job]) == [Job.State.SUSPENDED]
+
+
+def test_a_node_that_is_returned_before_its_deadline_loses_no_job() -> None:
+    lab = world(v100=4)
+    job, node = running(lab), lab.cluster.nodes.get()
+    deadline = now_from_database() + timedelta(hours=1)
+    drain_node(actor=lab.people.olga, node=node, reason="fan", mode="deadline", deadline=deadline)
+    return_node(actor=lab.people.olga, node=node)
+    node.refresh_from_db()
+    assert node.drain_deadline is None
+    end_drains()
+    lab.quantum()
+    assert lab.states([job]) == [Job.State.RUNNING]
+
+
+def test_a_drain_may_be_hurried_or_given_more_time() -> None:
+    lab = world(v100=4)
+    job, node = running(lab), lab.cluster.nodes.get()
+    soon = now_from_database() + timedelta(hours=1)
+    drain_node(actor=lab.people.olga, node=node, reason="fan", mode="deadline", deadline=soon)
+    drain_node(actor=lab.people.olga, node=node, reason="fan")
+    node.refresh_from_db()
+    assert node.drain_deadline is None
+    drain_node(actor=lab.people.olga, node=node, reason="fire", mode=DrainMode.NOW)
+    assert lab.states([job]) == [Job.State.STOPPING]
+
+
+@pytest.mark.parametrize(
+    ("mode", "hours", "field"),
+    [
+        ("gently", None, "mode"),
+        ("deadline", None, "deadline"),
+        ("deadline", -1, "deadline"),
+        ("now", 1, "deadline"),
+    ],
+)
+def test_a_drain_that_says_two_things_is_refused(mode: str, hours: int | None, field: str) -> None:
+    lab = world(v100=4)
+    deadline = None if hours is None else now_from_database() + timedelta(hours=hours)
+    with pytest.raises(Refused) as refused:
+        drain_node(
+            actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="", mode=mode, deadline=deadline
+        )
+    assert refused.value.field == field
+    with pytest.raises(NotAllowed):
+        drain_node(actor=lab.people.alice, node=lab.cluster.nodes.get(), reason="")
+
+
+def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() -> None:
+    """What sleeps could never be woken there. It is stopped for a limit, as others cannot have its GPUs."""
+    lab = world(v100=4)
+    Cluster.objects.filter(pk=lab.cluster.pk).update(slicing=Cluster.Slicing.FREEZE)
+    gang = running(lab, gpus=4)
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS, period="month", limit=1)
+    lab.age(lab.lease(gang), 3600)
+    lab.quantum()
+    lease = lab.lease(gang)
+    assert lease.state == Lease.State.STOPPING
+    assert set(lease.operations.values_list("verb", flat=True)) == {"start", "stop"}
+
+
+def test_a_drained_nodes_gpus_are_busy_while_they_are_held_and_drained_when_they_are_free() -> None:
+    assert STANDINGS[Node.State.DRAINED] is Standing.DRAINED  # which counts what nobody holds
+
+
+def test_whom_a_drain_concerns_is_told_as_far_as_one_may_see() -> None:
+    lab = world(v100=8)
+    mine = running(lab, gpus=2)
+    running_of_others = lab.submit(lab.people.charlie, lab.people.bio)
+    lab.fill()
+    lab.carry_out()
+    Quota.objects.create(tenant=lab.people.astro, kind=Quota.Kind.LONGEST_RUN, limit=3)
+    node = lab.cluster.nodes.get()
+    for_olga = jobs_to_drain(node, lab.people.olga)
+    assert ([one.job for one in for_olga.seen], for_olga.hidden) == ([mine, running_of_others], 0)
+    for_bob = jobs_to_drain(node, lab.people.bob)
+    assert ([one.job for one in for_bob.seen], for_bob.hidden) == ([mine], 1)
+    (one,) = for_bob.seen
+    assert (one.gpus, one.gpus_elsewhere) == (2, 0)
+    assert one.since is not None
+    assert one.ends is not None
+    assert one.ends - one.since == timedelta(hours=3)
+
+
+def test_a_node_with_a_past_is_removed_once_it_is_drained_and_its_past_stays() -> None:
+    lab = world(v100=4)
+    ada, cast = lab.people.ada, lab.people
+    job, node = running(lab, gpus=2), lab.cluster.nodes.get()
+    with pytest.raises(Refused, match="Drain v100-0 first"):
+        remove_node(actor=ada, node=node)
+    drain_node(actor=ada, node=node, reason="sold")
+    with pytest.raises(Refused, match="Jobs hold GPUs of v100-0"):
+        remove_node(actor=ada, node=node)
+    cancel_job(actor=cast.bob, job=job)
+    lab.carry_out()
+    remove_node(actor=ada, node=node)
+    assert not lab.cluster.nodes.present().exists()
+    assert lab.lease(job).held_gpus.filter(node=node).count() == 2
+    assert list(NodeChange.objects.filter(node_id=node.pk).values_list("gpus", flat=True)) == [4, 4, 0]
+    with pytest.raises(SpecError, match="V100 is not in lab"):
+        lab.submit(cast.bob, cast.astro, generations=["V100"])
+    lab.node("a100-0", cast.a100)
+    waits, runs = lab.submit(cast.bob, cast.astro, gpus=8), lab.submit(cast.bob, cast.astro, gpus=2)
+    lab.quantum()
+    assert lab.states([waits, runs]) == [Job.State.QUEUED, Job.State.STARTING]
+    waits.refresh_from_db()
+    assert Reason(waits.reason) is Reason.NEVER_WORKER_TOO_LARGE, "the removed one counts no more"
+    cancel_job(actor=cast.bob, job=waits)
+    with pytest.raises(Refused, match="A node has 1 to 64 GPUs"):
+        declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=65)
+    again = declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=8)
+    assert (again.pk, again.state, again.gone_at) == (node.pk, Node.State.READY, None)
+    assert lab.states([running(lab, gpus=8)]) == [Job.State.RUNNING]
+
+
+def test_a_node_that_its_kubernetes_cluster_has_is_not_removed_here() -> None:
+    lab = world(v100=4)
+    Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
+    node = lab.cluster.nodes.get()
+    with pytest.raises(Refused, match="take it out of the cluster there"):
+        remove_node(actor=lab.people.ada, node=node)
+    Node.objects.update(gone_at=now_from_database())
+    remove_node(actor=lab.people.ada, node=node)
+    assert not Node.objects.exists(), "it never held a job"

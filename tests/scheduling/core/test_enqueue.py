@@ -1,0 +1,220 @@
+"""What people change is looked at by a round soon, whatever it is and wherever it was changed."""
+
+import ast
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from accounting.actions import deactivate_user, reactivate_user, set_price, set_tickets
+from fairshare.driver import Situation
+from fairshare.model import Reason
+from scheduling.clusters.actions import update_cluster
+from scheduling.core import enqueue
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.explain import explain
+from scheduling.models import Cluster, Job, JobEvent, Lease, Node
+from tests.scheduling.world import World, world
+from tests.threads import let_go
+
+ROOT = Path(__file__).resolve().parents[3]
+VERB = re.compile(r"[a-z_]+\.[a-z_]+")
+# What audit verbs that are put together come to.
+PUT_TOGETHER = {
+    "f'cluster.set_{field}'": {"cluster.set_bare_pods", "cluster.set_reachable"},
+    "f'{kind}.{what}'": {"report.subscribe", "report.unsubscribe", "statement.subscribe", "statement.unsubscribe"},
+}  # fmt: skip
+# Each verb after which no round is asked for, by why not.
+NO_ROUND = {
+    "rounds do not read it": {
+        "budget.remove", "budget.set", "cluster.check", "cluster.metrics", "cluster.set_bare_pods",
+        "cluster.set_reachable", "generation.set_weight", "idle_rule.remove", "idle_rule.set", "job.idle_snooze",
+        "login.unlock", "node.exchange_gpus", "report.subscribe", "report.unsubscribe", "secret.create",
+        "secret.delete", "secret.replace", "secret.reseal", "service.open", "session.keep", "session.open",
+        "sharing.analyse", "sharing.analyse_again", "statement.subscribe", "statement.unsubscribe", "tenant.rename",
+        "tenant.take_uid", "token.create", "token.revoke", "token.revoke_all", "user.reset_password",
+        "user.set_portal_role", "user.set_preferences", "volume.grant", "volume.withdraw",
+    },
+    "nothing runs there yet, or any more": {
+        "cluster.create", "cluster.detach", "generation.create", "generation.delete", "tenant.create",
+        "tenant.delete", "user.create",
+    },
+    "it is of the past": {"cluster.import", "ledger.archive", "ledger.bring_back", "ledger.resume_sealing"},
+    "what it grants or takes back has a verb of its own": {
+        "request.approve", "request.ask", "request.decline", "request.end", "request.overdue", "request.withdraw",
+    },
+    "what it cancels has a verb of its own": {"job.idle_stop", "job.overlong", "session.stop"},
+    "a job that no round has seen is due by itself": {"job.submit", "session.start"},
+    "the service's next step submits and cancels": {
+        "service.change", "service.create", "service.remove", "service.roll_back",
+    },
+    "its jobs come when they are due": {
+        "schedule.change", "schedule.create", "schedule.delete", "schedule.pause", "schedule.resume",
+    },
+    "the watcher asks, for what no event tells of as well": {"node.found", "node.gone", "node.seen"},
+}  # fmt: skip
+
+
+def test_of_every_audit_event_it_is_said_whether_it_asks_for_rounds() -> None:
+    """A new action fails here until its verb is in one of the tables."""
+    silent = [verb for verbs in NO_ROUND.values() for verb in verbs]
+    placed = [*silent, *enqueue.CHANGES_EVERY_CLUSTER, *enqueue.CHANGES_ITS_CLUSTER]
+    assert len(placed) == len(set(placed)), "a verb is in two places"
+    assert set(placed) == set(verbs_written())
+
+
+def verbs_written() -> Iterator[str]:
+    """The verbs that the sources write to the audit trail, by `verb=` or through a function with such a parameter."""
+    for room in ("accounting", "scheduling", "portal"):
+        for path in (ROOT / room).rglob("*.py"):
+            if "migrations" not in path.parts:
+                yield from verbs_in(ast.parse(path.read_text()))
+
+
+def verbs_in(tree: ast.Module) -> Iterator[str]:
+    takes = {
+        one.name: names.index("verb")
+        for one in tree.body
+        if isinstance(one, ast.FunctionDef) and "verb" in (names := [each.arg for each in one.args.args])
+    }
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.keyword(arg="verb", value=value) | ast.Assign(targets=[ast.Name(id="verb")], value=value)
+            ):
+                yield from literals(value)
+            case ast.Call(func=ast.Name(id=name), args=args) if takes.get(name, len(args)) < len(args):
+                yield from literals(args[takes[name]])
+
+
+def literals(value: ast.expr) -> Iterator[str]:
+    if isinstance(value, ast.JoinedStr):
+        yield from PUT_TOGETHER[ast.unparse(value)]
+        return
+    for node in ast.walk(value):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and VERB.fullmatch(node.value):
+            yield node.value
+
+
+def wanted(lab: World) -> bool:
+    return Cluster.objects.get(pk=lab.cluster.pk).round_wanted_at is not None
+
+
+@pytest.fixture
+def lab(db: None) -> World:
+    lab = world(v100=4)
+    for _ in range(3):
+        lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.quantum()
+    assert not wanted(lab)
+    return lab
+
+
+def test_an_admins_change_of_tickets_asks_for_a_round_of_every_attached_cluster(lab: World) -> None:
+    gone = Cluster.objects.create(name="gone", detached_at=timezone.now())
+    other = Cluster.objects.create(name="other")
+    set_tickets(actor=lab.people.ada, tenant=lab.people.astro, tickets=300)
+    asked = Cluster.objects.filter(round_wanted_at__isnull=False)
+    assert set(asked.values_list("pk", flat=True)) == {lab.cluster.pk, other.pk}
+    assert gone.round_wanted_at is None
+
+
+def test_what_a_round_reads_asks_for_one_when_it_changes(lab: World) -> None:
+    people = lab.people
+    waiting = Job.objects.filter(cluster=lab.cluster).waiting().last()
+    assert waiting is not None
+    changes: list[Any] = [
+        lambda: set_price(actor=people.ada, generation=people.v100, per_gpu_hour=Decimal("2.5")),
+        lambda: update_cluster(actor=people.ada, cluster=lab.cluster, trading=False),
+        lambda: deactivate_user(actor=people.ada, user=people.bob),
+        lambda: reactivate_user(actor=people.ada, user=people.bob),
+        lambda: cancel_job(actor=people.bob, job=waiting),
+    ]
+    for change in changes:
+        Cluster.objects.update(round_wanted_at=None)
+        change()
+        assert wanted(lab)
+
+
+def test_a_round_leaves_the_wish_of_who_changed_something_while_it_decided(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = world(v100=4)
+    lab.submit(lab.people.bob, lab.people.astro)
+    decide = Situation.decide
+
+    def meanwhile(*args: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            change = {"actor": lab.people.ada, "tenant": lab.people.astro, "tickets": 300}
+            pool.submit(let_go, lambda: set_tickets(**change)).result(timeout=30)
+        return decide(*args)
+
+    monkeypatch.setattr(Situation, "decide", meanwhile)
+    lab.quantum()
+    assert wanted(lab)
+    monkeypatch.setattr(Situation, "decide", decide)
+    lab.fill()
+    assert not wanted(lab)
+
+
+def close_nodes_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if somebody closed all nodes without waiting for the round."""
+    decide = Situation.decide
+
+    def meanwhile(*args: Any) -> Any:
+        found = decide(*args)
+        Node.objects.update(state=Node.State.CLOSED, state_reason="cordoned")
+        return found
+
+    monkeypatch.setattr(Situation, "decide", meanwhile)
+
+
+def test_a_picked_job_whose_gpus_are_not_to_be_had_says_so_and_is_looked_at_again(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = world(v100=4)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    with monkeypatch.context() as patch:
+        close_nodes_while_deciding(patch)
+        lab.quantum()
+        job.refresh_from_db()
+        told = explain(job)
+        assert job.reason == Reason.PLACE_LOST
+        assert told.sentence == (
+            "Picked, but the 4 GPUs of v100-0 that it was to have could not be had: the node is closed (cordoned). "
+            "The next round chooses others."
+        )
+        assert not told.never
+        assert wanted(lab)
+        Node.objects.update(state=Node.State.READY)
+        lab.fill()
+        assert not wanted(lab), "what was in vain twice waits for the quantum"
+        assert JobEvent.objects.filter(kind=JobEvent.PLACE_LOST).count() == 1
+    Node.objects.update(state=Node.State.READY)
+    lab.fill()
+    job.refresh_from_db()
+    assert (job.state, job.reason) == (Job.State.STARTING, 0)
+
+
+def test_what_runs_on_a_closed_node_goes_on_for_nobody_could_start_there(db: None) -> None:
+    lab = world(v100=4)
+    old = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.fill()
+    lab.carry_out()
+    Node.objects.update(state=Node.State.CLOSED, state_reason="cordoned")
+    new = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    for _ in range(3):
+        lab.contest(old)
+    new.refresh_from_db()
+    assert lab.states([old]) == [Job.State.RUNNING]
+    assert (new.state, new.reason) == (Job.State.QUEUED, Reason.NODES_AWAY)
+    Node.objects.update(state=Node.State.READY)
+    lab.age(lab.lease(old), timedelta(hours=1).total_seconds())
+    lab.contest(old)
+    assert lab.lease(new).state == Lease.State.PROMISED

@@ -1,0 +1,68 @@
+"""What clusters say about jobs comes to their time lines, each thing once a turn."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from accounting.core.clock import now_from_database
+from scheduling.backends.base import Remark
+from scheduling.leases.cluster_events import KIND, MOST, note_remarks
+from scheduling.models import Job
+from tests.scheduling.world import World, start, world
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lab() -> World:
+    return world(v100=4)
+
+
+def remark(job: Job, text: str, *, source: str = "uid-1", epoch: int = 1, age: float = 0.0) -> Remark:
+    return Remark(source, job.pk, epoch, text, age)
+
+
+def note(lab: World, *remarks: Remark) -> int:
+    return note_remarks(cluster_id=lab.cluster.pk, remarks=remarks)
+
+
+def notes(job: Job) -> list[tuple[int, str]]:
+    return list(job.events.filter(kind=KIND).order_by("id").values_list("epoch", "text"))
+
+
+def test_the_same_thing_is_noted_once_a_turn_whoever_says_it_and_how_often(lab: World) -> None:
+    job = start(lab)
+    evicted = remark(job, "it was evicted")
+    assert note(lab, evicted, evicted, remark(job, "it was evicted", source="uid-2")) == 1
+    assert note(lab, evicted) == 0, "a watcher that was restarted hears it again"
+    assert note(lab, remark(job, "it was evicted", epoch=2)) == 0, "nor is it another turn's by then"
+    assert note(lab, remark(job, "it was evicted", source="uid-3", epoch=2)) == 1
+    assert notes(job) == [(1, "it was evicted"), (2, "it was evicted")]
+
+
+def test_notes_say_when_it_happened_and_never_before_the_job_was_there(lab: World) -> None:
+    job = start(lab)
+    Job.objects.filter(pk=job.pk).update(created_at=now_from_database() - timedelta(seconds=500))
+    job.refresh_from_db()
+    note(lab, remark(job, "late", source="a", age=100.0), remark(job, "early", source="b", age=1e9))
+    early, late = job.events.filter(kind=KIND).order_by("at")
+    assert (early.text, early.at) == ("early", job.created_at)
+    assert (now_from_database() - late.at).total_seconds() == pytest.approx(100, abs=60)
+    assert notes(job) == [(1, "early"), (1, "late")]
+
+
+def test_a_cluster_that_says_too_much_is_heard_no_more_in_that_turn(lab: World) -> None:
+    job = start(lab)
+    flood = [remark(job, f"trouble {number}", source=f"uid-{number}") for number in range(3 * MOST)]
+    assert note(lab, *flood[:MOST], *flood[MOST:]) == MOST
+    assert note(lab, *flood) == 0
+    assert note(lab, remark(job, "trouble", source="next", epoch=2)) == 1
+
+
+def test_jobs_of_other_clusters_and_unknown_ones_are_left_alone(lab: World) -> None:
+    job = start(lab)
+    assert note_remarks(cluster_id=lab.cluster.pk + 1, remarks=[remark(job, "not yours")]) == 0
+    assert note(lab, Remark("uid-1", job.pk + 1000, 1, "nobody's", 0.0)) == 0
+    assert notes(job) == []

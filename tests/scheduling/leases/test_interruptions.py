@@ -1,0 +1,102 @@
+"""When nobody answered, why, and for how long: read from what happened to jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from accounting.core.clock import now_from_database
+from scheduling.backends.base import End, Phase
+from scheduling.draining.actions import drain_node
+from scheduling.leases.causes import Cause
+from scheduling.leases.interruptions import Interruption, back_by, of_service, of_session
+from scheduling.models import Job, JobForecast, Node
+from scheduling.services.actions import change_service
+from scheduling.services.replicas import step_service
+from tests.scheduling.rounds.test_notices import sessions
+from tests.scheduling.services.test_services import come_up, fail, living, service_of
+from tests.scheduling.world import World, world
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lab() -> World:
+    return world(v100=4)
+
+
+def answer(lab: World, *jobs: Job) -> None:
+    lab.fill()
+    lab.carry_out()
+    for job in jobs:
+        lab.see(lab.lease(job), Phase.RUNNING, address="127.0.0.1:9", ready_age=0.0)
+
+
+def causes(found: list[Interruption]) -> list[tuple[Cause, bool]]:
+    """The latest last, each with whether it is over."""
+    return [(one.cause, one.ended is not None) for one in reversed(found)]
+
+
+def test_a_session_tells_each_cause_and_when_it_answered_again(lab: World) -> None:
+    session = sessions(lab, 1)[0]
+    assert of_session(session) == [], "it has never answered"
+    answer(lab, session)
+    assert of_session(session) == []
+    lab.see(lab.lease(session), Phase.RUNNING, address="127.0.0.1:9", why_not_ready="refused")
+    assert causes(of_session(session)) == [(Cause.UNREADY, False)]
+    answer(lab, session)
+    node = lab.cluster.nodes.get()
+    drain_node(actor=lab.people.olga, node=node, reason="fans", mode="now")
+    lab.carry_out()
+    lost = [(Cause.UNREADY, True), (Cause.DRAINED, False)]
+    assert causes(of_session(session)) == lost
+    assert of_session(session)[0].text == "v100-0 is being drained: fans"
+    Node.objects.update(state=Node.State.READY)
+    answer(lab, session)
+    lab.see(lab.lease(session), Phase.ENDED, end=End.LOST, ended_age=0.0, message="The node does not answer.")
+    lost = [(cause, True) for cause, _ in lost]
+    assert causes(of_session(session)) == [*lost, (Cause.LOST, False)]
+    answer(lab, session)
+    assert causes(of_session(session)) == [*lost, (Cause.LOST, True)]
+    assert all(one.ended is not None and one.began <= one.ended for one in of_session(session))
+
+
+def test_what_stops_answering_first_gets_the_cause_that_is_found_later(lab: World) -> None:
+    session = sessions(lab, 1)[0]
+    answer(lab, session)
+    lab.see(lab.lease(session), Phase.RUNNING, address="127.0.0.1:9", why_not_ready="no route")
+    began = of_session(session)[0].began
+    lab.see(lab.lease(session), Phase.ENDED, end=End.LOST, ended_age=0.0)
+    [only] = of_session(session)
+    assert (only.cause, only.began, only.ended) == (Cause.LOST, began, None)
+
+
+def test_a_service_counts_each_place_and_neither_roll_outs_nor_scaling(lab: World) -> None:
+    service = service_of(lab, 2)
+    come_up(lab, service)
+    change_service(actor=lab.people.bob, service=service, replicas=1)
+    step_service(service_id=service.pk)
+    lab.carry_out()
+    assert of_service(service) == []
+    fail(lab, living(service)[0])
+    assert causes(of_service(service)) == [(Cause.ENDED, False)]
+    Job.objects.filter(state=Job.State.FAILED).update(ended_at=now_from_database() - timedelta(hours=1))
+    step_service(service_id=service.pk)
+    come_up(lab, service)
+    assert causes(of_service(service)) == [(Cause.ENDED, True)]
+    assert of_service(service)[0].name == "api-0-1"
+    change_service(actor=lab.people.bob, service=service, stopped=True)
+    step_service(service_id=service.pk)
+    assert causes(of_service(service)) == [(Cause.ENDED, True), (Cause.PERSON, False)]
+
+
+def test_the_first_that_waits_says_when_somebody_is_back(lab: World) -> None:
+    service = service_of(lab, 2)
+    assert back_by(living(service)) is None
+    soon = now_from_database() + timedelta(minutes=5)
+    for job, minutes in zip(living(service), (3, 0), strict=True):
+        JobForecast.objects.create(
+            job=job, at=now_from_database(), starts_by=soon + timedelta(minutes=minutes), looked_until=soon
+        )
+    assert back_by(living(service)) == soon

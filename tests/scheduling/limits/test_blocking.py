@@ -1,0 +1,303 @@
+"""What people are told of the limits in their way, or that warn: which, whose, how much, and until when."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from accounting.actions import set_quota
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.limits.periods import period_of
+from accounting.models import AuditEvent, Membership, Quota
+from fairshare.model import Reason
+from scheduling import tasks
+from scheduling.jobs.explain import explain
+from scheduling.jobs.preflight import preflight
+from scheduling.jobs.submitting import submit_job
+from scheduling.models import Cluster, Job, JobEvent
+from scheduling.spec.job_spec import JobSpec
+from tests import make
+from tests.scheduling.world import World, start, world
+
+Kind = Quota.Kind
+
+
+@pytest.fixture
+def lab(db: None) -> World:
+    return world(v100=8)
+
+
+def limit(lab: World, limit: str | int, **which: Any) -> Quota:
+    return set_quota(actor=None, limit=limit, **({"tenant": lab.people.astro} | which))
+
+
+def waits(lab: World, reason: Reason, **fields: Any) -> Job:
+    """Bob's job of two GPUs, after a round that gave it none."""
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, **fields)
+    lab.quantum()
+    job.refresh_from_db()
+    assert (job.state, Reason(job.reason)) == (Job.State.QUEUED, reason)
+    return job
+
+
+class TestWhatBinds:
+    def test_gpus_at_once_with_how_many_are_had_and_may_be(self, lab: World) -> None:
+        limit(lab, 4, kind=Kind.GPUS)
+        start(lab, gpus=3)
+        why = explain(waits(lab, Reason.QUOTA_IN_USE))
+        assert (
+            why.sentence == "Astro has 3 of the 4 GPUs that it may have at once. This job needs 2 more GPUs."
+        )
+        assert why.short == "Astro: limit of 4 GPUs at once"
+        assert why.unblock == ("It starts when a job of Astro ends, or with a larger limit.",)
+
+    def test_of_a_user_and_of_a_generation(self, lab: World) -> None:
+        limit(lab, 2, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
+        limit(lab, 3, kind=Kind.GPUS, user=lab.people.alice)
+        start(lab)
+        why = explain(waits(lab, Reason.QUOTA_IN_USE))
+        said = "bob in Astro has 1 of the 2 V100 that it may have at once. This job needs 2 more GPUs."
+        assert why.sentence == said
+        assert why.short == "bob in Astro: limit of 2 V100 at once"
+        assert why.unblock == ("It starts when a job of bob in Astro ends, or with a larger limit.",)
+
+    def test_what_can_never_be_names_whose_limit_forbids_it(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
+        job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, generations=["V100"])
+        lab.quantum()
+        job.refresh_from_db()
+        why = explain(job)
+        assert why.sentence.startswith(
+            "It can never run: each user of Astro may hold at most 1 V100 at once;"
+        )
+        assert why.short == "over a limit"
+
+    def test_all_that_bind_are_named_and_no_others(self, lab: World) -> None:
+        limit(lab, 2, kind=Kind.GPUS)
+        limit(lab, 2, kind=Kind.GPUS, user=lab.people.bob)
+        limit(lab, 7, kind=Kind.GPUS, each_user=True)
+        limit(lab, 1, kind=Kind.GPUS, at_limit="warn")
+        start(lab)
+        sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
+        assert (sentence.count("at once"), "of the 7" in sentence, "of the 1 " in sentence) == (
+            2,
+            False,
+            False,
+        )
+
+    def test_hours_that_are_spent(self, lab: World) -> None:
+        limit(lab, "0.1", kind=Kind.GPU_HOURS, period="rolling", days=9)
+        lab.age(lab.lease(start(lab, gpus=4)), 3600)
+        why = explain(waits(lab, Reason.HOURS_SPENT))
+        assert not why.never
+        assert why.sentence.startswith("Astro has used 4")
+        assert why.sentence.endswith(" of 0.1 GPU-hours, in the last 9 days.")
+        assert why.short == "Astro: limit of 0.1 GPU-hours spent"
+
+    def test_what_is_left_but_does_not_last_is_told_so_with_the_month_s_end(self, lab: World) -> None:
+        limit(lab, "0.02", kind=Kind.GPU_HOURS)
+        before = now_from_database()
+        why = explain(waits(lab, Reason.HOURS_SPENT))
+        said = "Astro has used 0 of 0.02 GPU-hours, a calendar month (UTC); what is left does not last for a round."
+        assert why.sentence == said
+        assert why.short == "Astro: limit of 0.02 GPU-hours nearly spent"
+        ends = [period_of("month", None, now)[1] for now in (before, now_from_database())]
+        assert why.unblock[0] in {
+            f"It starts when the limit's period is over, on {at:%Y-%m-%d} at 00:00 UTC, or with a larger limit."
+            for at in ends
+        }
+
+    def test_of_rolling_days_the_hour_in_which_they_let_go(self, lab: World) -> None:
+        limit(lab, "3.9", kind=Kind.GPU_HOURS, period="rolling", days=2)
+        lab.age(lab.lease(start(lab, gpus=4)), 3600)
+        why = explain(waits(lab, Reason.HOURS_SPENT))
+        hour = now_from_database().replace(minute=0, second=0, microsecond=0)
+        # All was used in this hour and the one before: when that one is older, less than 3.9 hours are left.
+        expected = {
+            f"on {at:%Y-%m-%d} at {at:%H:%M} UTC"
+            for at in (hour + timedelta(days=2), hour + timedelta(days=2, hours=1))
+        }
+        [told] = why.unblock
+        assert any(one in told for one in expected), told
+
+    def test_hours_that_others_of_the_team_use_up(self, lab: World) -> None:
+        limit(lab, "0.05", kind=Kind.GPU_HOURS)
+        start(lab, gpus=2)
+        sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
+        assert "of 0.05 GPU-hours, a calendar month (UTC); what is left does not last" in sentence
+
+    def test_what_leaves_it_to_idle_gpus(self, lab: World) -> None:
+        limit(lab, 2, kind=Kind.GPUS, at_limit="idle")
+        start(lab, gpus=2)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=6)
+        sentence = explain(waits(lab, Reason.ONLY_IDLE)).sentence
+        assert sentence.startswith(
+            "Astro has 2 of the 2 GPUs that it may have at once; it runs only on GPUs that"
+        )
+
+    def test_where_a_limit_has_left_room_since_none_is_named(self, lab: World) -> None:
+        quota = limit(lab, 2, kind=Kind.GPUS)
+        start(lab)
+        job = waits(lab, Reason.QUOTA_IN_USE)
+        quota.delete()
+        assert explain(job).sentence == "A limit left it no room in the last round; the next one looks again."
+
+
+class TestOfTeamsAbove:
+    """Their names and figures are for those who see them: members of Astro do not see Uni."""
+
+    @pytest.mark.parametrize(
+        ("amount", "which", "reason"),
+        [
+            (3, {"kind": Kind.GPUS}, Reason.QUOTA_IN_USE),
+            ("0.02", {"kind": Kind.GPU_HOURS}, Reason.HOURS_SPENT),
+            ("0.02", {"kind": Kind.MONEY, "period": "rolling", "days": 3}, Reason.HOURS_SPENT),
+            (1, {"kind": Kind.GPUS}, Reason.NEVER_OVER_QUOTA),
+            (3, {"kind": Kind.GPUS, "each_user": True}, Reason.QUOTA_IN_USE),
+        ],
+    )
+    def test_members_are_told_that_there_is_one(
+        self, lab: World, amount: int | str, which: dict[str, Any], reason: Reason
+    ) -> None:
+        if reason is Reason.QUOTA_IN_USE:
+            start(lab, gpus=2)
+        quota = limit(lab, amount, tenant=lab.people.uni, **which)
+        job = waits(lab, reason)
+        for reader in (lab.people.alice, lab.people.bob, None):
+            why = explain(job, reader=reader)
+            said = " ".join([why.sentence, *why.detail, *why.unblock])
+            assert "limit above Astro" in said
+            assert not any(
+                word in said for word in ("Uni", "a calendar", "UTC", f"{quota.limit.normalize():f} ")
+            )
+        make.membership(make.user("dean"), lab.people.uni, role=Membership.Role.VIEWER)
+        for reader in (lab.people.olga, Membership.objects.get(user__username="dean").user):
+            why = explain(job, reader=reader)
+            assert "limit above" not in f"{why.sentence} {why.unblock}"
+            assert ("Uni" in why.sentence) != bool(which.get("each_user")), why.sentence
+
+    def test_so_before_and_at_submit(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.GPUS, tenant=lab.people.uni)
+        spec = JobSpec(name="x", command="true", gpus_per_worker=2)
+        where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec}
+        [sentence] = preflight(**where).sentences
+        assert sentence == "It can never run: a limit above Astro forbids it; this job needs 2."
+        with pytest.raises(Refused, match="a limit above Astro forbids it"):
+            submit_job(**where, even_if_never=False)
+
+    def test_queue_places(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
+        with pytest.raises(Refused) as refusal:
+            lab.submit(lab.people.bob, lab.people.astro)
+        said = "As many jobs wait as a limit above Astro lets. Submit it when one of them has started."
+        assert refusal.value.message == said
+        make.membership(lab.people.bob, lab.people.uni, role=Membership.Role.VIEWER)
+        with pytest.raises(Refused, match="Uni has 0 jobs waiting, and 0 may"):
+            lab.submit(lab.people.bob, lab.people.astro)
+
+    def test_what_is_written_down_is_for_all_who_see_the_job(self, lab: World) -> None:
+        for kind in (Kind.QUEUED_JOBS, Kind.GPUS, Kind.LONGEST_RUN):
+            limit(lab, 0, kind=kind, tenant=lab.people.uni, at_limit="warn")
+        job = start(lab)
+        tasks.end_overlong_jobs()
+        limit(lab, 0, kind=Kind.LONGEST_RUN, tenant=lab.people.uni)
+        tasks.end_overlong_jobs()
+        job.refresh_from_db()
+        lines = [*job.events.values_list("text", flat=True), job.end_message]
+        assert sum("limit above Astro" in line for line in lines) == 4
+        assert not any("Uni" in line for line in lines)
+        after = AuditEvent.objects.get(verb="job.overlong").after
+        assert list(after) == ["quota"]
+
+
+class TestWarnings:
+    """A limit that warns stops nothing; it is told at submit, once, and on the job's page while it is so."""
+
+    def told(self, job: Job) -> list[str]:
+        events = JobEvent.objects.filter(job=job, kind__startswith="warned").order_by("pk")
+        return list(events.values_list("text", flat=True))
+
+    @pytest.mark.parametrize(
+        ("amount", "which", "said"),
+        [
+            (3, {"kind": Kind.GPUS}, "Astro has 2 of the 3 GPUs that it may have at once"),
+            (
+                3,
+                {"kind": Kind.GPUS, "each_user": True},
+                "bob in Astro has 2 of the 3 GPUs that it may have at once",
+            ),
+            (0, {"kind": Kind.GPU_HOURS}, "Astro has used 0 of 0 GPU-hours, a calendar month (UTC)"),
+            (
+                0,
+                {"kind": Kind.MONEY, "period": "quarter"},
+                "Astro has used 0 of 0 EUR, a calendar quarter (UTC)",
+            ),
+            (0, {"kind": Kind.QUEUED_JOBS}, "Astro has 0 jobs waiting, and 0 may"),
+            ("0.1", {"kind": Kind.BORROWED}, "Astro has borrowed 0 of its entitlement, and may borrow 0.1"),
+        ],
+    )
+    @pytest.mark.django_db
+    def test_every_kind_is_told_at_submit(self, amount: int | str, which: dict[str, Any], said: str) -> None:
+        lab = world(v100=4)
+        start(lab, gpus=2)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
+        lab.quantum()  # each earns two
+        limit(lab, amount, at_limit="warn", **which)
+        spec = JobSpec(name="x", command="true", gpus_per_worker=2)
+        before = preflight(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
+        assert said.partition(" 0 of")[0] in " ".join(before.detail)
+        job = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
+        [line] = self.told(job)
+        if which["kind"] in Quota.OF_A_PERIOD:  # some seconds have been used
+            assert line.partition(" has used ")[0] == "Astro"
+        else:
+            assert line == said
+        lab.quantum()
+        assert self.told(job) == [line]
+        assert explain(Job.objects.get(pk=job.pk)).detail[0].startswith(said.partition(" has ")[0])
+
+    def test_within_them_nothing_is_told(self, lab: World) -> None:
+        limit(lab, 2, kind=Kind.GPUS, at_limit="warn")
+        limit(lab, 1, kind=Kind.GPU_HOURS, at_limit="warn")
+        limit(lab, 1, kind=Kind.QUEUED_JOBS, at_limit="warn")
+        limit(lab, 5, kind=Kind.BORROWED, at_limit="warn")
+        limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn")
+        job = start(lab, gpus=2)
+        assert (self.told(job), explain(job).detail) == ([], ())
+
+    def test_it_runs_all_the_same_and_its_page_tells_of_all_that_is_exceeded(self, lab: World) -> None:
+        for kind in (Kind.GPUS, Kind.LONGEST_RUN):
+            limit(lab, 1, kind=kind, at_limit="warn")
+        limit(lab, 1, kind=Kind.GPU_HOURS, at_limit="warn", period="rolling", days=2)
+        job = start(lab, gpus=2)
+        lab.age(lab.lease(job), 7200)
+        told = explain(job).detail
+        assert [line.partition(" has ")[0] for line in told] == [
+            "Astro",
+            "Astro",
+            "The longest run of Astro is 1 h, and it",
+        ]
+        tasks.end_overlong_jobs()
+        assert len(self.told(job)) == 2  # of GPUs at submit, of its length when it was beyond
+        assert lab.states([job]) == [Job.State.RUNNING]
+
+    def test_the_same_request_again_is_not_warned_again(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
+        spec = JobSpec(name="x", command="true")
+        where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster}
+        first, again = (submit_job(**where, spec=spec, request_key="a") for _ in range(2))
+        assert first.pk == again.pk
+        assert len(self.told(first)) == 1
+
+    def test_borrowed_on_another_cluster_is_no_matter_of_this_one(self, lab: World) -> None:
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        start(other, gpus=3)
+        other.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        other.quantum()
+        limit(lab, 0, kind=Kind.BORROWED, at_limit="warn")
+        assert self.told(lab.submit(lab.people.bob, lab.people.astro)) == []
+        assert len(self.told(other.submit(lab.people.bob, lab.people.astro))) == 1

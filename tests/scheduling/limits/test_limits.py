@@ -1,0 +1,367 @@
+"""Limits that bite: at submit and in rounds, for teams and users, by what happens when they are reached."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from accounting.actions import set_quota
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.models import AuditEvent, Price, Quota
+from fairshare.entitlement import entitlements
+from fairshare.model import Reason
+from fairshare.policies import policy_of
+from scheduling import tasks
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.explain import explain
+from scheduling.jobs.submitting import submit_job
+from scheduling.jobs.time_limit import end_overlong
+from scheduling.models import Cluster, Job, JobEvent, Lease
+from scheduling.shares.snapshot import read_snapshot
+from scheduling.spec.job_spec import JobSpec
+from tests.accounting.ledger.test_at_once import at_once
+from tests.scheduling.world import World, start, world
+
+Kind = Quota.Kind
+
+
+@pytest.fixture
+def lab(db: None) -> World:
+    return world(v100=4)
+
+
+def limit(lab: World, limit: str | int, **which: object) -> Quota:
+    return set_quota(actor=None, limit=limit, **({"tenant": lab.people.astro} | which))
+
+
+def states(lab: World, *jobs: Job) -> list[tuple[str, int]]:
+    found = Job.objects.in_bulk([job.pk for job in jobs])
+    return [(found[job.pk].state, found[job.pk].reason) for job in jobs]
+
+
+def held(lab: World) -> dict[str, int]:
+    gpus: dict[str, int] = {}
+    for lease in lab.holding(Lease.State.STARTING, Lease.State.RUNNING):
+        name = lease.job.owner.get_username()
+        gpus[name] = gpus.get(name, 0) + lease.gpus
+    return gpus
+
+
+class TestInRounds:
+    def test_a_user_holds_no_more_than_the_own_limit_and_the_team_goes_on(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.GPUS, tenant=lab.people.uni, user=lab.people.bob)
+        jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(3)]
+        lab.submit(lab.people.alice, lab.people.astro, gpus=3)
+        lab.quantum()
+        assert held(lab) == {"bob": 1, "alice": 3}
+        assert states(lab, *jobs)[1] == (Job.State.QUEUED, Reason.QUOTA_IN_USE)
+
+    def test_each_user_is_limited_alone(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.GPUS, each_user=True)
+        for user in (lab.people.alice, lab.people.bob, lab.people.bob):
+            lab.submit(user, lab.people.astro)
+        lab.quantum()
+        assert held(lab) == {"bob": 1, "alice": 1}
+
+    def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
+        """What is left lasts for three GPUs until the next round: the fourth has to wait."""
+        limit(lab, "0.05", kind=Kind.GPU_HOURS)
+        jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
+        lab.quantum()
+        assert held(lab) == {"bob": 3}
+        wide = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+        lab.quantum()
+        assert states(lab, wide) == [(Job.State.QUEUED, Reason.HOURS_SPENT)]
+        assert Job.objects.filter(pk__in=[job.pk for job in jobs], reason=Reason.QUOTA_IN_USE).count() == 1
+
+    @pytest.mark.django_db
+    def test_money_is_given_out_once_whichever_generations_it_goes_to(self) -> None:
+        lab = world(v100=4, a100=4)
+        limit(lab, "0.06", kind=Kind.MONEY)
+        for _ in range(8):
+            lab.submit(lab.people.bob, lab.people.astro)
+        lab.quantum()
+        prices = {price.generation_id: price.per_gpu_hour for price in Price.objects.all()}
+        leases = lab.holding(Lease.State.STARTING, Lease.State.RUNNING)
+        an_hour = sum(lease.gpus * prices[lease.generation_id] for lease in leases)
+        cost = an_hour * Decimal(lab.cluster.effective_quantum)
+        assert Decimal("0.04") * 3600 < cost <= Decimal("0.06") * 3600
+
+    @pytest.mark.parametrize("of_v100", [False, True])
+    def test_money_that_lasts_for_three_gpus_to_the_cent_starts_three(
+        self, lab: World, of_v100: bool
+    ) -> None:
+        Price.objects.update(per_gpu_hour="0.18")
+        limit(lab, "0.009", kind=Kind.MONEY, generation=lab.people.v100 if of_v100 else None)
+        lab.submit(lab.people.bob, lab.people.astro, gpus=3)
+        lab.quantum()
+        assert held(lab) == {"bob": 3}
+
+    def test_money_is_spent_at_the_prices_of_its_time(self, lab: World) -> None:
+        """A V100 costs 1.20 an hour."""
+        job = start(lab, gpus=4)
+        lab.age(lab.lease(job), 600)
+        limit(lab, "0.81", kind=Kind.MONEY, period="rolling", days=3)
+        lab.fill()
+        assert states(lab, job)[0][0] == Job.State.RUNNING
+        limit(lab, "0.79", kind=Kind.MONEY, period="rolling", days=3)
+        lab.quantum()
+        lab.carry_out()
+        lab.quantum()
+        assert states(lab, job) == [(Job.State.SUSPENDED, Reason.HOURS_SPENT)]
+        job.refresh_from_db()
+        assert explain(job).sentence.endswith("of 0.79 EUR, in the last 3 days.")
+
+    def test_beyond_an_opportunistic_limit_a_job_runs_until_somebody_wants_its_gpus(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="idle")
+        job = start(lab, gpus=4)
+        assert explain(job).detail == ("Astro has used 0 of 0 GPU-hours, a calendar month (UTC)",)
+        other = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        lab.quantum()
+        lab.carry_out()
+        lab.quantum()
+        lab.carry_out()
+        assert [state for state, _ in states(lab, job, other)] == [Job.State.SUSPENDED, Job.State.RUNNING]
+        job.refresh_from_db()
+        assert (job.reason, "nobody else wants" in explain(job).sentence) == (Reason.ONLY_IDLE, True)
+
+    def test_a_limit_that_warns_only_tells(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="warn")
+        limit(lab, 1, kind=Kind.GPUS, at_limit="warn")
+        job = start(lab, gpus=4)
+        assert explain(job).detail[0].startswith("Astro has used 0 of 0 GPU-hours")
+
+    def test_nobody_borrows_beyond_the_limit(self, lab: World) -> None:
+        limit(lab, "0.5", kind=Kind.BORROWED)
+        jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
+        lab.submit(lab.people.charlie, lab.people.bio)
+        lab.quantum()
+        assert held(lab) == {"bob": 3, "charlie": 1}
+        waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
+        assert waiting.reason == Reason.BORROWED_ENOUGH
+        said = "Astro has borrowed 0.5 of its entitlement, and may borrow 0.5. This job needs 1 more GPU."
+        assert explain(waiting).sentence == said
+
+    def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:
+        limit(lab, 5, kind=Kind.GPUS)
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        for place in (lab, other):
+            for _ in range(4):
+                place.submit(lab.people.bob, lab.people.astro)
+        lab.quantum()
+        other.quantum()
+        assert (held(lab), held(other)) == ({"bob": 4}, {"bob": 1})
+
+
+class TestOverspent:
+    """Who has used more than a limit gets nothing; the others get what they would if it had used just that."""
+
+    @pytest.mark.parametrize("at_limit", ["block", "idle"])
+    @pytest.mark.parametrize("kind", [Kind.GPU_HOURS, Kind.MONEY])
+    def test_siblings_get_what_it_cannot_take(self, lab: World, kind: str, at_limit: str) -> None:
+        job = start(lab, gpus=4)
+        lab.age(lab.lease(job), 3600 * 50)
+        limit(lab, "0.1", kind=kind, at_limit=at_limit)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
+        entitled, share = entitlements(snapshot), policy_of(snapshot.settings).divide(snapshot)
+        teams = {tenant: t for t, (tenant, user) in enumerate(legend.accounts) if user is None}
+        for gpus in (entitled, share):
+            assert gpus[teams[lab.people.astro.pk]].sum() == pytest.approx(0, abs=1e-6)
+            assert gpus[teams[lab.people.bio.pk]].sum() == pytest.approx(4)
+
+    def test_what_others_took_elsewhere_takes_nothing_here(self, lab: World) -> None:
+        """Another cluster gave out more than a limit that was lowered since lets."""
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        start(other, gpus=4)
+        limit(lab, 1, kind=Kind.GPUS)
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
+        share = policy_of(snapshot.settings).divide(snapshot)
+        assert share[legend.accounts.index((lab.people.bio.pk, None))].sum() == 2
+
+
+class TestBeingStopped:
+    """What is being stopped still holds its GPUs, and counts until it has let go of them."""
+
+    def all_held(self) -> int:
+        return sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.HOLDING))
+
+    @pytest.mark.parametrize(
+        "which",
+        [{}, {"each_user": True}, {"tenant": "uni"}, {"user": "bob"}, {"generation": "v100"}],
+        ids=["of the team", "of each user", "of the team above", "of the user", "of the generation"],
+    )
+    @pytest.mark.django_db
+    def test_it_counts_until_it_has_let_go(self, which: dict[str, str | bool]) -> None:
+        lab = world(v100=8)
+        named = {
+            key: getattr(lab.people, name) if isinstance(name, str) else name for key, name in which.items()
+        }
+        limit(lab, 4, kind=Kind.GPUS, **named)
+        first = start(lab, gpus=4)
+        cancel_job(actor=lab.people.bob, job=first)
+        second = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+        lab.fill()
+        assert (self.all_held(), lab.states([second])) == (4, [Job.State.QUEUED])
+        lab.carry_out()
+        assert lab.states([first, second]) == [Job.State.CANCELLED, Job.State.RUNNING]
+        assert self.all_held() == 4
+
+    @pytest.mark.django_db
+    def test_others_do_not_wait_for_it(self) -> None:
+        lab = world(v100=8)
+        limit(lab, 4, kind=Kind.GPUS)
+        cancel_job(actor=lab.people.bob, job=start(lab, gpus=4))
+        other = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        lab.fill()
+        assert lab.states([other]) == [Job.State.STARTING]
+
+    def test_it_counts_on_other_clusters_too(self, lab: World) -> None:
+        limit(lab, 4, kind=Kind.GPUS)
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        waits = other.submit(lab.people.bob, lab.people.astro, gpus=4)
+        cancel_job(actor=lab.people.bob, job=start(lab, gpus=4))
+        other.fill()
+        assert (self.all_held(), held(other)) == (4, {})
+        lab.carry_out()
+        other.fill()
+        assert (self.all_held(), lab.states([waits])) == (4, [Job.State.STARTING])
+
+
+class TestQueuePlaces:
+    def test_as_many_may_wait_as_the_limit_says(self, lab: World) -> None:
+        limit(lab, 2, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.charlie, lab.people.bio)
+        with pytest.raises(Refused, match="As many jobs wait as a limit above Astro lets"):
+            lab.submit(lab.people.bob, lab.people.astro)
+        lab.quantum()
+        lab.carry_out()
+        assert lab.submit(lab.people.bob, lab.people.astro).pk
+
+    def test_a_limit_of_each_user_counts_the_own_jobs_of_the_team(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.QUEUED_JOBS, each_user=True)
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.alice, lab.people.astro)
+        with pytest.raises(Refused, match="bob in Astro has 1 job waiting"):
+            lab.submit(lab.people.bob, lab.people.astro)
+
+    def test_one_that_warns_is_told_on_the_jobs_time_line(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
+        job = lab.submit(lab.people.bob, lab.people.astro)
+        assert job.events.get(kind="warned").text == "Astro has 0 jobs waiting, and 0 may"
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAtOnce:
+    def test_two_submits_do_not_both_take_the_last_place(self) -> None:
+        lab = world(v100=4)
+        limit(lab, 3, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
+        limit(lab, 3, kind=Kind.QUEUED_JOBS)
+        users = [(lab.people.bob, lab.people.astro), (lab.people.charlie, lab.people.bio)] * 3
+        raised = at_once(*[lambda who=who: lab.submit(*who) for who in users])
+        assert [type(error) for error in raised if error] == [Refused] * 3
+        assert Job.objects.count() == 3
+
+    def test_the_same_request_twice_takes_one_place(self) -> None:
+        lab = world(v100=4)
+        limit(lab, 1, kind=Kind.QUEUED_JOBS)
+        spec = JobSpec(name="x", command="true")
+        where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster}
+        raised = at_once(*[lambda: submit_job(**where, spec=spec, request_key="a")] * 3)
+        assert raised == [None] * 3
+        assert Job.objects.count() == 1
+
+    def test_two_clusters_do_not_both_give_out_the_last_gpus(self) -> None:
+        lab = world(v100=4)
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        limit(lab, 5, kind=Kind.GPUS)
+        limit(lab, "0.1", kind=Kind.GPU_HOURS)  # for six GPUs until the next round
+        for place in (lab, other):
+            for _ in range(4):
+                place.submit(lab.people.bob, lab.people.astro)
+        assert at_once(lab.quantum, other.quantum) == [None, None]
+        assert sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.OPEN)) == 5
+
+    @pytest.mark.parametrize(("quantum", "hours"), [(60, "0.084"), (600, "0.7")])
+    def test_two_clusters_do_not_both_give_out_the_last_hours(self, quantum: int, hours: str) -> None:
+        lab = world(v100=4)
+        other = World(lab.people, Cluster.objects.create(name="other", quantum_seconds=quantum))
+        other.node("other-0", lab.people.v100)
+        limit(lab, hours, kind=Kind.GPU_HOURS)
+        for place in (other, lab):
+            for _ in range(4):
+                place.submit(lab.people.bob, lab.people.astro)
+        assert at_once(lab.quantum, other.quantum) == [None, None]
+        open_leases = Lease.objects.filter(state__in=Lease.OPEN)
+        given = sum(lease.gpus * lease.cluster.effective_quantum for lease in open_leases)
+        assert 0 <= float(hours) * 3600 - given < quantum, "not one more would have been within it"
+
+
+class TestLongestRun:
+    def ran(self, lab: World, hours: float, **fields: object) -> Job:
+        job = start(lab, **fields)
+        lab.age(lab.lease(job), hours * 3600)
+        return job
+
+    def test_a_job_is_stopped_when_its_time_is_over_and_says_why(self, lab: World) -> None:
+        limit(lab, 24, kind=Kind.LONGEST_RUN, tenant=lab.people.uni)
+        limit(lab, 12, kind=Kind.LONGEST_RUN, user=lab.people.alice)
+        job = self.ran(lab, 23.9)
+        tasks.end_overlong_jobs()
+        assert lab.states([job]) == [Job.State.RUNNING]
+        lab.age(lab.lease(job), 600)
+        tasks.end_overlong_jobs()
+        lab.carry_out()
+        job.refresh_from_db()
+        said = "Stopped: a limit above Astro lets it run no longer"
+        assert (job.state, job.end_message) == (Job.State.CANCELLED, said)
+        event = AuditEvent.objects.get(verb="job.overlong")
+        assert (event.actor, event.tenant) == (None, lab.people.astro)
+        assert end_overlong(job_id=job.pk) is False
+
+    def test_turns_add_up_and_waiting_does_not_count(self, lab: World) -> None:
+        job = self.ran(lab, 3)
+        limit(lab, 5, kind=Kind.LONGEST_RUN)
+        first = lab.lease(job)
+        now = now_from_database()
+        first.state, first.held_until = Lease.State.CLOSED, first.held_from + timedelta(hours=3)
+        first.held_gpus.all().delete()
+        first.save()
+        Lease.objects.create(
+            job=job, cluster=lab.cluster, epoch=9, generation=first.generation, gpus=1,
+            state=Lease.State.RUNNING, held_from=now - timedelta(hours=1.9),
+        )  # fmt: skip
+        assert end_overlong(job_id=job.pk) is False
+        Lease.objects.filter(epoch=9).update(held_from=now - timedelta(hours=2))
+        assert end_overlong(job_id=job.pk) is True
+
+    def test_one_that_warns_warns_once(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn")
+        job = self.ran(lab, 2)
+        for _ in range(2):
+            tasks.end_overlong_jobs()
+        assert lab.states([job]) == [Job.State.RUNNING]
+        [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
+        assert told.text == "It runs longer than it should: the longest run of Astro is 1 h"
+
+    def test_one_of_each_user_names_the_owner(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn", each_user=True)
+        job = self.ran(lab, 2)
+        tasks.end_overlong_jobs()
+        [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
+        assert told.text.endswith(f"the longest run of {job.owner.get_username()} in Astro is 1 h")
+
+    def test_without_limits_nothing_is_asked(self, lab: World, django_assert_num_queries) -> None:
+        self.ran(lab, 9)
+        with django_assert_num_queries(2):  # the clock, and whether there are any
+            tasks.end_overlong_jobs()

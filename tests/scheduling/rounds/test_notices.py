@@ -1,0 +1,153 @@
+"""Services and sessions beyond their account's guarantee: who is warned when, and what a claim takes at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.conf import LazySettings
+from django.db import connection
+
+from accounting.core.clock import now_from_database
+from accounting.core.errors import Refused
+from accounting.models import Letter
+from scheduling.clusters.actions import update_cluster
+from scheduling.leases.causes import Cause
+from scheduling.models import Cluster, Job, JobEvent, Lease, Round
+from scheduling.rounds.actions import due_kind
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import JobSpec
+from tests.scheduling.world import World, world
+
+NOTICE = timedelta(seconds=60)
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lab() -> World:
+    """Four GPUs, of which two are guaranteed to each team once both want them."""
+    return world(v100=4)
+
+
+def sessions(lab: World, count: int) -> list[Job]:
+    """Bob's, which run."""
+    made = [
+        start_session(
+            actor=lab.people.bob,
+            tenant=lab.people.astro,
+            cluster=lab.cluster,
+            spec=JobSpec(name=f"notes-{number}", command="serve", port=8000),
+        ).job
+        for number in range(count)
+    ]
+    lab.fill()
+    lab.carry_out()
+    return made
+
+
+def due(lab: World) -> str | None:
+    return due_kind(Cluster.objects.get(pk=lab.cluster.pk), now_from_database())
+
+
+def wait(lab: World, lasted: timedelta) -> None:
+    """As if all notices, and the last round, had begun so long ago."""
+    lab.pass_time(lasted.total_seconds())
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE scheduling_lease SET notice_since = notice_since - %s", [lasted])
+        cursor.execute("UPDATE scheduling_cluster SET last_quantum_at = now()")
+
+
+def noticed(jobs: list[Job]) -> list[bool]:
+    return [Lease.objects.on_notice().filter(job=job).exists() for job in jobs]
+
+
+def test_a_claim_takes_surplus_of_training_jobs_at_the_round_after_its_submit(lab: World) -> None:
+    training = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
+    lab.quantum()
+    lab.carry_out()
+    claim = lab.submit(lab.people.charlie, lab.people.bio)
+    assert due(lab) == Round.Kind.FILL, "not only when the quantum is over"
+    lab.fill()
+    assert lab.states(training) == ["running", "running", "running", "stopping"]
+    lab.carry_out()
+    assert lab.states([claim]) == ["running"]
+    said = JobEvent.objects.get(job=training[3], kind="preempted")
+    assert said.detail == {"cause": Cause.CLAIMED}
+    assert said.text == "Preempted: bob has 4 GPUs, of which 2 are guaranteed; jobs that waited get 1"
+
+
+def test_sessions_within_the_guarantee_stay_over_many_rounds_of_others_claims(lab: World) -> None:
+    mine = sessions(lab, 2)
+    for _ in range(6):
+        lab.submit(lab.people.charlie, lab.people.bio)
+        lab.submit(lab.people.bob, lab.people.astro)
+    for _ in range(10):
+        lab.pass_time(60)
+        lab.quantum()
+        lab.carry_out()
+    assert lab.states(mine) == ["running", "running"]
+    assert [job.leases.count() for job in mine] == [1, 1]
+    assert noticed(mine) == [False, False]
+
+
+def test_a_session_beyond_the_guarantee_is_warned_and_goes_once_its_notice_is_over(
+    lab: World, settings: LazySettings
+) -> None:
+    settings.EMAIL_HOST = "mail.example"
+    people = lab.people
+    people.bob.email = "bob@example.org"
+    people.bob.save(update_fields=["email"])
+    mine = sessions(lab, 3)
+    assert noticed(mine) == [False] * 3, "nobody else wants anything"
+    claims = [lab.submit(people.charlie, people.bio) for _ in range(2)]
+    lab.fill()
+    lab.carry_out()
+    assert lab.states([*mine, *claims]) == ["running"] * 4 + ["queued"], "the one GPU that was free"
+    assert noticed(mine) == [False, False, True]
+    text = JobEvent.objects.get(job=mine[2], kind="warned_of_claims").text
+    assert "bob has 3 GPUs, of which 2 are guaranteed" in text
+    assert "astro" not in JobEvent.objects.filter(job__in=claims).values_list("text", flat=True)
+    assert Letter.objects.get().subject == "[Fairlot] May be preempted: notes-2"
+    wait(lab, NOTICE / 2)
+    assert due(lab) is None
+    lab.quantum()
+    assert lab.states(mine) == ["running"] * 3, "a quantum round waits for the notice, too"
+    wait(lab, NOTICE / 2)
+    assert due(lab) == Round.Kind.FILL, "whoever waits need not wait for the quantum"
+    lab.fill()
+    assert lab.states(mine) == ["running", "running", "stopping"]
+    lab.carry_out()
+    assert lab.states([*mine, *claims]) == ["running", "running", "suspended", "running", "running"]
+    assert JobEvent.objects.get(job=mine[2], kind="preempted").detail == {"cause": Cause.CLAIMED}
+
+
+def test_a_notice_ends_when_the_guarantee_suffices_again_and_is_told_of_once_an_hour(lab: World) -> None:
+    mine = sessions(lab, 3)
+    for _ in range(2):
+        claim = lab.submit(lab.people.charlie, lab.people.bio)
+        claims = [claim, lab.submit(lab.people.charlie, lab.people.bio)]
+        lab.fill()
+        assert noticed(mine) == [False, False, True]
+        Job.objects.filter(pk__in=[job.pk for job in claims]).update(state=Job.State.CANCELLED)
+        Lease.objects.filter(job__in=claims).delete()
+        lab.quantum()
+        assert noticed(mine) == [False] * 3
+    assert JobEvent.objects.filter(kind="warned_of_claims").count() == 1
+
+
+def test_an_admin_sets_how_long_notices_are(lab: World) -> None:
+    people = lab.people
+    update_cluster(actor=people.ada, cluster=lab.cluster, notice_seconds=600)
+    with pytest.raises(Refused, match="0 to 3"):
+        update_cluster(actor=people.ada, cluster=lab.cluster, notice_seconds=4000)
+    mine = sessions(lab, 3)
+    for _ in range(2):
+        lab.submit(people.charlie, people.bio)
+    lab.fill()
+    wait(lab, timedelta(seconds=500))
+    assert due(lab) is None
+    lab.quantum()
+    assert lab.states(mine) == ["running"] * 3
+    wait(lab, timedelta(seconds=100))
+    lab.fill()
+    assert lab.states(mine) == ["running", "running", "stopping"]

@@ -1,0 +1,163 @@
+"""Runs that were missed: the portal was down, the schedule paused, or its cluster detached."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.core.clock import now_from_database
+from scheduling.models import Cluster, ScheduleRun
+from scheduling.retention import prune
+from scheduling.schedules import schedule_runs
+from scheduling.schedules.actions import pause_schedule, resume_schedule
+from scheduling.timetable import Timetable
+from scheduling.timetable.missed_runs import MOST_AT_ONCE, ON_TIME, next_step
+from tests.scheduling.scheduled import DAY, HOUR, MINUTE, NOON, Clock, make, terms, tick, told
+from tests.scheduling.world import World, world
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lab() -> World:
+    return world(v100=4)
+
+
+def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, str]]:
+    """What becomes of four runs, the latest an hour ago, that nobody ran."""
+    schedule = make(lab, terms(**changes))
+    clock(NOON + 3 * DAY + HOUR)
+    tick()
+    return told(schedule)
+
+
+def test_what_was_missed_is_left_out(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="skip") == [("04.05. 12:00", "07.05. 12:00", "skipped")]
+    assert ScheduleRun.objects.get().text == "Missed, as Fairlot was not at work; what is missed is left out."
+
+
+def test_of_what_was_missed_the_latest_is_made_up_for(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="once") == [
+        ("04.05. 12:00", "06.05. 12:00", "skipped"),
+        ("07.05. 12:00", "07.05. 12:00", "submitted"),
+    ]
+    assert ScheduleRun.objects.latest("id").text == "Late, as Fairlot was not at work."
+
+
+def test_all_that_was_missed_within_the_window_is_made_up_for(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="all", catch_up_seconds=2 * 86_400) == [
+        ("04.05. 12:00", "05.05. 12:00", "skipped"),
+        ("06.05. 12:00", "06.05. 12:00", "submitted"),
+        ("07.05. 12:00", "07.05. 12:00", "submitted"),
+    ]
+
+
+def test_old_runs_without_a_job_are_let_go_but_for_the_last(lab: World, clock: Clock) -> None:
+    schedule = make(lab, terms(missed="skip"))
+    for days in (3, 6, 9):
+        clock(NOON + days * DAY + HOUR)
+        tick()
+    everything = told(schedule)
+    assert [outcome for *_, outcome in everything] == ["skipped"] * 3
+    ScheduleRun.objects.update(at=now_from_database() - timedelta(hours=1))
+    prune(records=timedelta(days=1), turns=timedelta(days=1))
+    assert told(schedule) == everything
+    prune(records=timedelta(days=1), turns=timedelta(0))
+    assert told(schedule) == everything[-1:]
+
+
+def test_what_was_missed_too_long_ago_is_not_made_up_for(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="once", catch_up_seconds=60) == [
+        ("04.05. 12:00", "07.05. 12:00", "skipped")
+    ]
+    assert "longer ago than the schedule makes up for" in ScheduleRun.objects.get().text
+
+
+def test_a_paused_schedule_does_nothing_and_tells_later_what_it_missed(lab: World, clock: Clock) -> None:
+    schedule = make(lab, terms(missed="skip"))
+    pause_schedule(actor=lab.people.bob, schedule=schedule, reason="holidays")
+    clock(NOON + HOUR)
+    tick()
+    assert told(schedule) == []
+    schedule.refresh_from_db()
+    assert schedule.paused_reason == "Paused by bob: holidays"
+    resume_schedule(actor=lab.people.bob, schedule=schedule)
+    tick()
+    assert ScheduleRun.objects.get().text.startswith("Missed, as the schedule was paused;")
+
+
+def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    Cluster.objects.update(detached_at=NOON)
+    clock(NOON + 2 * HOUR)
+    tick()
+    assert told(schedule) == []
+    Cluster.objects.update(detached_at=None)
+    clock(NOON + 3 * HOUR)
+    tick()
+    run = ScheduleRun.objects.get()
+    assert (run.outcome, run.text) == ("submitted", "Late, as the cluster was detached.")
+    schedule.refresh_from_db()
+    assert schedule.late_because == ""
+
+
+def test_a_cluster_that_is_detached_this_very_moment_is_waited_for(
+    lab: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = make(lab)
+    clock(NOON)
+    real = schedule_runs.stay_attached
+
+    def detached_first(cluster_id: int) -> None:
+        Cluster.objects.update(detached_at=NOON)
+        real(cluster_id)
+
+    monkeypatch.setattr(schedule_runs, "stay_attached", detached_first)
+    tick()
+    assert told(schedule) == []
+    schedule.refresh_from_db()
+    assert schedule.next_due_at == NOON
+
+
+crons = st.sampled_from(["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */2 * * *", "0 0 1 * *", "5 4 * * SUN"])
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    crons,
+    st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "UTC"]),
+    st.sampled_from(["skip", "once", "all"]),
+    st.integers(0, 3 * 24 * 60).map(lambda count: count * MINUTE),
+    st.lists(st.integers(0, 3000), min_size=1, max_size=3),
+)
+def test_every_due_time_is_in_exactly_one_row_whenever_and_however_often_one_looks(
+    cron: str, zone: str, policy: str, window: timedelta, pauses: list[int]
+) -> None:
+    table = Timetable.read(cron, zone)
+    now = datetime(2026, 10, 24, 12, tzinfo=UTC)
+    due = first = table.after(now)
+    covered: list[tuple[datetime, datetime]] = []
+    for minutes in pauses:
+        now += minutes * MINUTE
+        steps = 0
+        while due is not None and due <= now:
+            step = next_step(table, due, now, policy=policy, window=window)
+            if step.missed:
+                covered.append(step.missed)
+            if step.runs:
+                covered.append((step.runs, step.runs))
+                assert now - step.runs <= max(window, ON_TIME)
+            due = table.after(step.last)
+            steps += 1
+        assert steps <= (MOST_AT_ONCE if policy == "all" else 1)
+    expected = first
+    for begin, end in covered:  # one after the other, without a gap
+        assert begin == expected
+        assert begin <= end
+        assert table.latest(begin, end) == end
+        expected = table.after(end)
+    assert expected == due

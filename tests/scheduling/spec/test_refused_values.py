@@ -1,0 +1,60 @@
+"""Each refusal of a spec names the whole path of what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.refused_values import by_top_field
+
+SPEC = {"name": "x", "command": "x"}
+NESTED = [
+    ("variables: {DEBUG: true}", "variables.DEBUG", "put what you wrote in quotes"),
+    ("variables: {LR: 0.1, OK: a}", "variables.LR", "put what you wrote in quotes"),
+    ("variables: {V: 1.10}", "variables.V", "put what you wrote in quotes"),
+    ("variables: {A: null}", "variables.A", "a text"),
+    ("variables: {1A: x}", "variables.1A", "no variable name"),
+    ("variables: {OK: a, RANK: x}", "variables.RANK", "set by Fairlot itself"),
+    ("secrets: {TOKEN: 5}", "secrets.TOKEN", "the name of a secret"),
+    ("secrets: {OK: a, TOKEN: Not A Name}", "secrets.TOKEN", "no name of a secret"),
+    ("variables: {TOKEN: a}\nsecrets: {TOKEN: b}", "secrets.TOKEN", "among the variables already"),
+    ("generations: [A100, 5]", "generations.1", "the name of a generation"),
+    ("generations: [A100, V100, A100]", "generations.2", "names A100 a second time"),
+    ("generations: [A100, '']", "generations.1", "must not be empty"),
+    ("labels: {team/x: 1}", "labels.team/x", "a text"),
+    ("labels: {ok: a, 'b!': c}", "labels.b!", "no key of a label"),
+    ("labels: {ok: a, b: '!'}", "labels.b", "no value of a label"),
+    ("volumes: [{name: data}, {name: 7}]", "volumes.1.name", "a volume"),
+    ("volumes: [{name: data, path: relative}]", "volumes.0.path", "not absolute"),
+    ("volumes: [{name: data, mode: ro}]", "volumes.0.mode", "is no part of it"),
+    ("volumes: [{path: /data}]", "volumes.0.name", "is missing"),
+    ("volumes: [{name: a, path: /a}, {name: b, path: /a/b}]", "volumes.1", "in each other's way"),
+    ("volumes: [{name: a, path: /a}, {name: a, path: /b}]", "volumes.1.name", "a second time"),
+    ("secret_files: [{name: a, path: /v/a}]\nvolumes: [{name: b, path: /v}]", "volumes.0", "each other's way"),
+    ("memory: 1Gi\nshm: 2Gi", "shm", "a part of memory"),
+    ("workers: 4096\ngpus_per_worker: 64", "workers", "more than 65\xa0536 GPUs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("yaml", "path", "said"), NESTED)
+def test_a_refusal_names_the_whole_path(yaml: str, path: str, said: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        JobSpec.from_yaml(f"name: x\ncommand: x\n{yaml}")
+    assert list(refused.value.problems) == [path]
+    assert said in refused.value.problems[path]
+
+
+def test_a_text_that_cannot_be_stored_is_named_by_its_path() -> None:
+    with pytest.raises(SpecError) as refused:
+        JobSpec.parse(SPEC | {"volumes": [{"name": "a"}, {"name": "a\0"}]})
+    assert list(refused.value.problems) == ["volumes.1.name"]
+
+
+def test_all_that_is_wrong_is_told_at_once_and_beside_the_forms_own_field() -> None:
+    with pytest.raises(SpecError) as refused:
+        JobSpec.parse(SPEC | {"variables": {"A": 1, "B": True}, "workers": 0})
+    assert set(refused.value.problems) == {"variables.A", "variables.B", "workers"}
+    beside = by_top_field(refused.value.problems)
+    assert set(beside) == {"variables", "workers"}
+    assert beside["variables"].startswith("A: must be a text")
+    assert ". B: must be a text" in beside["variables"]
