@@ -67,8 +67,8 @@ def main(cluster_id: int) -> None:
     import django  # noqa: PLC0415 - the settings come first
 
     django.setup()
-    import scheduling.attached  # noqa: PLC0415 - so that those who are forked find it there
-    import scheduling.reconcile  # noqa: F401, PLC0415
+    import scheduling.clusters.attached  # noqa: PLC0415 - so that those who are forked find it there
+    import scheduling.execution.reconcile  # noqa: F401, PLC0415
 
     _say(READY)
     for line in sys.stdin:

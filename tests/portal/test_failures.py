@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.jobs.failure import MOST_BYTES, MOST_LINES, meaning_of, readable
-from scheduling import backends
 from scheduling.backends.base import End, Phase
 from scheduling.backends.local.files import JobFiles
+from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job, Lease, Session
 from scheduling.services.replicas import step_service
@@ -55,9 +55,9 @@ def test_exit_codes_that_mean_the_same_everywhere_are_worded(code: int | None, s
 @pytest.fixture
 def bob(scene: Scene, settings: LazySettings, tmp_path: Path, browser_of: Any) -> Iterator[Client]:
     settings.FAIRLOT_JOBS_DIR = tmp_path
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
     yield browser_of(scene.people.bob)
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
 
 
 def fail(scene: Scene, job: Job, log: bytes, code: int = 127, end: End = End.FAILED) -> None:

@@ -36,9 +36,9 @@ from portal.models import Visit
 from portal.sessions import http, visits
 from portal.sessions.editing import FILES, JUPYTER
 from portal.tokens.actions import create_token
-from scheduling import backends
 from scheduling.backends.local import isolation
 from scheduling.backends.local.isolation import Isolation
+from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.draining.actions import drain_node, return_node
 from scheduling.execution.operations import perform_operations
@@ -63,16 +63,16 @@ MOST_GROWTH = 96 * 1024  # KiB, of the whole process, this test's own client inc
 @pytest.fixture
 def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
     settings.FAIRLOT_JOBS_DIR = tmp_path
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
     made = world(v100=4)
     backend_for(made.cluster).prepare()
     # What keeps jobs apart would hide the program and this Python, too; it has tests of its own.
     isolation.force(
-        backends.local_places(), Isolation(False, False, "a test wants it so", "a test wants it so")
+        backend_factory.local_places(), Isolation(False, False, "a test wants it so", "a test wants it so")
     )
     yield made
     end_all(made)
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
 
 
 def started(lab: World, **fields: Any) -> Session:

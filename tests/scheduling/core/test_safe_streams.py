@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-from scheduling.output import outlive_full_disks
+from scheduling.core.safe_streams import outlive_full_disks
 {how}
 try:
     print("to standard output", flush=True)

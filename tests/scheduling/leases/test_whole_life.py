@@ -11,9 +11,9 @@ from django.conf import LazySettings
 
 from accounting.core.clock import now_from_database
 from accounting.models import UsageSegment
-from scheduling import backends
 from scheduling.backends.base import Phase
 from scheduling.backends.local.files import JobFiles
+from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import observe, reconcile
@@ -43,12 +43,12 @@ echo "done at $count"
 @pytest.fixture
 def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
     settings.FAIRLOT_JOBS_DIR = tmp_path
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
     made = world(v100=2)
     backend_for(made.cluster).prepare()
     yield made
     end_all(made)
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
 
 
 def end_all(lab: World) -> None:
@@ -233,7 +233,7 @@ def test_a_new_watcher_adopts_what_still_runs(lab: World) -> None:
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
     before = set(workers(job))
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
     reconcile(lab.cluster)
     assert lab.states([job]) == [Job.State.RUNNING]
     assert set(workers(job)) == before

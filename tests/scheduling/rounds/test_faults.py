@@ -19,7 +19,7 @@ from scheduling.jobs.preflight import preflight
 from scheduling.leases import actions as leases
 from scheduling.leases.actions import bill_running
 from scheduling.leases.history import History
-from scheduling.leases.lifecycle import Event
+from scheduling.leases.lifecycle import Event, IllegalTransition
 from scheduling.models import (
     Cluster,
     HeldGpu,
@@ -61,7 +61,7 @@ def test_what_cannot_be_written_down_of_one_job_does_not_keep_the_others(
 
     def refuse(desk: leases._Desk, lease: Lease, what: object) -> None:
         if lease.job_id == bad.pk:
-            raise leases.IllegalTransition("as if the table had a hole")
+            raise IllegalTransition("as if the table had a hole")
         real(desk, lease, what)
 
     monkeypatch.setattr(leases._Desk, "observe", refuse)

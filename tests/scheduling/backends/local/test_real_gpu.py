@@ -17,11 +17,11 @@ import pytest
 from django.conf import LazySettings
 
 from accounting.models import UsageSegment
-from scheduling import backends
 from scheduling.backends.base import End, Gang, Phase, Use, Worker
 from scheduling.backends.local import devices, gpus, isolation
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.gpus import Gpu
+from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.clusters.discovery import declare_local_gpus, model_of
 from scheduling.models import Job, Node
@@ -231,7 +231,7 @@ def test_two_teams_take_turns_on_one_gpu_from_declaring_it_to_the_bill(
     gpu: Gpu, open_folder: Path, settings: LazySettings
 ) -> None:
     settings.FAIRLOT_JOBS_DIR = open_folder
-    backends._backend.cache_clear()
+    backend_factory._backend.cache_clear()
     lab = world(v100=0, slicing="freeze")
     node = next(
         one for one in declare_local_gpus(actor=None, cluster=lab.cluster) if gpu.uuid in one.gpu_uuids
@@ -261,4 +261,4 @@ def test_two_teams_take_turns_on_one_gpu_from_declaring_it_to_the_bill(
             assert booked == pytest.approx(node.gpus * held, abs=1e-5)
     finally:
         life.end_all(lab)
-        backends._backend.cache_clear()
+        backend_factory._backend.cache_clear()
