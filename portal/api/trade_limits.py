@@ -11,6 +11,7 @@ from ninja import Router
 from accounting.core.errors import Refused
 from accounting.models import Generation, Tenant
 from portal.api import schemas
+from scheduling.limits import actions as limit_actions
 from scheduling.limits.actions import Allowance
 from scheduling.models import TradeLimit
 
@@ -37,7 +38,7 @@ def set_trade_limits(
             raise Refused(f"There is no generation {limit.generation[:40]}.", "generation")
         generation = known[limit.generation] if limit.generation else None
         allowances.append(Allowance(generation, limit.trades, limit.most_gpus, limit.most_part))
-    made = limits.set_trade_limits(actor=request.auth, tenant=tenant, allowances=allowances)
+    made = limit_actions.set_trade_limits(actor=request.auth, tenant=tenant, allowances=allowances)
     return [_show(limit) for limit in made]
 
 

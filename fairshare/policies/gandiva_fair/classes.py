@@ -38,6 +38,8 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
     1 where a rate is unknown, so that a generation that nobody tried is tried; 0 where the job may not run.
     """
     rates = np.fmax(jobs.rate, 0.0) * able  # 0 where unknown
+    if not rates.size:
+        return rates
     best = highest(rates)
     found: Floats = rates / np.where(best > 0, best, 1.0)[:, None] + (able & (rates == 0))
     return found
