@@ -234,7 +234,7 @@ class TestThreads:
 
         def end(pid: int) -> None:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+                cursor.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])  # waits until it is gone
             connection.close()
 
         first, second, third = run(three_times())
