@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairshare.columns import anywhere
 from fairshare.model import NOWHERE, Bools, Cluster, Floats, Ints, Jobs, Reason, Snapshot
 from fairshare.quotas import Left
 from fairshare.tree import Tree
@@ -24,7 +25,7 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
     if cluster.closed is not None:
         now |= allowed & (jobs.running_on[:, None] == np.arange(len(cluster.generations)))
     reason = jobs.blocked.copy()
-    nowhere = np.flatnonzero(~_anywhere(now))
+    nowhere = np.flatnonzero(~anywhere(now))
     reason[nowhere] = np.select(
         [
             ~exists[nowhere].any(axis=1),
@@ -90,10 +91,10 @@ def explain(
         shares &= _within(claims, jobs, able)
     now = np.select(
         [
-            ~_anywhere(in_room),
-            ~_anywhere(in_quota),
+            ~anywhere(in_room),
+            ~anywhere(in_quota),
             enough_free,
-            ~_anywhere(shares),
+            ~anywhere(shares),
             ~_first(jobs.account, order, sharing & waits[:, None], len(most.total)),
         ],
         [
@@ -128,12 +129,6 @@ def _first(account: Ints, order: Ints, wants: Bools, accounts: int) -> Bools:
         first = np.full(accounts, NOWHERE)
         first[account[some]] = some  # the last one that is written stays
         found[first[first != NOWHERE]] = True
-    return found
-
-
-def _anywhere(marks: Bools) -> Bools:
-    """(J,) whether any generation of (J, K) is marked; for so few columns numpy's `any` takes several times as long."""
-    found: Bools = np.einsum("jk->j", marks)
     return found
 
 

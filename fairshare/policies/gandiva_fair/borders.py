@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from fairshare.columns import across
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.queues import Queue
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.trading.limits import TradeLimits

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fairshare.columns import anywhere, highest, sort_keys
 from fairshare.model import NOWHERE, Bools, Cluster, Floats, Ints, Jobs
-from fairshare.policies.gandiva_fair.columns import anywhere, highest, sort_keys
 from fairshare.reasons import worker_slots
 
 Steps = NDArray[np.int16]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairshare.columns import anywhere
 from fairshare.entitlement import ticket_share
 from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
-from fairshare.policies.gandiva_fair.columns import anywhere
 from fairshare.policies.gandiva_fair.faster import move_up, speed_up
 from fairshare.policies.gandiva_fair.giving_way import give_way
 from fairshare.policies.gandiva_fair.line import Line

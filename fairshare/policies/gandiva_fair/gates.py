@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fairshare.columns import lowest
 from fairshare.model import NOWHERE, Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import lowest
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
 
 N = TypeVar("N", bound=np.generic)

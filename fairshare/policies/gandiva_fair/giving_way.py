@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from fairshare.columns import anywhere
 from fairshare.model import NOWHERE
-from fairshare.policies.gandiva_fair.columns import anywhere
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.places import Spot
 from fairshare.policies.gandiva_fair.room import Room, in_order

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairshare.columns import sort_keys
 from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
-from fairshare.policies.gandiva_fair.columns import sort_keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairshare.columns import across
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.own_order import Round, Rows
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fairshare.columns import across, anywhere, sort_keys
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
-from fairshare.policies.gandiva_fair.columns import across, anywhere, sort_keys
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
 # Jobs behind this many times what their account holds run on no generation, whatever it trades.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairshare.columns import across
 from fairshare.model import NOWHERE
 from fairshare.policies.gandiva_fair.balances import tier_one
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
-from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.picked import Picked

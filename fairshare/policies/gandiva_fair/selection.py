@@ -87,5 +87,6 @@ def _pick(facts: Facts, random: np.random.Generator) -> Picked:
         claim_fast(picked)
     if facts.leaves_idle:
         fill_idle(picked, random)
-    speed_up(picked)
+    if all_of_them is not None or facts.leaves_idle:  # turns end when nobody can go where it is faster
+        speed_up(picked)
     return picked

@@ -14,10 +14,10 @@ from functools import partial
 
 import numpy as np
 
+from fairshare.columns import across, anywhere
 from fairshare.entitlement import active_tickets, by_tickets, capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.classes import Classes, classes_of
-from fairshare.policies.gandiva_fair.columns import across, anywhere
 from fairshare.policies.gandiva_fair.families import Families
 from fairshare.policies.gandiva_fair.fastest import fastest_first, open_steps, speed_up
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow

@@ -21,9 +21,9 @@ from itertools import count, cycle, islice
 
 import numpy as np
 
+from fairshare.columns import across
 from fairshare.model import Bools, Floats, Ints, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Legs, ration
-from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.evidence import bounded, evidence_of
 from fairshare.policies.gandiva_fair.margins import Margins
 from fairshare.policies.gandiva_fair.offers import Met, Offers, grain_of, meet

@@ -305,13 +305,6 @@ class Turns:
             return False
         return job not in self._saving and job not in self._gave_way
 
-    def _may_claim(self, account: int, job: int) -> bool:
-        """Whether guarantees pay for the gang, and beside it for those that the account saves up for."""
-        if not self._is_due[account]:
-            return False
-        kept = self._needs[account] if self._overtakes(account, job) else 0
-        return self._size[job] + kept <= self._left(account)
-
     def _stage(self, account: int, job: int) -> int:
         """The stage of a gang: the lower the account is whose guarantee does not pay for it, the later."""
         if not self._is_due[account]:
@@ -362,7 +355,12 @@ class Turns:
 
     def _save_claim(self, account: int, job: int) -> None:
         """Where a gang within the guarantee finds no room its account goes on saving for it."""
-        if self.only_claims and self.is_first(job) and not self.taken[job] and self._may_claim(account, job):
+        if (
+            self.only_claims
+            and self.is_first(job)
+            and not self.taken[job]
+            and self._stage(account, job) == CLAIM
+        ):
             self._save_for(account, job)
 
     def _save_for(self, account: int, job: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairshare.columns import anywhere, count
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import anywhere, count
 
 
 def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Floats:

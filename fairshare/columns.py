@@ -14,12 +14,6 @@ def across(values: Floats) -> Floats:
     return found
 
 
-def down(values: Floats) -> Floats:
-    """(K,) sums over the rows of (C, K); a product would start threads for so little."""
-    found: Floats = np.einsum("ck->k", values)
-    return found
-
-
 def anywhere(marks: Bools) -> Bools:
     """(C,) whether any generation of (C, K) is marked."""
     found: Bools = np.einsum("ck->c", marks)
