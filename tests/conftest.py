@@ -79,6 +79,17 @@ def pytest_configure(config: pytest.Config) -> None:
 MONTHS = [date(2026, 1, 1), date(2026, 4, 1), date(2026, 5, 1)]
 
 
+@pytest.fixture
+def jobs_folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
+    """A folder of the test's own where local jobs have theirs, and backends that know of no other."""
+    from scheduling.clusters import backend_factory  # noqa: PLC0415 - it imports models
+
+    settings.FAIRLOT_JOBS_DIR = tmp_path
+    backend_factory._backend.cache_clear()
+    yield tmp_path
+    backend_factory._backend.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """The test database, with the months in which tests book."""

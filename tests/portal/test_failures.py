@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import LazySettings
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from portal.jobs.failure import MOST_BYTES, MOST_LINES, meaning_of, readable
 from scheduling.backends.base import End, Phase
 from scheduling.backends.local.files import JobFiles
-from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job, Lease, Session
 from scheduling.services.replicas import step_service
@@ -53,11 +50,8 @@ def test_exit_codes_that_mean_the_same_everywhere_are_worded(code: int | None, s
 
 
 @pytest.fixture
-def bob(scene: Scene, settings: LazySettings, tmp_path: Path, browser_of: Any) -> Iterator[Client]:
-    settings.FAIRLOT_JOBS_DIR = tmp_path
-    backend_factory._backend.cache_clear()
-    yield browser_of(scene.people.bob)
-    backend_factory._backend.cache_clear()
+def bob(scene: Scene, jobs_folder: Path, browser_of: Any) -> Client:
+    return browser_of(scene.people.bob)
 
 
 def fail(scene: Scene, job: Job, log: bytes, code: int = 127, end: End = End.FAILED) -> None:

@@ -61,9 +61,7 @@ MOST_GROWTH = 96 * 1024  # KiB, of the whole process, this test's own client inc
 
 
 @pytest.fixture
-def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
-    settings.FAIRLOT_JOBS_DIR = tmp_path
-    backend_factory._backend.cache_clear()
+def lab(jobs_folder: Path) -> Iterator[World]:
     made = world(v100=4)
     backend_for(made.cluster).prepare()
     # What keeps jobs apart would hide the program and this Python, too; it has tests of its own.
@@ -72,7 +70,6 @@ def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
     )
     yield made
     end_all(made)
-    backend_factory._backend.cache_clear()
 
 
 def started(lab: World, **fields: Any) -> Session:

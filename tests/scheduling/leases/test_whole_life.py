@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.conf import LazySettings
 
 from accounting.core.clock import now_from_database
 from accounting.models import UsageSegment
@@ -41,14 +40,11 @@ echo "done at $count"
 
 
 @pytest.fixture
-def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
-    settings.FAIRLOT_JOBS_DIR = tmp_path
-    backend_factory._backend.cache_clear()
+def lab(jobs_folder: Path) -> Iterator[World]:
     made = world(v100=2)
     backend_for(made.cluster).prepare()
     yield made
     end_all(made)
-    backend_factory._backend.cache_clear()
 
 
 def end_all(lab: World) -> None:

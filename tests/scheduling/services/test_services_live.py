@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import LazySettings
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.local.files import JobFiles
-from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import observe
@@ -41,14 +39,11 @@ PATIENT = {"readiness_failures": 30}  # a machine that is slow to answer is no g
 
 
 @pytest.fixture
-def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
-    settings.FAIRLOT_JOBS_DIR = tmp_path
-    backend_factory._backend.cache_clear()
+def lab(jobs_folder: Path) -> Iterator[World]:
     made = world(v100=4)
     backend_for(made.cluster).prepare()
     yield made
     end_all(made)
-    backend_factory._backend.cache_clear()
 
 
 def spec(version: str = "one", **fields: Any) -> JobSpec:
