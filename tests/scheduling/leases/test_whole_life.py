@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 
 from accounting.core.clock import now_from_database
 from accounting.models import UsageSegment
@@ -258,8 +259,11 @@ def test_what_the_backend_no_longer_knows_is_closed_as_lost(lab: World, tmp_path
 
 
 def running(job: Job) -> list[int]:
-    """Processes of the job itself, by the variables that only its workers have."""
-    return _with(f"FAIRLOT_JOB_ID={job.pk}", b"UP_TO=")
+    """Processes of the job itself, by the variables that only its workers have.
+
+    Tests beside this one have jobs of the same number in folders of their own.
+    """
+    return _with(f"FAIRLOT_JOB_ID={job.pk}\0", "UP_TO=", str(settings.FAIRLOT_JOBS_DIR))
 
 
 def workers(job: Job) -> dict[int, int]:
