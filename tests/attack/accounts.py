@@ -76,7 +76,7 @@ def spraying(target: Target) -> None:
 
 @attack("a forged address in a header gives new tries or blames another address")
 def forged_address(target: Target) -> None:
-    """Of a portal without a proxy; behind one, tests/portal/test_addresses.py and test_lockout.py show it."""
+    """Of a portal without a proxy; behind one, tests/portal/edge/test_addresses.py and test_lockout.py show it."""
     mallory, blamed, right = _machine(target, "127.0.66.6"), "127.0.66.10", target.portal.passwords["charlie"]
     assert [_guess(mallory, target, "charlie") for _ in range(5)][-1] == 429
     names = ("X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP")

@@ -25,7 +25,7 @@ from tests.cluster.api import PODS, Api, Object
 from tests.cluster.attached_lab import Lab, attached_lab
 from tests.cluster.images import PYTHON
 from tests.cluster.realnode import RealNode
-from tests.portal.test_session_proxy import Browser, is_refused, let_in, port, signed_in  # noqa: F401
+from tests.portal.sessions.test_proxy import Browser, is_refused, let_in, port, signed_in  # noqa: F401
 from tests.threads import let_go
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]

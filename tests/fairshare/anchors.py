@@ -2,7 +2,7 @@
 
 TRACES is a folder with `tiresias/60_job.csv` and `generated/tiresias_format_blox_load6_600jobs.csv`. The figures
 are those of Tiresias' own simulator: mean completion time to three decimals, and makespan, in seconds.
-tests/fairshare/test_anchors.py asserts them.
+tests/fairshare/simulator/test_anchors.py asserts them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,92 @@
+"""Numbers are written in one way on pages, in messages and in letters: by accounting/core/wording.py alone."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.core import wording
+from portal.wording import relative
+
+ROOT = Path(__file__).resolve().parents[3]
+# Bytes that a supervisor without Django counts in a log, and what is told on a terminal.
+ELSEWHERE = (
+    "accounting/core/wording.py",
+    "backends/output.py",
+    "backends/opening.py",
+    "management/",
+    "migrations/",
+)
+OTHER_WAYS = {
+    "portal accounting scheduling": re.compile(
+        r"\{[^{}\n]*:,[^{}\n]*\}|:\.\d%|intcomma|\.replace\(\",\"|[^\w{]\d{1,3},\d{3} (?!r)[a-z]"
+    ),
+    # What a field begins with is for programs.
+    "templates": re.compile(r"\|floatformat(?!:'-3u')|\|intcomma|stringformat:\"(?!\.\df)"),
+}
+
+
+@pytest.mark.parametrize("rooms", OTHER_WAYS)
+def test_nothing_writes_numbers_in_a_way_of_its_own(rooms: str) -> None:
+    found = []
+    for room in rooms.split():
+        for path in sorted([*(ROOT / room).rglob("*.py"), *(ROOT / room).rglob("*.html")]):
+            name = str(path.relative_to(ROOT))
+            if not any(part in name for part in ELSEWHERE):
+                lines = enumerate(path.read_text().splitlines(), start=1)
+                found += [f"{name}:{n}: {line}" for n, line in lines if OTHER_WAYS[rooms].search(line)]
+    assert found == []
+
+
+@given(st.decimals(-(10**12), 10**12, places=3), st.integers(0, 3))
+def test_a_number_of_fixed_digits_can_be_read_back(value: Decimal, digits: int) -> None:
+    text = wording.fixed(value, digits)
+    assert Decimal(text.replace("−", "-").replace(wording.SPACE, "")) == round(value, digits)
+    assert re.fullmatch(r"−?\d{1,3}(\xa0\d{3})*(\.\d+)?", text)
+    assert not re.fullmatch(r"−[0.]+", text)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (wording.number(1234.4), "1\xa0234"), (wording.number(-0.25), "−0.25"), (wording.number(0.0001), "<0.001"),
+        (wording.percent(0.834), "83\xa0%"), (wording.percent(-0.012), "−1.2\xa0%"),
+        (wording.percent(12.5), "1\xa0250\xa0%"),
+        (wording.exact_number(Decimal("1200.50")), "1\xa0200.5"), (wording.fixed(-0.001, 2), "0.00"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_number_has_one_look(written: str, text: str) -> None:
+    assert written == text
+
+
+def test_what_is_no_number_is_a_dash_and_nothing_is_falsely_zero() -> None:
+    for value in (float("nan"), float("inf"), float("-inf")):
+        assert wording.number(value) == wording.percent(value) == "–"
+    assert wording.number(-0.0003) == ">−0.001"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (12 * 3600 - 60, "in 12 h"), (3580, "in 1 h"), (3 * 86400 - 1, "in 3 d"), (89, "in 1 min"), (91, "in 2 min"),
+        (364.9 * 86400, "in 1 y"), (5, "now"), (-(12 * 3600 - 60), "11 h ago"), (-119, "1 min ago"),
+    ],
+)  # fmt: skip
+def test_what_is_ahead_is_rounded_and_what_is_past_is_counted_in_full(seconds: float, told: str) -> None:
+    now = datetime(2026, 11, 25, tzinfo=UTC)
+    assert relative(now + timedelta(seconds=seconds), now) == told
+
+
+def test_a_moment_has_its_year_where_it_is_not_the_readers_present_one() -> None:
+    """On the reader's own clock: in Berlin the year has begun an hour before UTC's."""
+    now = datetime(2026, 12, 31, 23, 30, tzinfo=UTC)
+    berlin = ZoneInfo("Europe/Berlin")
+    assert wording.to_the_second(now, now) == "31 Dec 23:30:00"
+    assert wording.to_the_second(now + timedelta(days=365), now) == "31 Dec 2027 23:30:00"
+    assert wording.to_the_second((now - timedelta(hours=2)).astimezone(berlin), now) == "31 Dec 2026 22:30:00"
+    assert wording.to_the_second(now.astimezone(berlin), now) == "1 Jan 00:30:00"
