@@ -16,6 +16,8 @@ from fairshare.model import Accounts, Cluster, Decision, Floats, Jobs, Settings,
 VERSION = 1
 # Half the time of zlib's usual 6, for records that are a sixteenth larger.
 COMPRESSION = 4
+# What fields of earlier records are called today.
+_RENAMED = {"draw": "ordering", "only_idle": "preemptible", "residence": "min_hold"}
 _HEADER = "header"
 _TRADES = "trades"
 
@@ -76,7 +78,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
         cluster=Cluster(generations=tuple(header["generations"]), **_part(arrays, "cluster")),
         accounts=Accounts(**_part(arrays, "accounts")),
         jobs=Jobs(**_by_generation(_part(arrays, "jobs"))),
-        settings=Settings(**header["settings"]),
+        settings=Settings(**_renamed(header["settings"])),
         now=header.get("now", 0.0),
     )
 
@@ -99,7 +101,9 @@ def decode_decision(data: bytes) -> Decision:
         Trade(*(int(x) if is_whole else x for x, is_whole in zip(row, whole, strict=True)))
         for row in arrays.pop(_TRADES).tolist()
     )
-    return Decision(trades=trades, ask_again=header.get("ask_again"), remark=header.get("remark"), **arrays)
+    return Decision(
+        trades=trades, ask_again=header.get("ask_again"), remark=header.get("remark"), **_renamed(arrays)
+    )
 
 
 def _arrays(holder: Any) -> dict[str, Any]:
@@ -109,7 +113,13 @@ def _arrays(holder: Any) -> dict[str, Any]:
 
 
 def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
-    return {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{part}.")}
+    return _renamed(
+        {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{part}.")}
+    )
+
+
+def _renamed(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {_RENAMED.get(name, name): value for name, value in named.items()}
 
 
 def _open(data: bytes, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -103,8 +103,8 @@ def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Fl
     jobs = view.jobs
     received = np.zeros_like(plan.share)
     size = (jobs.workers * jobs.gpus)[plan.run].astype(np.float64)
-    if shared and plan.only_idle is not None:
-        size[np.isin(plan.run, plan.only_idle)] = 0.0
+    if shared and plan.preemptible is not None:
+        size[np.isin(plan.run, plan.preemptible)] = 0.0
     np.add.at(received, (jobs.account[plan.run], plan.generation), size)
     return received
 

@@ -22,8 +22,8 @@ def lent_to(view: Snapshot, plan: Decision) -> Bools:
     if plan.guaranteed is None or jobs.keeps is None:
         return lent
     picked = plan.run[jobs.keeps[plan.run]]
-    if jobs.only_idle is not None:  # they asked for what nobody wants
-        picked = picked[~jobs.only_idle[picked]]
+    if jobs.preemptible is not None:  # they asked for what nobody wants
+        picked = picked[~jobs.preemptible[picked]]
     left, tree = plan.guaranteed.sum(axis=1), Tree.of(view.accounts.parent)
     for job in sorted(picked.tolist(), key=lambda job: (-int(jobs.priority[job]), job)):
         size = int(jobs.workers[job] * jobs.gpus[job])

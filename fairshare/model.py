@@ -82,7 +82,7 @@ class Jobs:
     place_start: Ints  # (J + 1,) where each job's slice of place_node begins
     place_node: Ints  # node of each worker that runs now, or ran last (a preference only)
     # Who takes no part in the sharing, and runs only on GPUs that nobody else wants; None: no job.
-    only_idle: Bools | None = None  # (J,)
+    preemptible: Bools | None = None  # (J,)
     # Services and sessions, which keep the GPUs they got while their account is within its guarantee; None: no job.
     keeps: Bools | None = None  # (J,)
     # Those of them that nobody's claim stops yet: their notice is not over, or was not given; None: no job.
@@ -100,7 +100,7 @@ class Jobs:
 
     def sharing(self, able: Bools) -> Bools:
         """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""
-        return able if self.only_idle is None else able & ~self.only_idle[:, None]
+        return able if self.preemptible is None else able & ~self.preemptible[:, None]
 
     def on_any(self, nodes: Bools | None) -> Bools:
         """(J,) the gangs with a worker on one of the nodes marked in `nodes` (N,), where they run or ran last."""
@@ -126,11 +126,11 @@ class Settings:
     """How to decide."""
 
     quantum: float = 60.0
-    draw: Literal["stride", "lottery"] = "stride"
+    ordering: Literal["stride", "lottery"] = "stride"
     trading: bool = True
     pricing: Literal["between", "second_price"] = "between"
     least_gain: float = 1.05  # ratio of speed-ups under which a trade is not worth its noise
-    residence: float = 0.0  # seconds for which a gang keeps the GPUs it got
+    min_hold: float = 0.0  # seconds for which a gang keeps the GPUs it got
     switch_cost: float = 0.0  # seconds of GPU time lost by a stop and a resume
     memory: float = 3600.0  # seconds of entitlement up to which a debt is remembered
     may_preempt: bool = True  # False: only fill free GPUs
@@ -176,7 +176,7 @@ class Reason(IntEnum):
     CLUSTER_PAUSED = 17
     BACKING_OFF = 18  # a start failed; tried again later
     BORROWED_ENOUGH = 19  # the account has its entitlement, and may not borrow more
-    ONLY_IDLE = 20  # by its own wish or beyond a limit it runs only on GPUs that nobody else wants
+    PREEMPTIBLE = 20  # by its own wish or beyond a limit it runs only on GPUs that nobody else wants
     TEAM_ARCHIVED = 21  # the account is of a team that takes no part any more, unless it is restored
     PLACE_LOST = 22  # picked, but GPUs that the decision gave it could not be had when it was carried out
     OWNER_MAY_NOT = 23  # its owner may not submit jobs in the team any more
@@ -215,7 +215,7 @@ class Decision:
     share: Floats  # (T, K) GPUs after surplus was passed on and trades were made
     trades: tuple[Trade, ...]
     # Which of the picked jobs run only because nobody else wants their GPUs; None where all take part with all.
-    only_idle: Ints | None = None
+    preemptible: Ints | None = None
     guaranteed: Floats | None = (
         None  # (T, K) GPUs of `share` that nobody may take away; None: the policy names none
     )

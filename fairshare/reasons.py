@@ -101,7 +101,7 @@ def explain(
             Reason.QUOTA_IN_USE,
             Reason.BORROWED_ENOUGH,
             Reason.FRAGMENTED,
-            Reason.ONLY_IDLE,
+            Reason.PREEMPTIBLE,
             Reason.OWN_JOBS_AHEAD,
         ],
         default=Reason.SHARE_IN_USE,

@@ -129,8 +129,8 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
     """(J,) the gangs whose account, and all above it, hold no more GPUs than `bound` (T,) and their limits."""
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
-    if jobs.only_idle is not None:
-        shares &= ~jobs.only_idle
+    if jobs.preemptible is not None:
+        shares &= ~jobs.preemptible
     held = _used(view, tree, np.flatnonzero(jobs.running_on != NOWHERE), jobs.running_on)
     sharing = _used(view, tree, np.flatnonzero(shares), jobs.running_on).sum(axis=1)
     each, total = _beyond(view, held)

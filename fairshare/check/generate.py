@@ -133,9 +133,9 @@ def services(make: Maker) -> Economy:
 
 def _settings(make: Maker, hold: tuple[float, ...] = (0.0, 0.0, 0.0, 120.0)) -> Settings:
     return Settings(
-        draw="lottery" if make.often(0.25) else "stride",
+        ordering="lottery" if make.often(0.25) else "stride",
         trading=False,
-        residence=make.one(hold),
+        min_hold=make.one(hold),
         switch_cost=make.one((0.0, 2.0)),
     )
 
@@ -189,7 +189,7 @@ def saturated(make: Maker) -> Economy:
         empty,
         accounts=tuple(accounts),
         jobs=tuple(jobs),
-        settings=replace(_settings(make, (0.0,)), draw="stride"),
+        settings=replace(_settings(make, (0.0,)), ordering="stride"),
     )
 
 
@@ -204,7 +204,7 @@ def speeds(make: Maker) -> Economy:
         for _ in range(make.number(1, 10)):
             job = make.shape(empty, ((1, 1), (1, 1), (1, 2), (1, 4)), make.accepts(generations, 0.3))
             jobs.append(replace(job, account=t, rate=make.rates(generations, 0.6)))
-    settings = replace(_settings(make, (0.0,)), draw="stride")
+    settings = replace(_settings(make, (0.0,)), ordering="stride")
     return replace(empty, accounts=tuple(accounts), jobs=tuple(jobs), settings=settings)
 
 
@@ -217,7 +217,7 @@ def holds(make: Maker) -> Economy:
     for t in range(1, len(accounts)):
         size = make.one((1, 1, 2, 4))
         jobs += [Job(t, 1, size)] * (gpus // size)
-    settings = Settings(trading=False, residence=make.one((60.0, 120.0, 300.0)))
+    settings = Settings(trading=False, min_hold=make.one((60.0, 120.0, 300.0)))
     return Economy(nodes, tuple(accounts), tuple(jobs), settings, rounds=150)
 
 
@@ -255,7 +255,7 @@ def lots(make: Maker) -> Economy:
     """One GPU and a lottery: each round is one draw."""
     accounts, below = make.tree(make.number(2, 6), make.number(1, 3), (1.0, 2.0, 3.5, 4.0))
     jobs = tuple(Job(t) for t in below for _ in range(make.number(1, 3)))
-    return Economy(((0, 1),), tuple(accounts), jobs, Settings(draw="lottery", trading=False), rounds=4)
+    return Economy(((0, 1),), tuple(accounts), jobs, Settings(ordering="lottery", trading=False), rounds=4)
 
 
 FLAVOURS = (mixed, fits, mixed, saturated, speeds, services, holds, packing, trades, lots)

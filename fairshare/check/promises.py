@@ -56,7 +56,7 @@ def _surplus(played: Played, one: Round, account: int) -> list[Places]:
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
     own = [j for j in one.after if account in economy.paths[economy.jobs[j].account]]
-    pinned = {j for j in own if one.resident.get(j, np.inf) < economy.settings.residence}
+    pinned = {j for j in own if one.resident.get(j, np.inf) < economy.settings.min_hold}
     keys: list[Callable[[int], tuple[float, ...]]] = [
         lambda j: (economy.jobs[j].priority, -j),
         lambda j: (economy.jobs[j].size, -j),
@@ -122,7 +122,7 @@ def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
         return UNTESTED
     broken = []
     for one in played.rounds_and_between:
-        if played.economy.settings.draw == "lottery" and not one.before:
+        if played.economy.settings.ordering == "lottery" and not one.before:
             continue  # all take part in the first draw
         for job in one.waiting:
             if (job in one.before) == ran and played.economy.able[job].any() and _is_next(played, one, job):
@@ -203,7 +203,7 @@ def _stays(played: Played) -> Verdict | None:
     economy = played.economy
     if economy.settings.trading or any(job.keeps for job in economy.jobs):
         return UNTESTED
-    grace = int(np.ceil(economy.settings.residence / economy.settings.quantum))
+    grace = int(np.ceil(economy.settings.min_hold / economy.settings.quantum))
     broken, judged, moves = [], False, 0
     for phase in played.phases:
         oracle = played.oracle(phase[0])
@@ -244,9 +244,9 @@ def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
 
 def _not_locked_out(played: Played) -> Verdict | None:
     economy = played.economy
-    if not economy.is_still or economy.settings.trading or economy.settings.draw == "lottery":
+    if not economy.is_still or economy.settings.trading or economy.settings.ordering == "lottery":
         return UNTESTED
-    if economy.settings.residence or len(played.rounds) < 40 or not played.oracle(played.rounds[0]).leaves:
+    if economy.settings.min_hold or len(played.rounds) < 40 or not played.oracle(played.rounds[0]).leaves:
         return UNTESTED
     wanted = _first_wanted(played, played.oracle(played.rounds[0]))
     oracle = Oracle(economy, wanted)
@@ -304,7 +304,7 @@ def _saturated(oracle: Oracle) -> bool:
 
 def _bounded_lag(played: Played) -> Verdict | None:
     settings = played.economy.settings
-    if settings.trading or settings.draw == "lottery" or settings.residence or len(played.rounds) < 40:
+    if settings.trading or settings.ordering == "lottery" or settings.min_hold or len(played.rounds) < 40:
         return UNTESTED
     if not all(_saturated(played.oracle(one)) for one in played.rounds if played.oracle(one).leaves):
         return UNTESTED
@@ -313,13 +313,13 @@ def _bounded_lag(played: Played) -> Verdict | None:
 
 def _held_lag(played: Played) -> Verdict | None:
     settings = played.economy.settings
-    if settings.trading or settings.draw == "lottery" or not settings.residence or len(played.rounds) < 40:
+    if settings.trading or settings.ordering == "lottery" or not settings.min_hold or len(played.rounds) < 40:
         return UNTESTED
     if not all(_saturated(played.oracle(one)) for one in played.rounds if played.oracle(one).leaves):
         return UNTESTED
     # While others hold, an account goes on earning what it may not use yet.
     most = max(float(share.max(initial=0.0)) for share in played.shares)
-    bound = 1.25 * played.fluid + 1.0 + most * np.ceil(settings.residence / settings.quantum)
+    bound = 1.25 * played.fluid + 1.0 + most * np.ceil(settings.min_hold / settings.quantum)
     return _lag(played, bound, np.maximum(-played.lag, 0.0))
 
 
@@ -365,7 +365,7 @@ def _equal_claim(played: Played, one: Round, leaf: int, more: int) -> bool:
 def _well_packed(played: Played) -> Verdict | None:
     """One account that begins another of its own next jobs would have filled a node."""
     economy, broken = played.economy, []
-    if economy.settings.draw == "lottery":
+    if economy.settings.ordering == "lottery":
         return UNTESTED
     for one in played.rounds:
         free = [gpus for _, gpus in economy.nodes]
@@ -455,7 +455,7 @@ def _wanted_most(played: Played, one: Round) -> list[int]:
 
 def _first_gets_turns(played: Played) -> Verdict | None:
     economy, rounds = played.economy, played.rounds
-    if not economy.is_still or economy.settings.trading or economy.settings.residence:
+    if not economy.is_still or economy.settings.trading or economy.settings.min_hold:
         return UNTESTED
     if any(job.keeps for job in economy.jobs):
         return UNTESTED
@@ -487,7 +487,7 @@ def _takes_turns(played: Played) -> Verdict | None:
     """Jobs of one shape, account and priority have as much time as each other where the account shares evenly."""
     economy = played.economy
     settings = economy.settings
-    if not economy.is_still or settings.trading or settings.residence or settings.draw == "lottery":
+    if not economy.is_still or settings.trading or settings.min_hold or settings.ordering == "lottery":
         return UNTESTED
     alike: dict[tuple[object, ...], list[int]] = {}
     for j in played.oracle(played.rounds[0]).active:
@@ -535,7 +535,7 @@ def _trades_pay(played: Played) -> Verdict | None:
 
 def _fair_chances(played: Played) -> Verdict | None:
     economy = played.economy
-    if economy.settings.draw != "lottery" or economy.nodes != ((0, 1),):
+    if economy.settings.ordering != "lottery" or economy.nodes != ((0, 1),):
         return UNTESTED
     oracle = played.oracle(played.rounds[0])
     leaves, draws = oracle.leaves, 400

@@ -43,7 +43,7 @@ def _smaller(economy: Economy) -> Iterator[Economy]:
         if {k for k, _ in left} == {k for k, _ in economy.nodes}:
             yield replace(economy, nodes=left)
     settings = economy.settings
-    for name in ("draw", "residence", "switch_cost"):
+    for name in ("ordering", "min_hold", "switch_cost"):
         usual = getattr(Settings(), name)
         if getattr(settings, name) != usual:
             yield replace(economy, settings=replace(settings, **{name: usual}))

@@ -86,7 +86,7 @@ class Analysis:
     def of(self, tenant: int) -> Findings:
         """Replays the tenant's jobs on its private cluster and finds why those that fared worse did."""
         owned = self.purchase.machines(tenant)
-        own = [job for job in self._of_tenant[tenant] if not job.only_idle]
+        own = [job for job in self._of_tenant[tenant] if not job.preemptible]
         jobs = [job for job in own if fits(job, owned)]
         fates = replay(self.past, jobs, owned, self.past.user_tickets[tenant]) if jobs else []
         late = [

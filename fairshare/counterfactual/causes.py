@@ -144,7 +144,7 @@ class Timeline:
             for k in generations
             for key in self.turns[tenant, k]
             if limit.user in {None, self.job(key).user}
-            and not (limit.leaves_idle and self.job(key).only_idle)
+            and not (limit.leaves_idle and self.job(key).preemptible)
         }
 
     def job(self, key: Key) -> PastJob:

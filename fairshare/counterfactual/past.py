@@ -70,7 +70,7 @@ class PastJob:
     """A job of the period. `speeds`: how fast on each generation, 0 where it may not run; `ended`: None if not yet.
 
     `runs_to_its_end`: it ended when its work was done, not when somebody or a clock said so. `carried`: it came
-    before the period, and its turns are only those within; it takes its place but is not judged. `only_idle`: it
+    before the period, and its turns are only those within; it takes its place but is not judged. `preemptible`: it
     took no part in the sharing, so that neither it nor its tenant's other jobs are compared with it.
     """
 
@@ -86,7 +86,7 @@ class PastJob:
     ended: float | None = None
     runs_to_its_end: bool = True
     carried: bool = False
-    only_idle: bool = False
+    preemptible: bool = False
     held_back: tuple[HeldBack, ...] = ()
 
     @property
@@ -128,8 +128,8 @@ class Rules:
     """How the cluster is scheduled; see fairshare.model.Settings."""
 
     quantum: float = 60.0
-    draw: str = "stride"
-    residence: float = 0.0
+    ordering: str = "stride"
+    min_hold: float = 0.0
     switch_cost: float = 0.0
 
 

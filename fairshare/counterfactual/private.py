@@ -207,9 +207,9 @@ def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[
     rules = past.rules
     settings = Settings(
         quantum=rules.quantum,
-        draw="lottery" if rules.draw == "lottery" else "stride",
+        ordering="lottery" if rules.ordering == "lottery" else "stride",
         trading=False,  # there is nobody to trade with
-        residence=rules.residence,
+        min_hold=rules.min_hold,
         switch_cost=rules.switch_cost,
     )
     users = Tickets((NOWHERE,) * len(tickets), tuple(tickets), (False,) * len(tickets))

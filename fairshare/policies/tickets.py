@@ -22,7 +22,7 @@ class HasShare(Protocol):
 
 Division = TypeVar("Division", bound=HasShare)
 
-DRAW = "Who goes next: in turns by tickets (stride), or by lot with tickets as chances (lottery)"
+ORDERING = "Who goes next: in turns by tickets (stride), or by lot with tickets as chances (lottery)"
 MEMORY = "Seconds of share up to which a debt is remembered"
 
 
@@ -30,7 +30,7 @@ MEMORY = "Seconds of share up to which a debt is remembered"
 class Options:
     """How GPU time is shared."""
 
-    draw: Literal["stride", "lottery"] = option("stride", DRAW)
+    ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     trading: bool = option(True, "Teams trade GPU time across generations where both gain by it")
     pricing: Literal["between", "second_price"] = option(
         "between", "Price of a trade: between the speed-ups of the two sides, or the second-highest buyer's"

@@ -208,7 +208,7 @@ def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> Ht
         "clusters": found,
         "idle_of_all": form_of_all(rules),
         "idle_of_clusters": [(one, form_of_cluster(rules, one)) for one in found],
-        "draws": Cluster.Draw.choices,
+        "orderings": Cluster.Ordering.choices,
         "slicings": Cluster.Slicing.choices,
         "sealing_stopped": why_stopped(now_from_database()),
         "rules": IdleRule.objects.select_related("tenant", "cluster").order_by(
@@ -235,11 +235,11 @@ def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
         lambda post: clusters.update_cluster(
             actor=request.user,
             cluster=cluster,
-            draw=post.get("draw", ""),
+            ordering=post.get("ordering", ""),
             slicing=post.get("slicing", ""),
             trading=post.get("trading") == "on",
             quantum_seconds=float(decimal(post, "quantum_seconds")),
-            residence_seconds=float(decimal(post, "residence_seconds")),
+            min_hold_seconds=float(decimal(post, "min_hold_seconds")),
             overhead_limit=float(part(post, "overhead_limit")),
             **{field: _amount(post, field) for field in OF_WORKERS if field in post},
             **{field: float(decimal(post, field)) for field in ["notice_seconds"] if field in post},

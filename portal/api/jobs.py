@@ -29,7 +29,7 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.reason_labels import OF_LIMITS, SHORT
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import explain
-from scheduling.jobs.preemptible import set_only_idle
+from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
 from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
@@ -50,7 +50,7 @@ MOST_ROWS = (RowLimit(21), RowLimit(51), RowLimit(201))
 COLUMNS = {
     name: name
     for name in (
-        "id", "kind", "name", "state", "reason", "service_id", "workers", "gpus_per_worker", "priority", "only_idle",
+        "id", "kind", "name", "state", "reason", "service_id", "workers", "gpus_per_worker", "priority", "preemptible",
         "spec", "created_at", "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason",
         "end_message", "steps_done",
     )
@@ -97,8 +97,8 @@ def _filtered(jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | No
         "pk__lt": before,
     }
     jobs = jobs.filter(**{name: value for name, value in wanted.items() if value})
-    if filters.only_idle is not None:
-        jobs = jobs.filter(only_idle=filters.only_idle)
+    if filters.preemptible is not None:
+        jobs = jobs.filter(preemptible=filters.preemptible)
     return labelled(jobs, filters.label) if filters.label else jobs
 
 
@@ -202,7 +202,7 @@ def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
 def sharing(request: HttpRequest, job_id: int, wanted: schemas.Sharing) -> dict[str, Any]:
     """Takes the job out of the sharing, or back into it, from the next round on; for who may cancel it."""
     job = visible_job(request, job_id)
-    set_only_idle(actor=request.auth, job=job, only_idle=wanted.only_idle)
+    set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
     return show_job(visible_job(request, job_id))
 
 

@@ -172,7 +172,9 @@ class Job(BaseModel):
     gpus_per_worker: int
     gpus: int
     priority: int
-    only_idle: bool = Field(description="It takes no part in the sharing: only GPUs that nobody else wants.")
+    preemptible: bool = Field(
+        description="It takes no part in the sharing: only GPUs that nobody else wants."
+    )
     labels: dict[str, str]
     spec: dict[str, Any]
     created_at: datetime
@@ -186,7 +188,7 @@ class Job(BaseModel):
 
 
 class Sharing(Schema):
-    only_idle: Flag = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
+    preemptible: Flag = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
 
 
 class JobFilters(Schema):
@@ -196,7 +198,7 @@ class JobFilters(Schema):
     owner: Line = Field("", description="User name.")
     q: Line = Field("", description="Part of the name.")
     label: Line = Field("", description="key=value, or a key with any value.")
-    only_idle: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
+    preemptible: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
 
 
 class JobInFull(Job):
@@ -1354,7 +1356,7 @@ class GpuUse(Schema):
         description="Since then no process is on its GPUs; null: there is one, or nobody can tell."
     )
     warned_at: datetime | None
-    then: Literal["stop", "only_idle"] | None = Field(
+    then: Literal["stop", "preemptible"] | None = Field(
         description="What follows the warning: it is stopped, or takes no part in the sharing any more."
     )
     acts_at: datetime | None = Field(
@@ -1396,7 +1398,7 @@ class Snooze(Schema):
 class NewIdleRule(Schema):
     team: Line = Field("", description="With all below it that have no rule of their own.")
     cluster: Line = Field("", description="By its name; where no team has a rule.")
-    action: Literal["nothing", "warn", "only_idle", "stop"]
+    action: Literal["nothing", "warn", "preemptible", "stop"]
     after_minutes: Whole
     grace_minutes: Whole = 30
     snooze_hours: Whole = Field(24, description="For so long owners may put it off; 0: not at all.")

@@ -30,7 +30,8 @@ SORTING = Sorting(
     last="id",
 )  # fmt: skip
 LISTED = (
-    "name", "state", "reason", "only_idle", "created_at", "ended_at", "tenant__name", "tenant__slug", "owner__username",
+    "name", "state", "reason", "preemptible", "created_at", "ended_at", "tenant__name", "tenant__slug",
+    "owner__username",
 )  # fmt: skip
 USUAL_SORT = SORTING.usual
 ALL = "all"
@@ -43,7 +44,7 @@ class ListedJob(NamedTuple):
     name: str
     state: str
     reason: int
-    only_idle: bool
+    preemptible: bool
     created_at: datetime
     ended_at: datetime | None
     team: str
@@ -55,7 +56,7 @@ class ListedJob(NamedTuple):
 
 # What the fields of ListedJob are read from.
 COLUMNS = (
-    "pk", "name", "state", "reason", "only_idle", "created_at", "ended_at", "tenant__name", "owner__username",
+    "pk", "name", "state", "reason", "preemptible", "created_at", "ended_at", "tenant__name", "owner__username",
     "wanted", "now_on", "forecast__starts_by",
 )  # fmt: skip
 
@@ -72,7 +73,7 @@ class JobFilter:
     kind: str = ""  # all but replicas, unless one is named or "all"
     service: str = ""  # the key of a service: its replicas
     label: str = ""  # key=value, or a key with any value
-    only_idle: bool = False  # those that take no part in the sharing
+    preemptible: bool = False  # those that take no part in the sharing
     sort: str = USUAL_SORT
     ignored: tuple[tuple[str, str], ...] = ()  # what it is, and the value without a meaning
 
@@ -95,7 +96,7 @@ class JobFilter:
             generation=get.get("generation", ""),
             kind=kind if known["kind"] else "",
             label=get.get("label", "").strip()[:400],
-            only_idle=get.get("only_idle") == "true",
+            preemptible=get.get("preemptible") == "true",
             service=service if read_key(service) else "",
             sort=sort if known["order"] else USUAL_SORT,
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
@@ -113,7 +114,7 @@ class JobFilter:
             self.kind,
             self.service,
             self.label,
-            self.only_idle,
+            self.preemptible,
         )
         return any(chosen)
 
@@ -134,8 +135,8 @@ class JobFilter:
             jobs = jobs.filter(kind=self.kind)
         elif self.kind != ALL:
             jobs = jobs.exclude(kind=Job.Kind.REPLICA)
-        if self.only_idle:
-            jobs = jobs.filter(only_idle=True)
+        if self.preemptible:
+            jobs = jobs.filter(preemptible=True)
         if self.label:
             jobs = labelled(jobs, self.label)
         if self.team:

@@ -33,7 +33,7 @@ class Told:
     @property
     def yields(self) -> bool:
         """Whether it is taken out of the sharing then, and not stopped."""
-        return self.terms is not None and self.terms.then is Step.ONLY_IDLE
+        return self.terms is not None and self.terms.then is Step.PREEMPTIBLE
 
 
 def told_of(uses: Iterable[GpuUse]) -> list[Told]:

@@ -81,7 +81,7 @@ def present_lease(job: Job) -> Lease | None:
     """The lease that is open now, with its GPUs; of a job that has ended, none is."""
     if job.has_ended:
         return None
-    # While it moves it has two: what it holds comes before what it is promised.
+    # While it moves it has two: what it holds comes before what is reserved for it.
     return _with_gpus(job.leases.filter(state__in=Lease.OPEN).order_by("epoch")).first()
 
 
@@ -93,7 +93,7 @@ def leases_of(job: Job) -> QuerySet[Lease]:
 def _told_leases(job: int) -> QuerySet[Lease]:
     """The leases of a job, newest first, with where they were moved and what was told of that."""
     goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
-    goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # that promise was withdrawn
+    goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # that reservation was withdrawn
     moved_to = Subquery(goes_on.values("generation__name")[:1])
     events = JobEvent.objects.filter(job=job, epoch=OuterRef("epoch"), kind=Event.PREEMPTED)
     leases = Lease.objects.filter(job=job).order_by("-epoch")

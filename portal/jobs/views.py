@@ -31,7 +31,7 @@ from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.idle.actions import snooze_idle
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import explain
-from scheduling.jobs.preemptible import set_only_idle
+from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.run_times import run_time_of
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
@@ -136,13 +136,13 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def sharing(request: HttpRequest, pk: int) -> HttpResponse:
     """Takes it out of the sharing, or back into it."""
-    shown, only_idle = visible_job(request, pk), request.POST.get("only_idle") == "true"
+    shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
     try:
-        set_only_idle(actor=request.user, job=shown, only_idle=only_idle)
+        set_preemptible(actor=request.user, job=shown, preemptible=preemptible)
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        how = "only on GPUs that nobody else wants" if only_idle else "with its part in the sharing"
+        how = "only on GPUs that nobody else wants" if preemptible else "with its part in the sharing"
         messages.success(request, f"{shown.name}: {how}, from the next quantum on.")
     return redirect("job", pk=pk)
 

@@ -29,7 +29,7 @@ EXAMPLE = "digits/train.py"
 ADVANCED = (
     "priority", "progress_pattern", "secrets", "secret_files", "volumes", "cpu", "memory", "shm",
     "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
-    "labels", "only_idle",
+    "labels", "preemptible",
 )  # fmt: skip
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster"}
 

@@ -66,7 +66,7 @@ class Fields:
     readiness_period_seconds: str = str(DEFAULTS.readiness_period_seconds)
     readiness_failures: str = str(DEFAULTS.readiness_failures)
     labels: str = ""
-    only_idle: str = ""  # or "true"
+    preemptible: str = ""  # or "true"
     expected_hours: str = ""
     deadline_hours: str = ""
 
@@ -99,7 +99,7 @@ class Fields:
             readiness_path=spec.readiness_path,
             readiness_period_seconds=str(spec.readiness_period_seconds),
             readiness_failures=str(spec.readiness_failures),
-            only_idle="true" if spec.only_idle else "",
+            preemptible="true" if spec.preemptible else "",
         )
 
     def to_spec(self) -> JobSpec:
@@ -123,7 +123,7 @@ class Fields:
     def _plain(self) -> dict[str, Any]:
         texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
         numbers = {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
-        texts["only_idle"] = {"": False, "true": True}.get(texts["only_idle"], texts["only_idle"])
+        texts["preemptible"] = {"": False, "true": True}.get(texts["preemptible"], texts["preemptible"])
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 
     def _lines(self) -> dict[str, str]:

@@ -50,7 +50,7 @@ def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
 
 
 def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) -> str:
-    only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
+    preemptible = chip("only idle GPUs", "accent") if job.preemptible else ""
     starts = _starts(job.starts_by, now) if job.starts_by and job.state in Job.WAITING else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
     team = f'<td data-label="Team" class="break">{escape(job.team)}</td>' if with_team else ""
@@ -58,8 +58,8 @@ def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) ->
     return (
         f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address}{job.pk}/">'
         f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
-        f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{only_idle}{starts}</span>'
-        "</td>"
+        f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{preemptible}{starts}'
+        "</span></td>"
         f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
         f'<td data-label="Owner" class="break">{escape(job.owner)}</td>'
         f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'

@@ -58,12 +58,12 @@ class _Row:
     created_at: datetime
     ended_at: datetime | None
     exit_code: int | None
-    only_idle: bool
+    preemptible: bool
 
 
 FIELDS = (
     "id", "tenant_id", "owner_id", "kind", "state", "workers", "gpus_per_worker", "generation_ids", "priority",
-    "created_at", "ended_at", "exit_code", "only_idle",
+    "created_at", "ended_at", "exit_code", "preemptible",
 )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ class _Reader:
             limits=tuple(limits_between(self.begins, self.ends, Indices(index, self.column, shares.places))),
             rules=Rules(
                 quantum=self.cluster.effective_quantum,
-                draw=str(self.cluster.draw),
-                residence=self.cluster.residence_seconds,
+                ordering=str(self.cluster.ordering),
+                min_hold=self.cluster.min_hold_seconds,
                 switch_cost=self.cluster.switch_seconds,
             ),
         )
@@ -157,7 +157,7 @@ class _Reader:
                 runs_to_its_end=_runs_to_its_end(row),
                 # Who took part for some of its time takes its place, and nothing tells what it was promised.
                 carried=row.created_at < self.begins or row.id in changed,
-                only_idle=row.only_idle and row.id not in changed,
+                preemptible=row.preemptible and row.id not in changed,
                 held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
             )
 

@@ -24,14 +24,14 @@ from scheduling.models import Cluster, HeldGpu, Lease, Node
 from scheduling.shares.situations import OWN_SETTINGS
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
-    "draw": lambda value: value in Cluster.Draw.values,
+    "ordering": lambda value: value in Cluster.Ordering.values,
     "slicing": lambda value: value in Cluster.Slicing.values,
     "trading": lambda value: isinstance(value, bool),
     "policy": lambda value: value in policies.names(),
     "policy_options": lambda value: isinstance(value, dict),
     "shadow": lambda value: value is None or tuple(value) in policies.all_versions(),
     "quantum_seconds": lambda value: 1 <= value <= 86_400,
-    "residence_seconds": lambda value: 0 <= value <= 86_400,
+    "min_hold_seconds": lambda value: 0 <= value <= 86_400,
     "notice_seconds": lambda value: 0 <= value <= 3_600,
     "overhead_limit": lambda value: 0 < value <= 1,
     "cpu_per_gpu": lambda value: value is None or 0.1 <= value <= 1024,
@@ -40,14 +40,14 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "memory_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
 }
 ACCEPTED = {
-    "draw": "stride or lottery",
+    "ordering": "stride or lottery",
     "slicing": "checkpoint or freeze",
     "trading": "on or off",
     "policy": "the name of a policy",
     "policy_options": "names and values of the policy's options",
     "shadow": "a version of a policy, or none",
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
-    "residence_seconds": f"0 to {fixed(86_400)} seconds",
+    "min_hold_seconds": f"0 to {fixed(86_400)} seconds",
     "notice_seconds": f"0 to {fixed(3_600)} seconds",
     "overhead_limit": "more than 0 and at most 1",
     "cpu_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",

@@ -22,7 +22,7 @@ SHORT: Mapping[int, str] = {
     Reason.CLUSTER_PAUSED: "cluster paused",
     Reason.BACKING_OFF: "start failed, retrying",
     Reason.BORROWED_ENOUGH: "borrowed as much as it may",
-    Reason.ONLY_IDLE: "no idle GPUs",
+    Reason.PREEMPTIBLE: "no idle GPUs",
     Reason.TEAM_ARCHIVED: "team archived",
     Reason.PLACE_LOST: "its GPUs were lost",
     Reason.OWNER_MAY_NOT: "owner may not run jobs here",
@@ -30,4 +30,4 @@ SHORT: Mapping[int, str] = {
 
 
 # Those that hang on a limit: whose and of what it is takes an Explainer to say.
-OF_LIMITS = frozenset({Reason.QUOTA_IN_USE, Reason.HOURS_SPENT, Reason.BORROWED_ENOUGH, Reason.ONLY_IDLE})
+OF_LIMITS = frozenset({Reason.QUOTA_IN_USE, Reason.HOURS_SPENT, Reason.BORROWED_ENOUGH, Reason.PREEMPTIBLE})

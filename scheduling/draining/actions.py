@@ -132,9 +132,9 @@ def leave_node(node: Node, *, text: str, now: datetime) -> None:
 
 
 def _let_nothing_start(node: Node, *, text: str, now: datetime, history: History) -> None:
-    """Takes promises of its GPUs back, and ends what sleeps there or was told to: it may not go on there."""
+    """Withdraws reservations of its GPUs, and ends what sleeps there or was told to: it may not go on there."""
     leases = _leases_on(node)
-    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="drained")
+    withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why="drained")
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:
         Operation.objects.get_or_create(cluster_id=node.cluster_id, lease=lease, verb=Operation.Verb.STOP)
         wake_operations(node.cluster_id)

@@ -138,7 +138,7 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
         setattr(node, name, value)
     node.save(update_fields=list(values))
     if node.state in (Node.State.CLOSED, Node.State.DOWN):
-        _take_promises_back(node)
+        _withdraw_reservations_of(node)
     if "state_since" in values or before["generation"] != node.generation or before["gpus"] != node.gpus:
         told = ("state", "state_reason", "gpus")
         audit.record(
@@ -173,7 +173,7 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
     """Nobody tells whose GPU it was that failed: where more are held than work, all leave."""
     works = shown.gpus - shown.failed
     held = HeldGpu.objects.filter(
-        node=node, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING, Lease.State.PROMISED)
+        node=node, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING, Lease.State.RESERVED)
     )
     if held.count() > works:
         leave_node(node, text=f"{node.name} has lost GPUs: {works} of {shown.gpus} work", now=now)
@@ -192,15 +192,15 @@ def _lose(node: Node, now: datetime) -> bool:
     if not is_drained:
         node.state, node.state_reason, node.state_since = Node.State.DOWN, GONE, now
     node.save(update_fields=["state", "state_reason", "state_since", "gone_at"])
-    _take_promises_back(node)
+    _withdraw_reservations_of(node)
     audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
     return True
 
 
-def _take_promises_back(node: Node) -> None:
+def _withdraw_reservations_of(node: Node) -> None:
     """Nothing new comes to a node that is closed or down."""
-    promised = Lease.objects.filter(state=Lease.State.PROMISED, held_gpus__node=node).distinct()
-    withdraw(list(promised), why="the node was closed")
+    reserved = Lease.objects.filter(state=Lease.State.RESERVED, held_gpus__node=node).distinct()
+    withdraw(list(reserved), why="the node was closed")
 
 
 def _name(offer: Offer) -> str:

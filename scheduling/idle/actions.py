@@ -22,12 +22,15 @@ from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
 from scheduling.idle.steps import Idleness, Step, Terms
 from scheduling.jobs.actions import cancel_within
-from scheduling.jobs.preemptible import set_only_idle_within
+from scheduling.jobs.preemptible import set_preemptible_within
 from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent, Lease
 from scheduling.models.idle import LONGEST_MINUTES
 
-WHAT_FOLLOWS: dict[str, Step] = {IdleRule.Action.ONLY_IDLE: Step.ONLY_IDLE, IdleRule.Action.STOP: Step.STOP}
-IN_WORDS = {Step.ONLY_IDLE: "it takes no part in the sharing any more", Step.STOP: "it is stopped"}
+WHAT_FOLLOWS: dict[str, Step] = {
+    IdleRule.Action.PREEMPTIBLE: Step.PREEMPTIBLE,
+    IdleRule.Action.STOP: Step.STOP,
+}
+IN_WORDS = {Step.PREEMPTIBLE: "it takes no part in the sharing any more", Step.STOP: "it is stopped"}
 # Sessions have an idle clock of their own.
 KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
 LONGEST_SNOOZE_HOURS = 366 * 24
@@ -126,7 +129,7 @@ class IdleRules:
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
             return None
-        if rule.action == IdleRule.Action.ONLY_IDLE and job.only_idle:
+        if rule.action == IdleRule.Action.PREEMPTIBLE and job.preemptible:
             return None  # it is so already, and keeps nobody's GPUs
         is_replica = job.kind == Job.Kind.REPLICA
         if is_replica and not rule.services:
@@ -192,9 +195,9 @@ def step_idle(*, job_id: int) -> Step:
         cancel_within(actor=None, job=use.job, why=why)
         after = {"idle_since": use.idle_since, "idle_seconds": round(use.idle_for.total_seconds())}
         audit.record(actor=None, verb="job.idle_stop", target=use.job, tenant=use.job.tenant, after=after)
-    elif step is Step.ONLY_IDLE:
+    elif step is Step.PREEMPTIBLE:
         why = f"From now on only on GPUs that nobody else wants: nobody has used its GPUs for {in_words(use.idle_for)}"
-        set_only_idle_within(actor=None, job=use.job, only_idle=True, why=why)
+        set_preemptible_within(actor=None, job=use.job, preemptible=True, why=why)
         # Once somebody lets it take part again, a warning comes first.
         GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
         write_to_people(use.job, f"{why}. Its page lets it take part again")

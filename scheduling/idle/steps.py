@@ -14,7 +14,7 @@ NOTHING = timedelta(0)
 class Step(Enum):
     NOTHING = "nothing"
     WARN = "warn"
-    ONLY_IDLE = "only_idle"  # from now on it runs only where nobody else wants the GPUs
+    PREEMPTIBLE = "preemptible"  # from now on it runs only where nobody else wants the GPUs
     STOP = "stop"
 
 

@@ -45,7 +45,7 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "
     if job.state in Job.WAITING:
         _end_waiting([job], text=text, now=now, history=history, cause=cause)
     else:
-        withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), why="cancelled")
+        withdraw(list(job.leases.filter(state=Lease.State.RESERVED)), why="cancelled")
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
         history.change(job, end_message=text)
         if lease.state == Lease.State.STOPPING:
@@ -77,8 +77,8 @@ def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: str) 
 
 
 def _end_waiting(jobs: Sequence[Job], *, text: str, now: datetime, history: History, cause: str = "") -> None:
-    promised = Lease.objects.filter(job__in=jobs, state=Lease.State.PROMISED)
-    withdraw(list(promised), why="cancelled")
+    reserved = Lease.objects.filter(job__in=jobs, state=Lease.State.RESERVED)
+    withdraw(list(reserved), why="cancelled")
     outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
     for job in jobs:
         if job.frozen:

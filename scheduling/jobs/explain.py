@@ -91,7 +91,7 @@ class Explainer:
             case _:
                 sentence = self._not_now(job, reason, self._limits.told(job, binding))
         helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
-        if reason is Reason.ONLY_IDLE and job.only_idle:
+        if reason is Reason.PREEMPTIBLE and job.preemptible:
             helps = ("It starts when GPUs are idle, or when it is let take part again.",)
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
             helps = (*helps, "It may start sooner when it accepts more generations.")
@@ -107,7 +107,7 @@ class Explainer:
                 return self._limits.in_the_way(job, *Quota.OF_A_PERIOD)
             case Reason.BORROWED_ENOUGH:
                 return self._limits.in_the_way(job, Quota.Kind.BORROWED)
-            case Reason.ONLY_IDLE if not job.only_idle:
+            case Reason.PREEMPTIBLE if not job.preemptible:
                 return self._limits.in_the_way(job, *AT_ONCE, at_limit=Quota.AtLimit.IDLE)
             case _:
                 return []
@@ -181,8 +181,8 @@ class Explainer:
                 return f"{'. '.join(limits)}. This job needs {_more_gpus(job.gpus)}."
             case Reason.QUOTA_IN_USE | Reason.HOURS_SPENT | Reason.BORROWED_ENOUGH:
                 return "A limit left it no room in the last round; the next one looks again."
-            case Reason.ONLY_IDLE:
-                said = ". ".join(limits) or self._only_idle(job)
+            case Reason.PREEMPTIBLE:
+                said = ". ".join(limits) or self._preemptible(job)
                 return f"{said}; it runs only on GPUs that nobody else wants, and none is left."
             case Reason.SHARE_IN_USE:
                 return (
@@ -218,8 +218,8 @@ class Explainer:
         return f"{said}. The next round chooses others."
 
     @staticmethod
-    def _only_idle(job: Job) -> str:
-        if job.only_idle:
+    def _preemptible(job: Job) -> str:
+        if job.preemptible:
             return "It takes no part in the sharing"
         return f"{job.tenant.name} has the GPUs that its limits let it share"
 
@@ -271,7 +271,7 @@ class Explainer:
 
     def _ahead(self, job: Job) -> int:
         own = Job.objects.filter(
-            cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id, only_idle=False
+            cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id, preemptible=False
         ).unfinished()
         before = {} if job.pk is None else {"pk__lt": job.pk}  # what is not submitted yet comes last
         first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, **before)
@@ -329,7 +329,7 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.QUOTA_IN_USE: ("It starts when a job that the limit counts ends, or with a larger limit.",),
     Reason.HOURS_SPENT: ("It starts when the limit leaves enough of its period, or with a larger limit.",),
     Reason.BORROWED_ENOUGH: ("It starts when a job that the limit counts ends, or with a larger limit.",),
-    Reason.ONLY_IDLE: (
+    Reason.PREEMPTIBLE: (
         "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",
     ),
     Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),

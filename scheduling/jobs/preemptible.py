@@ -14,7 +14,7 @@ from scheduling.models import Job, JobEvent
 
 
 @transaction.atomic(durable=True)
-def set_only_idle(*, actor: User, job: Job, only_idle: bool) -> Job:
+def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
     """Takes a job out of the sharing, or back into it, from the next round on; the same again changes nothing.
 
     Raises NotAllowed for others than the owner, managers of the team and operators; Refused for what has ended
@@ -22,20 +22,20 @@ def set_only_idle(*, actor: User, job: Job, only_idle: bool) -> Job:
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
-    how = "only on GPUs that nobody else wants" if only_idle else "with its part in the sharing again"
-    return set_only_idle_within(
-        actor=actor, job=job, only_idle=only_idle, why=f"{actor.get_username()}: {how}"
+    how = "only on GPUs that nobody else wants" if preemptible else "with its part in the sharing again"
+    return set_preemptible_within(
+        actor=actor, job=job, preemptible=preemptible, why=f"{actor.get_username()}: {how}"
     )
 
 
-def set_only_idle_within(*, actor: User | None, job: Job, only_idle: bool, why: str) -> Job:
+def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, why: str) -> Job:
     """The same inside a transaction of the caller's, which saw to it that `actor` may; None is Fairlot itself.
 
     `why` is what the job's time line says of it.
     """
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant").get(pk=job.pk)
-    if job.only_idle == only_idle:
+    if job.preemptible == preemptible:
         return job
     if job.kind == Job.Kind.REPLICA:
         raise Refused("It is as its service says: change the service.")
@@ -43,15 +43,15 @@ def set_only_idle_within(*, actor: User | None, job: Job, only_idle: bool, why: 
         raise Refused("It has ended; nothing of it can be changed.")
     now = now_from_database()
     history = History()
-    history.change(job, only_idle=only_idle, reason=0)
+    history.change(job, preemptible=preemptible, reason=0)
     history.note(job, JobEvent.SHARING, why, at=now)
     history.save()
     audit.record(
         actor=actor,
-        verb="job.only_idle",
+        verb="job.preemptible",
         target=job,
         tenant=job.tenant,
-        before={"only_idle": not only_idle},
-        after={"only_idle": only_idle},
+        before={"preemptible": not preemptible},
+        after={"preemptible": preemptible},
     )
     return job

@@ -63,7 +63,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         gpus_per_worker=spec.gpus_per_worker,
         generation_ids=generation_ids,
         priority=spec.priority,
-        only_idle=spec.only_idle,
+        preemptible=spec.preemptible,
         **run_time_of_spec(spec, now := now_from_database()),
     )
     cost = _cost_per_hour(cluster, generation_ids, spec)
@@ -86,7 +86,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if cluster.paused_at:
         return Preflight("later", (f"{paused_in_words(cluster)}; nothing new starts.",), None, cost, detail)
     if len(snapshot.jobs) > MOST_JOBS:
-        how = "it runs when GPUs are idle" if spec.only_idle else "it takes its turn by the team's tickets"
+        how = "it runs when GPUs are idle" if spec.preemptible else "it takes its turn by the team's tickets"
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
@@ -133,7 +133,7 @@ def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -
     """
     wanted = generation_ids or _all_generations(cluster)
     prices = {
-        price.generation_id: (_a_gpu_hour(price, only_idle=spec.only_idle) * spec.gpus, price.currency)
+        price.generation_id: (_a_gpu_hour(price, preemptible=spec.preemptible) * spec.gpus, price.currency)
         for price in Price.objects.filter(generation__in=wanted, valid__contains=now_from_database())
     }
     names = dict(Generation.objects.filter(pk__in=wanted).values_list("id", "name"))
@@ -141,6 +141,6 @@ def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -
     return {names[pk]: prices.get(pk, free) for pk in sorted(wanted, key=names.__getitem__)}
 
 
-def _a_gpu_hour(price: Price, *, only_idle: bool) -> Decimal:
-    classes = (price.preemptible, price.borrowed) if only_idle else ()
+def _a_gpu_hour(price: Price, *, preemptible: bool) -> Decimal:
+    classes = (price.preemptible, price.borrowed) if preemptible else ()
     return next((known for known in classes if known is not None), price.per_gpu_hour)

@@ -271,7 +271,7 @@ class _Place:
             is_bare_pod=not (self.replica or secrets) and self._is_bare_pod(spec),
             generation_ids=generation_ids,
             priority=spec.priority,
-            only_idle=spec.only_idle,
+            preemptible=spec.preemptible,
             **run_time_of_spec(spec, self.now),
             request_key=request_key,
             created_at=self.now,
@@ -350,7 +350,7 @@ class _Place:
             verb="job.submit",
             tenant=self.tenant,
             changes=[
-                (job, {"gpus": job.gpus} | ({"only_idle": True} if job.only_idle else {})) for job in jobs
+                (job, {"gpus": job.gpus} | ({"preemptible": True} if job.preemptible else {})) for job in jobs
             ],
         )
         pubsub.publish(f"jobs:{self.tenant.pk}")

@@ -1,4 +1,4 @@
-"""Leases from promise to close. Everything here follows what was observed and holds the cluster's lock."""
+"""Leases from reservation to close. Everything here follows what was observed and holds the cluster's lock."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, in
 
 @transaction.atomic(durable=True)
 def hand_over(*, cluster_id: int) -> int:
-    """Gives promised GPUs that are free by now to their gangs; returns to how many."""
+    """Gives reserved GPUs that are free by now to their gangs; returns to how many."""
     lock_schedule(cluster_id)
     history = History()
     begun = advance(cluster_id, now=now_from_database(), history=history)
@@ -451,7 +451,7 @@ class _Desk:
             write_times(lease.pk for lease in closed)
             # Jobs are saved first, as the hand-over may move one of them again.
             self.history.save()
-            _withdraw_promises([lease.job for lease in closed], now=self.now)
+            _withdraw_reservations([lease.job for lease in closed], now=self.now)
             advance(self.cluster_id, now=self.now, history=self.history)
             want_rounds(Cluster.objects.filter(pk=self.cluster_id))
         self.history.save()
@@ -531,12 +531,12 @@ class _Desk:
             Cluster.objects.filter(pk=self.cluster_id).update(switch_seconds=cost)
 
 
-def _withdraw_promises(jobs: Sequence[Job], *, now: datetime) -> None:
+def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
     """Of gangs that were to move and have ended instead, or have to wait after a failed start."""
     out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
     if out:
-        promised = Lease.objects.filter(job__in=out, state=Lease.State.PROMISED)
-        withdraw(list(promised), why="not needed any more")
+        reserved = Lease.objects.filter(job__in=out, state=Lease.State.RESERVED)
+        withdraw(list(reserved), why="not needed any more")
 
 
 def _cancelled(job: Job) -> dict[str, str]:

@@ -53,11 +53,11 @@ class Causes:
         reason = fs.Reason.SHARE_IN_USE if row is None else fs.Reason(int(self._plan.reason[row]))
         if reason is fs.Reason.OWN_JOBS_AHEAD:
             return Cause.OWN_JOBS, f"Preempted: other jobs of {job.owner.get_username()} go first"
-        if reason in OF_LIMITS - {fs.Reason.ONLY_IDLE} or reason is fs.Reason.NEVER_OVER_QUOTA:
+        if reason in OF_LIMITS - {fs.Reason.PREEMPTIBLE} or reason is fs.Reason.NEVER_OVER_QUOTA:
             return Cause.LIMIT, f"Preempted: {SHORT[reason]}"
         if reason in _AWAY:
             return Cause.LOST, f"Preempted: {SHORT[reason]}"
-        if reason is fs.Reason.ONLY_IDLE:
+        if reason is fs.Reason.PREEMPTIBLE:
             return Cause.CLAIMED, "Preempted: it ran on idle GPUs, and others want them"
         beyond = "" if row is None else self._beyond(job, row, self._held_before)
         return Cause.CLAIMED, f"Preempted: {beyond or 'it is the turn of others'}{self._claims}"

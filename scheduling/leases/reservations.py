@@ -1,4 +1,4 @@
-"""GPUs that are promised to a gang while others still hold them, and become its own when they are free.
+"""GPUs that are reserved for a gang while others still hold them, and become its own when they are free.
 
 Everything here runs inside the caller's transaction; the caller holds the cluster's lock and saves `history`.
 """
@@ -33,14 +33,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A promised lease with its job, and the GPUs that it is to get."""
+class Reservation:
+    """A reserved lease with its job, and the GPUs that it is to get."""
 
     lease: Lease
     places: Sequence[Place]
 
 
-def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime, history: History) -> None:
+def reserve(
+    new: Sequence[Reservation], *, busy: set[tuple[int, int]], now: datetime, history: History
+) -> None:
     """Stores new leases. Those begin at once whose gang waits and of which no GPU is `busy` (node, number).
 
     And which limits of GPUs at once let begin beside what is being stopped.
@@ -74,26 +76,26 @@ def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime
 
 
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
-    """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began.
+    """Gives reserved GPUs to their gangs wherever the former holders have left. Returns how many began.
 
     A gang that moves begins only when it has left where it was; one of a team that may hold no more GPUs,
-    when what the team has to stop is gone, wherever that is. What was promised to who may not submit there any more
+    when what the team has to stop is gone, wherever that is. What was reserved for who may not submit there any more
     is taken back.
     """
-    promised = Lease.objects.filter(cluster=cluster_id, state=Lease.State.PROMISED)
-    waiting = promised.filter(job__state__in=Job.WAITING).order_by("id")
+    reserved = Lease.objects.filter(cluster=cluster_id, state=Lease.State.RESERVED)
+    waiting = reserved.filter(job__state__in=Job.WAITING).order_by("id")
     owners = {pk: pair for pk, *pair in waiting.values_list("pk", "job__tenant", "job__owner")}
     members = members_among({(tenant, owner) for tenant, owner in owners.values()})
     wanted: dict[int, list[Place]] = {pk: [] for pk, pair in owners.items() if tuple(pair) in members}
     if len(wanted) < len(owners):
         withdraw(
-            list(promised.filter(pk__in=owners.keys() - wanted.keys())), why="its owner may not any more"
+            list(reserved.filter(pk__in=owners.keys() - wanted.keys())), why="its owner may not any more"
         )
         want_rounds(Cluster.objects.filter(pk=cluster_id))
     if not wanted:
         return 0
     gpus = HeldGpu.objects.filter(lease__cluster=cluster_id).order_by()
-    places = gpus.filter(lease__state=Lease.State.PROMISED)
+    places = gpus.filter(lease__state=Lease.State.RESERVED)
     for lease, rank, node, gpu in places.values_list("lease_id", "rank", "node_id", "gpu_index"):
         if lease in wanted:
             wanted[lease].append(Place(rank, node, gpu))
@@ -107,7 +109,7 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     if not ready:
         return 0
     leases = Lease.objects.filter(pk__in=ready).select_related("job", "generation").defer("job__spec")
-    begun = [Promise(lease, wanted[lease.pk]) for lease in that_fit(leases.order_by("id"))]
+    begun = [Reservation(lease, wanted[lease.pk]) for lease in that_fit(leases.order_by("id"))]
     if not begun:
         return 0
     operations = _begin(begun, now=now, history=history)
@@ -118,9 +120,9 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
 
 
 def withdraw(leases: Sequence[Lease], *, why: str) -> None:
-    """Takes promises back; nothing had been held."""
+    """Withdraws reservations; nothing had been held."""
     HeldGpu.objects.filter(lease__in=leases).delete()
-    Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.PROMISED).update(
+    Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.RESERVED).update(
         state=Lease.State.CLOSED, end_reason=why
     )
 
@@ -139,7 +141,7 @@ def write_times(lease_ids: Iterable[int]) -> None:
         )
 
 
-def _begin(begun: Sequence[Promise], *, now: datetime, history: History) -> list[Operation]:
+def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> list[Operation]:
     """The GPUs are the gangs' own from `now`, or from where their cluster's book is open.
 
     Returns the orders to start their processes.

@@ -1,6 +1,6 @@
 """Limits of GPUs at once against all that is held, of which gangs that are being stopped are still a part.
 
-A round picks as if those had left. What it picks is promised, and begins only when there is room beside them.
+A round picks as if those had left. What it picks is reserved, and begins only when there is room beside them.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from accounting.models.quotas import QuotaQuerySet
 from scheduling.limits.caps import unbooked
 from scheduling.models import Cluster, Job, Lease, Round
 
-# What gangs have, and what those have been promised that hold nothing yet.
-HAD = Q(state__in=Lease.HOLDING) | Q(state=Lease.State.PROMISED, job__state__in=Job.WAITING)
+# What gangs have, and what those have reserved that hold nothing yet.
+HAD = Q(state__in=Lease.HOLDING) | Q(state=Lease.State.RESERVED, job__state__in=Job.WAITING)
 NAMED = ("tenant", "user", "generation")
 # Rows of leases or of jobs.
 Row = TypeVar("Row", bound=Model)
@@ -65,7 +65,7 @@ def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[Stand
 
 
 def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:
-    """By generation, GPUs that count against the limit of `user` in `tenant`, held or promised."""
+    """By generation, GPUs that count against the limit of `user` in `tenant`, held or reserved."""
     leases = _below(Lease.objects.filter(HAD), quota, "job__")
     if quota.generation_id is not None:
         leases = leases.filter(generation=quota.generation_id)
@@ -151,7 +151,7 @@ def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) ->
             if rate["tenant"] in below:
                 earned[rate["generation"]] += rate["entitled"]
         leases = Lease.objects.filter(
-            HAD, cluster=one, job__tenant__in=below, job__only_idle=False
+            HAD, cluster=one, job__tenant__in=below, job__preemptible=False
         ).order_by()
         held = dict(leases.values_list("generation").annotate(Sum("gpus")))
         found += [

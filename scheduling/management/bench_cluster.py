@@ -153,12 +153,12 @@ QUANTUM_PASSES = """
     UPDATE scheduling_job SET state = 'suspended' WHERE cluster_id = %(c)s AND state = 'stopping';
     UPDATE scheduling_heldgpu gpu SET during = tstzrange(now(), NULL)
       FROM scheduling_lease lease WHERE lease.id = gpu.lease_id
-       AND lease.cluster_id = %(c)s AND lease.state = 'promised';
+       AND lease.cluster_id = %(c)s AND lease.state = 'reserved';
     UPDATE scheduling_job job SET state = 'running' FROM scheduling_lease lease
      WHERE lease.job_id = job.id AND lease.cluster_id = %(c)s
-       AND lease.state IN ('promised', 'starting');
+       AND lease.state IN ('reserved', 'starting');
     UPDATE scheduling_lease SET state = 'running', held_from = coalesce(held_from, now())
-     WHERE cluster_id = %(c)s AND state IN ('promised', 'starting');
+     WHERE cluster_id = %(c)s AND state IN ('reserved', 'starting');
     UPDATE scheduling_lease SET held_from = held_from - %(q)s * interval '1 second'
      WHERE cluster_id = %(c)s AND state = 'running';
     UPDATE scheduling_round SET at = at - %(q)s * interval '1 second' WHERE cluster_id = %(c)s;

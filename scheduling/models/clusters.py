@@ -34,7 +34,7 @@ class Cluster(models.Model):
         LOCAL = "local", "This machine"
         KUBERNETES = "kubernetes", "Kubernetes"
 
-    class Draw(models.TextChoices):
+    class Ordering(models.TextChoices):
         STRIDE = "stride", "Stride (deterministic)"
         LOTTERY = "lottery", "Lottery (seeded, verifiable)"
 
@@ -44,16 +44,16 @@ class Cluster(models.Model):
 
     name = models.CharField(max_length=63, unique=True)
     backend = models.CharField(max_length=20, choices=Backend, default=Backend.LOCAL)
-    draw = models.CharField(max_length=10, choices=Draw, default=Draw.STRIDE)
+    ordering = models.CharField(max_length=10, choices=Ordering, default=Ordering.STRIDE)
     slicing = models.CharField(max_length=12, choices=Slicing, default=Slicing.CHECKPOINT)
     trading = models.BooleanField(default=True)
-    # The policy's name, and those of its options that are set here beside `draw` and `trading`.
+    # The policy's name, and those of its options that are set here beside `ordering` and `trading`.
     policy = models.CharField(max_length=40, default=DEFAULT, db_default=DEFAULT)
     policy_options = models.JSONField(default=dict, blank=True, db_default={})
     # [name, version] of the policy that is asked beside, without effect; null: none is.
     shadow = models.JSONField(null=True, blank=True)
     quantum_seconds = models.FloatField(default=60)
-    residence_seconds = models.FloatField(default=0)
+    min_hold_seconds = models.FloatField(default=0)
     # How long before others' claims stop a service's replica or a session its people are warned, at least.
     notice_seconds = models.FloatField(default=60, db_default=60)
     # The quantum is stretched so that switching costs at most this part of it.

@@ -151,12 +151,12 @@ class IdleRule(models.Model):
     class Action(models.TextChoices):
         NOTHING = "nothing", "do nothing"
         WARN = "warn", "warn"
-        ONLY_IDLE = "only_idle", "warn, then only idle GPUs"
+        PREEMPTIBLE = "preemptible", "warn, then make preemptible"
         STOP = "stop", "warn, then stop"
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, null=True, related_name="idle_rule")
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, null=True, related_name="idle_rule")
-    action = models.CharField(max_length=10, choices=Action)
+    action = models.CharField(max_length=12, choices=Action)
     after_minutes = models.PositiveIntegerField(help_text="Held without use for so long: a warning.")
     grace_minutes = models.PositiveIntegerField(help_text="From the warning on.")
     snooze_hours = models.PositiveIntegerField(help_text="For so long owners may put it off; 0: not at all.")

@@ -83,7 +83,7 @@ class Job(models.Model):
     generation_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     priority = models.IntegerField(default=0)
     # It takes no part in the sharing: it runs on GPUs that nobody else wants. The spec says what was asked for first.
-    only_idle = models.BooleanField(default=False, db_default=False)
+    preemptible = models.BooleanField(default=False, db_default=False)
     # How long its owner expects it to hold GPUs in all, and by when it should have ended: for policies that need it.
     expected_seconds = models.FloatField(null=True, blank=True)
     deadline = models.DateTimeField(null=True, blank=True)

@@ -37,13 +37,13 @@ class Lease(models.Model):
     """The atom of accounting. Times are those observed, never those intended."""
 
     class State(models.TextChoices):
-        PROMISED = "promised", "Promised"  # its GPUs are still with others; nothing is held yet
+        RESERVED = "reserved", "Reserved"  # its GPUs are still with others; nothing is held yet
         STARTING = "starting", "Starting"  # holds its GPUs; processes are being started
         RUNNING = "running", "Running"
         STOPPING = "stopping", "Stopping"  # told to give its GPUs back
         CLOSED = "closed", "Closed"
 
-    OPEN = (State.PROMISED, State.STARTING, State.RUNNING, State.STOPPING)
+    OPEN = (State.RESERVED, State.STARTING, State.RUNNING, State.STOPPING)
     HOLDING = (State.STARTING, State.RUNNING, State.STOPPING)
 
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="leases")
@@ -52,7 +52,7 @@ class Lease(models.Model):
     token = models.UUIDField(default=uuid.uuid4, unique=True)
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
     gpus = models.PositiveIntegerField()
-    state = models.CharField(max_length=10, choices=State, default=State.PROMISED)
+    state = models.CharField(max_length=10, choices=State, default=State.RESERVED)
     decided_at = models.DateTimeField(db_default=Now())
     held_from = models.DateTimeField(null=True)  # GPUs are this gang's
     running_from = models.DateTimeField(null=True)  # all workers run
@@ -116,9 +116,9 @@ class Lease(models.Model):
                 fields=["job"],
                 condition=models.Q(state__in=["starting", "running", "stopping"]),
             ),
-            # Besides what it leaves, a gang that moves has a promise of where it goes.
+            # Besides what it leaves, a gang that moves has a reservation where it goes.
             models.UniqueConstraint(
-                name="one_promised_lease_a_job", fields=["job"], condition=models.Q(state="promised")
+                name="one_reserved_lease_a_job", fields=["job"], condition=models.Q(state="reserved")
             ),
             models.CheckConstraint(
                 name="a_lease_ends_after_it_began",
@@ -133,7 +133,7 @@ class Lease(models.Model):
 
 
 class HeldGpu(models.Model):
-    """One GPU of a lease. `during` is empty (NULL) while the GPU is only promised."""
+    """One GPU of a lease. `during` is empty (NULL) while the GPU is only reserved."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="held_gpus")
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="held_gpus")

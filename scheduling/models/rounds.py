@@ -30,7 +30,7 @@ class Round(models.Model):
     number = models.BigIntegerField()
     kind = models.CharField(max_length=8, choices=Kind)
     at = models.DateTimeField(db_default=Now())
-    draw = models.CharField(max_length=10)
+    ordering = models.CharField(max_length=10)
     # Who decided. The defaults are those of the rounds before this was stored.
     policy = models.CharField(max_length=40, db_default=FIRST)
     policy_version = models.PositiveSmallIntegerField(db_default=1)

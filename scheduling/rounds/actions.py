@@ -31,7 +31,7 @@ from scheduling.leases import actions as lease_actions
 from scheduling.leases.causes import Cause, Causes
 from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
-from scheduling.leases.reservations import Place, Promise, advance, promise, withdraw
+from scheduling.leases.reservations import Place, Reservation, advance, reserve, withdraw
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord
 from scheduling.rounds.builds import build_of
 from scheduling.rounds.notices import give_notice, notices_over
@@ -155,9 +155,9 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
     give_notice(cluster, snapshot, decision, legend, causes=commit.causes, now=now)
     note_preemptible(
         cluster_id=cluster.pk,
-        only_idle=()
-        if decision.only_idle is None
-        else [legend.jobs[job] for job in decision.only_idle.tolist()],
+        preemptible=()
+        if decision.preemptible is None
+        else [legend.jobs[job] for job in decision.preemptible.tolist()],
         anew=snapshot.settings.may_preempt,
         now=now,
     )
@@ -168,7 +168,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         number=cluster.round_number,
         kind=kind,
         at=now,
-        draw=cluster.draw,
+        ordering=cluster.ordering,
         policy=situation.policy.name,
         policy_version=situation.policy.version,
         policy_build=build_of(situation.policy.name, situation.policy.version),
@@ -221,14 +221,14 @@ class _Commit:
         self.place_lost: dict[Job, str] = {}  # picked ones that GPUs could not be found for, and why
 
     def apply(self) -> tuple[int, int]:
-        """Writes everything; returns how many gangs were promised GPUs and how many must stop."""
+        """Writes everything; returns how many gangs had GPUs reserved and how many must stop."""
         picks = self._picks()
-        # A job that is being stopped may have a promise beside; all others have one lease at most.
+        # A job that is being stopped may have a reservation beside; all others have one lease at most.
         present = {one.job: one for one in self.open.values() if one.state != Lease.State.STOPPING}
         leave = self._leaving(present, picks)
         stopping = self._stop(leave, movers=picks.keys() & leave.keys())
         newcomers = {job: pick for job, pick in picks.items() if job not in present or job in leave}
-        started = self._promise(newcomers, stopping)
+        started = self._reserve(newcomers, stopping)
         advance(self.cluster.pk, now=self.now, history=self.history)
         self.history.save()
         self._write_reasons()
@@ -258,17 +258,17 @@ class _Commit:
         return leave
 
     def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
-        """Takes promises back and orders the others to stop; returns the jobs of those."""
+        """Withdraws reservations and orders the others to stop; returns the jobs of those."""
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
             .select_related("job")
             .prefetch_related("job__owner")  # few people have many jobs
             .defer("job__spec")
         )
-        promised = [lease for lease in leases if lease.state == Lease.State.PROMISED]
-        holding = [lease for lease in leases if lease.state != Lease.State.PROMISED]
-        withdraw(promised, why="withdrawn")
-        for lease in promised:
+        reserved = [lease for lease in leases if lease.state == Lease.State.RESERVED]
+        holding = [lease for lease in leases if lease.state != Lease.State.RESERVED]
+        withdraw(reserved, why="withdrawn")
+        for lease in reserved:
             del self.open[lease.pk]
         archived, without_right = self._with(fs.Reason.TEAM_ARCHIVED), self._with(fs.Reason.OWNER_MAY_NOT)
         freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
@@ -304,7 +304,7 @@ class _Commit:
         nodes = set(closed.values_list("pk", flat=True))
         return {lease.job_id for lease in holding if nodes & {at.node for at in self.open[lease.pk].places}}
 
-    def _promise(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
+    def _reserve(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
         """Gives leases with GPU numbers to the picked that have none there yet; returns to how many."""
         read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
         jobs = stopping | {job.pk: job for job in read}
@@ -327,12 +327,12 @@ class _Commit:
                 gpus=job.gpus,
                 decided_at=self.now,
             )
-            new.append(Promise(lease, places))
-        promise(new, busy=numbers.busy, now=self.now, history=self.history)
+            new.append(Reservation(lease, places))
+        reserve(new, busy=numbers.busy, now=self.now, history=self.history)
         return len(new)
 
     def _write_reasons(self) -> None:
-        """Stores why each job waits, where that changed; picked ones that still wait have a promise, or lost it."""
+        """Stores why each job waits, where that changed; picked ones that still wait have a reservation, or lost it."""
         reasons = self.decision.reason.copy()
         reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
         if self.place_lost:
@@ -458,8 +458,8 @@ def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
     """Whether two decisions run the same gangs in the same places after the same trades."""
     arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
     # Of early rounds it is not stored who runs only on idle GPUs; later plans do not tell what tickets earn.
-    if one.only_idle is not None:
-        arrays.append("only_idle")
+    if one.preemptible is not None:
+        arrays.append("preemptible")
     if other.entitled is not None:
         arrays.append("entitled")
     same = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)

@@ -34,7 +34,7 @@ def give_notice(
     lent = {legend.jobs[row]: row for row in np.flatnonzero(lent_to(view, plan)).tolist()}
     Lease.objects.filter(cluster=cluster).on_notice().exclude(job__in=lent).update(notice_since=None)
     begins = Lease.objects.filter(cluster=cluster, job__in=lent, notice_since=None)
-    begins = begins.filter(state__in=[Lease.State.PROMISED, Lease.State.STARTING, Lease.State.RUNNING])
+    begins = begins.filter(state__in=[Lease.State.RESERVED, Lease.State.STARTING, Lease.State.RUNNING])
     leases = list(begins.select_related("job__tenant", "job__owner", "job__service").defer("job__spec"))
     Lease.objects.filter(pk__in=[lease.pk for lease in leases]).update(notice_since=now)
     ends = now + timedelta(seconds=cluster.notice_seconds)

@@ -83,7 +83,7 @@ class _Rhos:
 
     def of(self, job: Job, sharers: float) -> float | None:
         """None for a job that did not end by itself or took no part for some time, and where too little is recorded."""
-        if job.state != Job.State.SUCCEEDED or job.only_idle or job.pk in self.changed:
+        if job.state != Job.State.SUCCEEDED or job.preemptible or job.pk in self.changed:
             return None
         since, until = _seconds(job.created_at), _seconds(job.ended_at)
         entitled = np.zeros(len(self.column))
@@ -106,7 +106,7 @@ class _Rhos:
         first, last = self._bounds()
         there = Job.objects.filter(
             Q(ended_at=None) | Q(ended_at__gt=first), cluster=self.cluster_id, created_at__lt=last,
-            tenant__in={job.tenant_id for job in self.jobs}, only_idle=False,
+            tenant__in={job.tenant_id for job in self.jobs}, preemptible=False,
         ).values_list("tenant_id", "created_at", "ended_at")  # fmt: skip
         times: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for tenant, begins, ends in there:

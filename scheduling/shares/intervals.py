@@ -275,7 +275,7 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):
         return now
-    leases = Lease.objects.filter(cluster=cluster).exclude(state=Lease.State.PROMISED)
+    leases = Lease.objects.filter(cluster=cluster).exclude(state=Lease.State.RESERVED)
     known = leases.filter(Q(state__in=Lease.HOLDING) | Q(held_until__gt=last.at)).aggregate(
         at=Max(Coalesce("held_until", "last_seen_at"))
     )["at"]

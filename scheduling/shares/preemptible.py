@@ -12,7 +12,7 @@ from accounting.core.bulk import array, insert_rows
 from scheduling.models import Lease, PreemptibleTime
 
 
-def note_preemptible(*, cluster_id: int, only_idle: Collection[int], anew: bool, now: datetime) -> None:
+def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: bool, now: datetime) -> None:
     """After a round that picked these jobs only as nobody else wants the GPUs.
 
     Inside the round's transaction, when its leases are stored. A round that is not `anew` leaves what runs as it is,
@@ -21,17 +21,17 @@ def note_preemptible(*, cluster_id: int, only_idle: Collection[int], anew: bool,
     going_on = _going_on(cluster_id)
     # By job the lease that the round gave it or left it; what it leaves elsewhere is stopping.
     leases = {}
-    if only_idle:
-        stays = Lease.objects.filter(cluster=cluster_id, job__in=only_idle, state__in=Lease.OPEN)
+    if preemptible:
+        stays = Lease.objects.filter(cluster=cluster_id, job__in=preemptible, state__in=Lease.OPEN)
         stays = stays.exclude(state=Lease.State.STOPPING)
         leases = dict(stays.values_list("job_id", "pk"))
     if anew:
         # All others were picked with a claim: of who was not picked the lease is stopping by now.
-        still = set(only_idle)
+        still = set(preemptible)
         _end([lease for lease, job in going_on.items() if job not in still], now)
     insert_rows(
         PreemptibleTime(lease_id=leases[job], during=DateTimeTZRange(now, None))
-        for job in only_idle
+        for job in preemptible
         if job in leases and leases[job] not in going_on
     )
 

@@ -17,7 +17,7 @@ from scheduling.models import Cluster, PolicyState, Round, ShadowRound, ShareBal
 from scheduling.shares.snapshot import Axes
 
 # Options that have been settings of clusters since before there were others.
-OWN_SETTINGS = frozenset({"draw", "trading"})
+OWN_SETTINGS = frozenset({"ordering", "trading"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class _JobColumns:
     priority: fs.Ints
     not_before: fs.Ints  # moments, as columns have them
     reason: fs.Ints
-    only_idle: fs.Bools
+    preemptible: fs.Bools
     keeps: fs.Bools
     submitted: fs.Ints  # moments
     expected: fs.Floats  # seconds; NaN: not known
@@ -107,7 +107,7 @@ class _JobColumns:
     def read(cls, cluster: Cluster) -> Self:
         in_play = [*Job.WAITING, Job.State.STARTING, Job.State.RUNNING]
         moving = Lease.objects.filter(
-            cluster=cluster, state=Lease.State.PROMISED, job__state=Job.State.STOPPING
+            cluster=cluster, state=Lease.State.RESERVED, job__state=Job.State.STOPPING
         )
         jobs = Job.objects.filter(Q(state__in=in_play) | Q(pk__in=moving.values("job")), cluster=cluster)
         columns: list[tuple[Any, str]] = [
@@ -120,7 +120,7 @@ class _JobColumns:
             ("priority", "i4"),
             (Coalesce("not_before", Value(LONG_AGO, DateTimeField())), "i8"),
             ("reason", "i2"),
-            ("only_idle", "?"),
+            ("preemptible", "?"),
             (ExpressionWrapper(Q(kind__in=Job.UNSLICED), BooleanField()), "?"),
             ("created_at", "i8"),
             (Coalesce("expected_seconds", Value(np.nan, FloatField())), "f8"),
@@ -151,8 +151,8 @@ def read_snapshot(
     `also` are (tenant, user) that have an account though they have no job here any more. The settings are those of
     a quantum's end; `between` two of these neither spent hours nor a lost right stop who runs.
 
-    Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
-    them that move are where they were promised to go. With `lock` the limits are locked, too.
+    Gangs that are being stopped are not in it, for their GPUs count as free to be reserved; those among
+    them that move are where they have a reservation. With `lock` the limits are locked, too.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
@@ -192,9 +192,9 @@ def _read_snapshot(
         jobs=_read_jobs(cluster, jobs, account, legend, accounts=accounts, now=now),
         settings=fs.Settings(
             quantum=cluster.effective_quantum,
-            draw=fs_draw(cluster),
+            ordering=fs_ordering(cluster),
             trading=cluster.trading,
-            residence=cluster.residence_seconds,
+            min_hold=cluster.min_hold_seconds,
             switch_cost=cluster.switch_seconds,
         ),
         now=now.timestamp(),
@@ -235,9 +235,9 @@ def before_and_after(
     return before, within_limits(snapshot, changed), legend
 
 
-def fs_draw(cluster: Cluster) -> Any:
+def fs_ordering(cluster: Cluster) -> Any:
     """The policy's word for the cluster's setting; they are spelled alike."""
-    return str(cluster.draw)
+    return str(cluster.ordering)
 
 
 def _hardware(
@@ -380,7 +380,7 @@ def _read_jobs(
         blocked=_blocked(cluster, jobs, account, running_on, accounts, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
-        only_idle=jobs.only_idle if jobs.only_idle.any() else None,
+        preemptible=jobs.preemptible if jobs.preemptible.any() else None,
         keeps=keeps if keeps.any() else None,
         unwarned=unwarned if keeps.any() else None,
         attained=_attained(cluster, jobs, legend.generations, accounts.arrays, now=now),
@@ -506,7 +506,7 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         blocked=np.append(jobs.blocked, 0),
         place_start=np.append(jobs.place_start, jobs.place_start[-1]),
         place_node=jobs.place_node,
-        only_idle=_with_one(jobs.only_idle, jobs, job.only_idle or None, without=False),
+        preemptible=_with_one(jobs.preemptible, jobs, job.preemptible or None, without=False),
         keeps=_with_one(jobs.keeps, jobs, keeps or None, without=False),
         unwarned=_with_one(jobs.unwarned, jobs, keeps or None, without=False),
         attained=_longer(jobs.attained, 1, 0.0),
@@ -580,7 +580,7 @@ class _Place:
 
 
 def _places(cluster: Cluster) -> Iterable[_Place]:
-    """Where gangs are, or are promised to be; and where frozen ones were."""
+    """Where gangs are, or have a reservation; and where frozen ones were."""
     leases: dict[int, _Place] = {}
     ranks: dict[int, dict[int, int]] = {}
     held = HeldGpu.objects.filter(lease__cluster=cluster).order_by()

@@ -91,7 +91,7 @@ class JobSpec(BaseModel):
     readiness_period_seconds: Annotated[int, Field(ge=1, le=300)] = 5
     readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
     labels: Labels = {}
-    only_idle: bool = False  # it takes no part in the sharing, and runs on GPUs that nobody else wants
+    preemptible: bool = False  # it takes no part in the sharing, and runs on GPUs that nobody else wants
     # How long it will hold GPUs, and how long after it was submitted it should have ended.
     expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
@@ -282,7 +282,7 @@ ACCEPTED = {
     "readiness_path": "a path such as /health; empty when a connection is enough",
     "readiness_period_seconds": "a whole number from 1 to 300",
     "readiness_failures": "a whole number from 1 to 100",
-    "only_idle": "true or false",
+    "preemptible": "true or false",
     "expected_hours": "more than 0 and up to 8760 hours; empty where nobody knows",
     "deadline_hours": "more than 0 and up to 8760 hours; empty for none",
     "labels": "a mapping of up to 10 keys to values, which may be empty, as Kubernetes has them",

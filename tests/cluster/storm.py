@@ -496,7 +496,7 @@ class Storm:
     def unrest(self) -> str:
         open_ = Lease.objects.filter(cluster=self.cluster, state__in=Lease.OPEN)
         if moving := [
-            lease for lease in open_ if lease.state not in (Lease.State.RUNNING, Lease.State.PROMISED)
+            lease for lease in open_ if lease.state not in (Lease.State.RUNNING, Lease.State.RESERVED)
         ]:
             return f"leases on their way: {moving}"
         if orders := Operation.objects.filter(cluster=self.cluster, done_at=None):

@@ -98,6 +98,6 @@ def test_no_node_is_overfull_no_worker_runs_twice_and_no_gang_runs_in_part(
 def settle(lab: Lab) -> None:
     """Until all that was ordered has happened."""
     pending = Lease.objects.filter(
-        cluster=lab.cluster, state__in=[Lease.State.PROMISED, Lease.State.STARTING, Lease.State.STOPPING]
+        cluster=lab.cluster, state__in=[Lease.State.RESERVED, Lease.State.STARTING, Lease.State.STOPPING]
     )
     lab.until(lambda: not pending.exists(), lambda: f"{pending.count()} leases are under way")

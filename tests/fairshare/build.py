@@ -35,7 +35,7 @@ class Job:
     was_on: tuple[int, ...] = ()  # nodes of its workers, where it ran last
     resident: float = 1e6
     blocked: int = 0
-    only_idle: bool = False
+    preemptible: bool = False
 
 
 def snapshot(
@@ -91,7 +91,9 @@ def snapshot(
             blocked=np.array([job.blocked for job in jobs], dtype=np.int64),
             place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
             place_node=np.array([node for place in places for node in place], dtype=np.int64),
-            only_idle=np.array([job.only_idle for job in jobs]) if any(j.only_idle for j in jobs) else None,
+            preemptible=np.array([job.preemptible for job in jobs])
+            if any(j.preemptible for j in jobs)
+            else None,
         ),
         settings=Settings(**settings),  # type: ignore[arg-type]
     )
@@ -165,8 +167,8 @@ def snapshots(draw: st.DrawFn, **settings: object) -> Snapshot:
         if draw(st.booleans())
     }
     chosen: dict[str, object] = {
-        "draw": draw(st.sampled_from(["stride", "lottery"])),
-        "residence": draw(st.sampled_from([0.0, 120.0])),
+        "ordering": draw(st.sampled_from(["stride", "lottery"])),
+        "min_hold": draw(st.sampled_from([0.0, 120.0])),
         "switch_cost": draw(st.sampled_from([0.0, 5.0])),
         "may_preempt": draw(st.booleans()),
     }
@@ -183,7 +185,7 @@ def _job(
         accepts=tuple(sorted(draw(st.sets(st.integers(0, kinds - 1), min_size=1)))),
         priority=draw(st.sampled_from([0, 0, 1])),
         blocked=draw(st.sampled_from([0, 0, 0, 0, 11])),
-        only_idle=draw(st.sampled_from([False, False, False, True])),
+        preemptible=draw(st.sampled_from([False, False, False, True])),
     )
     job.rate = {
         k: draw(st.sampled_from([0.5, 1.0, 2.0, 4.0])) for k in job.accepts or () if draw(st.booleans())

@@ -128,8 +128,8 @@ def _check_books() -> None:
         )
     for gpu in HeldGpu.objects.select_related("lease"):
         lease = gpu.lease
-        if lease.state == Lease.State.PROMISED:
-            assert gpu.during is None, f"GPU of promised lease {lease.pk}"
+        if lease.state == Lease.State.RESERVED:
+            assert gpu.during is None, f"GPU of reserved lease {lease.pk}"
         elif lease.state in Lease.HOLDING:
             assert (gpu.during.lower, gpu.during.upper) == (lease.held_from, None), f"GPU of {lease.pk}"
         elif lease.held_from != lease.held_until:

@@ -150,7 +150,7 @@ def _prepare(*, quantum: float, trading: bool) -> Cluster:
         slicing=Cluster.Slicing.FREEZE,
         overhead_limit=1.0,
         trading=trading,
-        draw=Cluster.Draw.STRIDE,
+        ordering=Cluster.Ordering.STRIDE,
     )
 
 

@@ -16,7 +16,7 @@ class Counts:
         self._facts = facts
         self._quotas = Quotas(tree, limits.most)
         # Who takes no part in the sharing is bound by what limits leave alone, and counts for nothing else.
-        self._room = Quotas(tree, limits.room) if jobs.only_idle is not None else None
+        self._room = Quotas(tree, limits.room) if jobs.preemptible is not None else None
         self._claims = Quotas(tree, limits.claims) if limits.claims else None
         # What hours leave for a round was checked when it began; between two, what runs is bound by caps alone.
         self._caps = Quotas(tree, facts.snapshot.accounts) if facts.settings.reclaim else None

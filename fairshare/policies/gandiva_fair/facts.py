@@ -77,17 +77,17 @@ class Facts:
             account=jobs.account.tolist(),
             running_on=jobs.running_on.tolist(),
             rooted=rooted,
-            stays=rooted | (runs & (jobs.resident < settings.residence)),
+            stays=rooted | (runs & (jobs.resident < settings.min_hold)),
             may_move=settings.is_quantum,
         )
 
     @property
     def leaves_idle(self) -> bool:
         """Whether there are gangs that may run only where nobody else wants the GPUs."""
-        return self.limits.claims is not None or self.jobs.only_idle is not None
+        return self.limits.claims is not None or self.jobs.preemptible is not None
 
     def takes_part(self, job: int) -> bool:
-        return self.jobs.only_idle is None or not self.jobs.only_idle[job]
+        return self.jobs.preemptible is None or not self.jobs.preemptible[job]
 
     def in_order(self, chosen: Bools) -> list[int]:
         """The `chosen` (J,) gangs, as their owners want them."""
@@ -109,7 +109,7 @@ class Facts:
         if not chosen.any():
             return chosen
         due = tier_one(self.shares).sum(axis=1) + self.balances.guaranteed / self.settings.quantum
-        takes_part = chosen if jobs.only_idle is None else chosen & ~jobs.only_idle
+        takes_part = chosen if jobs.preemptible is None else chosen & ~jobs.preemptible
         some = np.flatnonzero(takes_part)
         some = some[np.argsort(self.order[some])]
         within, account = np.ones(len(some), dtype=bool), jobs.account[some]

@@ -26,7 +26,7 @@ def move_up(picked: Picked, *, held: bool) -> bool:
     Returns whether any moved; each does so once.
     """
     facts = picked.facts
-    slower = [job for job in _slower(picked) if facts.jobs.resident[job] >= facts.settings.residence]
+    slower = [job for job in _slower(picked) if facts.jobs.resident[job] >= facts.settings.min_hold]
     return sum(_move_up(picked, job, held=held) for job in slower) > 0
 
 

@@ -22,7 +22,7 @@ from fairshare.policies.gandiva_fair.turns import Turns
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
     """Pick gangs within what is guaranteed, then of what is left over."""
     facts, places = picked.facts, picked.places
-    chance = random if facts.settings.draw == "lottery" else None
+    chance = random if facts.settings.ordering == "lottery" else None
     turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
     _fill(picked, turns, only_claims=True, may_move=True)
     if facts.may_move and (stopped := claim_fast(picked, may_stop=True)):

@@ -20,7 +20,7 @@ def hold(picked: Picked) -> None:
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
     running = places.running
     if settings.may_preempt:
-        chosen = running & (jobs.on_any(closed) | _held_for_residence(facts, running))
+        chosen = running & (jobs.on_any(closed) | _held_for_min_hold(facts, running))
         chosen |= facts.within_guarantee(running & facts.rooted)
         if jobs.unwarned is not None:
             chosen |= running & jobs.unwarned
@@ -34,16 +34,16 @@ def hold(picked: Picked) -> None:
         places.close(closed)
 
 
-def _held_for_residence(facts: Facts, running: Bools) -> Bools:
+def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     """(J,) gangs that got their GPUs only lately, but for those that give way to a claim from before that.
 
     A larger gang that waits within its guarantee comes first since its account began to save up for it, a
     smaller one since it had saved up enough; one of the same size had its chance when these GPUs were given.
     """
     jobs, size = facts.jobs, facts.sizes
-    young = running & (jobs.resident < facts.settings.residence)
-    if jobs.only_idle is not None:
-        young &= ~jobs.only_idle
+    young = running & (jobs.resident < facts.settings.min_hold)
+    if jobs.preemptible is not None:
+        young &= ~jobs.preemptible
     if not young.any() or not facts.may_move:
         return young
     waits = np.flatnonzero(facts.sharing.any(axis=1) & (jobs.running_on == NOWHERE))

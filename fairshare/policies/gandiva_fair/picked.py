@@ -58,7 +58,7 @@ class Picked:
         account = facts.account[job]
         if self.counts.is_limited[account]:
             self.counts.use(job, generation, gpus)
-        if facts.jobs.only_idle is None or facts.takes_part(job):
+        if facts.jobs.preemptible is None or facts.takes_part(job):
             self.due[account, generation] -= gpus * facts.settings.quantum
 
     def exchange(self, jobs: Sequence[int], other: int, spot: Spot) -> bool:

@@ -124,7 +124,7 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
         reason=picks.reason,
         share=known.shares.share,
         trades=known.trades,
-        only_idle=picks.only_idle,
+        preemptible=picks.preemptible,
         guaranteed=known.shares.guaranteed,
         remark=known.remark,
     )

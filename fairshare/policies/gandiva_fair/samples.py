@@ -37,7 +37,7 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
         movable &= ~jobs.keeps
     picked = np.flatnonzero(movable)
     picked = picked[np.argsort(jobs.account[picked], kind="stable")]
-    settled = jobs.resident >= max(settings.residence, settings.quantum / 2)
+    settled = jobs.resident >= max(settings.min_hold, settings.quantum / 2)
     curious = _curious(jobs, able, generation, picked) & settled[picked]
     bounds = np.flatnonzero(np.diff(jobs.account[picked], prepend=-1, append=-1)).tolist()
     for begin, end in pairwise(bounds):

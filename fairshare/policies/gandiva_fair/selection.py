@@ -32,7 +32,7 @@ class Picks:
 
     generation: Ints  # (J,) NOWHERE for those that do not run
     nodes: dict[int, Ints]  # of each picked job, the node of each worker, rank by rank
-    only_idle: (
+    preemptible: (
         Ints | None
     )  # picked jobs that run only because nobody else wants their GPUs; None: there cannot be
     reason: Ints  # (J,) a Reason, 0 for the picked

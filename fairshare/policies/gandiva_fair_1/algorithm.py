@@ -84,7 +84,7 @@ def decide(
         entitled=known.entitled,
         share=known.share,
         trades=known.trades,
-        only_idle=np.array(selection.only_idle, dtype=np.int64) if selection.leaves_idle else None,
+        preemptible=np.array(selection.preemptible, dtype=np.int64) if selection.leaves_idle else None,
     )
 
 

@@ -96,7 +96,7 @@ class Lottery(Stride):
 
 def draw_of(owed: Floats, share: Floats, settings: Settings, seed: int) -> Stride:
     """The draw that the settings ask for; `seed` decides a lottery."""
-    if settings.draw == "lottery":
+    if settings.ordering == "lottery":
         return Lottery(owed, share, settings, seed)
     return Stride(owed, share, settings)
 

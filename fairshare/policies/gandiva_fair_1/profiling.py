@@ -48,7 +48,7 @@ def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints, settings: 
     here = generation[picked]
     known = np.isfinite(jobs.rate[picked])
     at_home = (here == jobs.running_on[picked]) & known[np.arange(len(picked)), here]
-    settled = jobs.resident[picked] >= max(settings.residence, settings.quantum / 2)
+    settled = jobs.resident[picked] >= max(settings.min_hold, settings.quantum / 2)
     found: Bools = at_home & settled & (able[picked] & ~known).any(axis=1)
     return found
 

@@ -84,7 +84,7 @@ def queues_of(jobs: Jobs, able: Bools, order: Ints, asleep: Ints) -> dict[tuple[
     accepts = sets_of(able)
     some = np.flatnonzero(accepts)
     looks = (jobs.running_on, asleep, accepts, jobs.gpus, jobs.workers, jobs.account)
-    alike = looks if jobs.only_idle is None else (jobs.only_idle.astype(np.int64), *looks)
+    alike = looks if jobs.preemptible is None else (jobs.preemptible.astype(np.int64), *looks)
     ordered = some[np.lexsort([key[some] for key in (order, *alike)])]
     begins = np.ones(len(ordered), dtype=bool)
     begins[1:] = np.any([key[ordered[1:]] != key[ordered[:-1]] for key in alike], axis=0)

@@ -34,13 +34,13 @@ class Selection:
         self._tree, self._tickets, self._able = tree, snapshot.accounts.tickets, able
         self.quotas = Quotas(tree, limits.most)
         # Who takes no part in the sharing is bound by what limits leave alone, and counts for nothing else.
-        self.room = Quotas(tree, limits.room) if snapshot.jobs.only_idle is not None else None
+        self.room = Quotas(tree, limits.room) if snapshot.jobs.preemptible is not None else None
         # Who shares only up to a limit is counted against that as well.
         self.claims = Quotas(tree, limits.claims) if limits.claims else None
-        self._only_idle = False
-        self.only_idle: list[int] = []  # who was picked only because nobody who takes part wants the GPUs
+        self._preemptible = False
+        self.preemptible: list[int] = []  # who was picked only because nobody who takes part wants the GPUs
         # Whether there may be gangs that only get what nobody else wants.
-        self.leaves_idle = self.claims is not None or snapshot.jobs.only_idle is not None
+        self.leaves_idle = self.claims is not None or snapshot.jobs.preemptible is not None
         holds = _holders(snapshot.jobs, able, self._settings.may_preempt)
         self.packings = [
             Packing(snapshot.cluster, k, snapshot.jobs, holds)
@@ -80,7 +80,7 @@ class Selection:
         """After `run`: what is still free nobody wants who takes part, or can use; others get it by lot."""
         if not self._is_room():
             return
-        self._only_idle = True
+        self._preemptible = True
         able = self._able & ~self.picked[:, None]
         self._queues = queues_of(self._jobs, able, self._order, self._asleep)
         wants = np.zeros((len(self._tickets), able.shape[1]))
@@ -108,9 +108,9 @@ class Selection:
         """Gangs that no one may stop now: all, or those that got their GPUs only lately or on a closed node."""
         jobs, settings = self._jobs, self._settings
         if settings.may_preempt:
-            lately = jobs.resident < settings.residence
-            if jobs.only_idle is not None:
-                lately &= ~jobs.only_idle
+            lately = jobs.resident < settings.min_hold
+            if jobs.preemptible is not None:
+                lately &= ~jobs.preemptible
             holds = holds & (lately | jobs.on_any(closed))
         for job in sorted(np.flatnonzero(holds).tolist(), key=lambda job: self._order[job]):
             account, k = int(jobs.account[job]), int(jobs.running_on[job])
@@ -125,8 +125,8 @@ class Selection:
     def _pick(self, job: int, account: int, generation: int, size: int) -> None:
         self.generation[job] = generation
         self._taken[job] = 1
-        if self._only_idle:
-            self.only_idle.append(job)
+        if self._preemptible:
+            self.preemptible.append(job)
         self._changes[account] += 1
         if self.room is not None:
             self.room.use(account, generation, size)
@@ -140,7 +140,7 @@ class Selection:
             self.packings[present].leave(job)
 
     def _takes_part(self, job: int) -> bool:
-        return self._jobs.only_idle is None or not self._jobs.only_idle[job]
+        return self._jobs.preemptible is None or not self._jobs.preemptible[job]
 
     def _allow(self, job: int, account: int, generation: int, size: int) -> bool:
         """Whether limits let the job's account have so many more GPUs, in the sharing or when all that is over."""
@@ -150,7 +150,7 @@ class Selection:
             return True
         if not self.quotas.allow(account, generation, size):
             return False
-        return self._only_idle or self.claims is None or self.claims.allow(account, generation, size)
+        return self._preemptible or self.claims is None or self.claims.allow(account, generation, size)
 
     def _fill(self, *, may_move: bool) -> None:
         """Take turns until none is left. A shape that could not be placed is not tried again."""
@@ -262,7 +262,7 @@ def _room_for_all(snapshot: Snapshot, able: Bools) -> Bools:
 def _running(jobs: Jobs) -> Ints:
     """Jobs that hold GPUs and take part in the sharing."""
     runs = jobs.running_on != NOWHERE
-    return np.flatnonzero(runs if jobs.only_idle is None else runs & ~jobs.only_idle)
+    return np.flatnonzero(runs if jobs.preemptible is None else runs & ~jobs.preemptible)
 
 
 def _last_running(jobs: Jobs, generations: int, order: Ints) -> Ints:

@@ -13,7 +13,7 @@ from fairshare.policies.base import Need, option
 from fairshare.policies.gandiva_fair.policy import GandivaFair
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.policies.market.shares import market_shares
-from fairshare.policies.tickets import DRAW, MEMORY
+from fairshare.policies.tickets import MEMORY, ORDERING
 from fairshare.tree import Tree
 
 # The part by which prices may miss those of an equilibrium.
@@ -24,7 +24,7 @@ MOST_MISSED = 1e-3
 class MarketOptions:
     """How gangs take turns within what they bought."""
 
-    draw: Literal["stride", "lottery"] = option("stride", DRAW)
+    ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     memory: float = option(3600.0, MEMORY, least=0.0)
 
 

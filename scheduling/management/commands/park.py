@@ -52,7 +52,7 @@ def _order_stop(cluster: Cluster) -> None:
     now = now_from_database()
     history = History()
     leases = list(Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related("job"))
-    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="shutdown")
+    withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why="shutdown")
     orders = [StopOrder(lease, SHUTTING_DOWN, Cause.PORTAL_STOPPED) for lease in leases]
     ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
     history.save()

@@ -48,7 +48,7 @@ class Command(BaseCommand):
         is_other = before != build and version not in FROZEN
         described = (
             f"Round {round_.number} of {round_.cluster.name}: {round_.policy} {round_.policy_version}, "
-            f"{round_.draw}, seed {round_.seed}, "
+            f"{round_.ordering}, seed {round_.seed}, "
             f"{len(stored.run)} gangs on {round_.gpus_given} GPUs, {len(stored.trades)} trades: "
         )
         if is_other:

@@ -34,7 +34,7 @@ def shredder(selection: Selection) -> Iterator[str]:
 
 
 COLUMNS = (
-    "job_id", "job_name", "kind", "only_idle", "resource", "queue", "user", "account", "account_path", "priority",
+    "job_id", "job_name", "kind", "preemptible", "resource", "queue", "user", "account", "account_path", "priority",
     "state", "exit_state", "exit_code", "submit_time", "start_time", "end_time", "elapsed_seconds", "wall_seconds",
     "wait_seconds", "gpu_count", "gpu_seconds", "worker_count", "node_count", "node_list", "turns",
 )  # fmt: skip
@@ -57,7 +57,7 @@ def row_of(told: Told, now: datetime) -> dict[str, Any]:
         "job_id": job.pk,
         "job_name": told.name,
         "kind": job.kind,
-        "only_idle": job.only_idle,
+        "preemptible": job.preemptible,
         "resource": job.cluster.name,
         "queue": ",".join(dict.fromkeys(turn.lease.generation.name for turn in told.turns)),
         "user": told.user,

@@ -26,9 +26,11 @@ def submitted(lab: World, count: int) -> list[Job]:
 
 def test_numbers_of_every_width_come_back_in_the_order_that_is_asked_for(lab: World) -> None:
     jobs = submitted(lab, 3)
-    Job.objects.filter(pk=jobs[1].pk).update(reason=12, only_idle=True)
+    Job.objects.filter(pk=jobs[1].pk).update(reason=12, preemptible=True)
     urgent = ExpressionWrapper(Q(priority__gt=0), BooleanField())
-    rows = Job.objects.order_by("-id").values_list("id", urgent, "priority", "reason", "only_idle", "workers")
+    rows = Job.objects.order_by("-id").values_list(
+        "id", urgent, "priority", "reason", "preemptible", "workers"
+    )
     found = read_columns(rows, "i8", "?", "i4", "i2", "?", "i4")
     assert [column.tolist() for column in found] == [
         [job.pk for job in reversed(jobs)],

@@ -222,7 +222,7 @@ def test_whom_a_limit_leaves_to_idle_gpus_waits_for_that_limit_while_none_are_id
 def test_what_takes_no_part_in_the_sharing_does_not_count_for_a_limit_that_leaves_jobs_to_idle_gpus() -> None:
     limit = Limit(frozenset({B}), None, 2, leaves_idle=True)
     jobs = [
-        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2, only_idle=True),
+        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2, preemptible=True),
         job(2, A, 0, turn(0, 5 * HOUR, 1)),
         job(3, A, 0, turn(0, 5 * HOUR, 0), gpus=2),
         job(4, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2),
@@ -415,7 +415,7 @@ def test_speeds_are_guessed_from_jobs_that_were_measured_on_both() -> None:
 
 
 wanted = st.builds(
-    lambda jobs, tickets, cost, draw, moved: past(
+    lambda jobs, tickets, cost, ordering, moved: past(
         [replace(one, key=i, user=min(one.user, len(tickets[one.tenant]) - 1)) for i, one in enumerate(jobs)],
         machines=(
             *nodes(4, 4, 4),
@@ -424,7 +424,7 @@ wanted = st.builds(
         ),
         generations=2,
         user_tickets=tuple(tuple(some) for some in tickets),
-        rules=Rules(switch_cost=float(cost), draw=draw),
+        rules=Rules(switch_cost=float(cost), ordering=ordering),
         ends=1e9,
     ),
     jobs=st.lists(
@@ -443,7 +443,7 @@ wanted = st.builds(
     ),
     tickets=st.tuples(*[st.lists(st.sampled_from([50.0, 100.0]), min_size=1, max_size=3)] * 2),
     cost=st.sampled_from([0, 5]),
-    draw=st.sampled_from(["stride", "lottery"]),
+    ordering=st.sampled_from(["stride", "lottery"]),
     moved=st.lists(st.integers(1, 6000).map(float), max_size=3, unique=True),
 )
 

@@ -103,7 +103,7 @@ def test_an_entitlement_is_the_private_cluster_of_the_oracle(seed, number):
 
 def test_only_a_leaf_that_takes_part_and_may_run_within_limits_is_active():
     accounts = [Account() for _ in range(5)]
-    jobs = [Job(0), Job(1, only_idle=True), Job(2, blocked=Reason.CLUSTER_PAUSED), Job(3, gpus=9)]
+    jobs = [Job(0), Job(1, preemptible=True), Job(2, blocked=Reason.CLUSTER_PAUSED), Job(3, gpus=9)]
     given = snapshot([(0, 8)], accounts, [*jobs, Job(4)])
     assert entitlements(given)[:, 0].tolist() == [4, 0, 0, 0, 4]
     claims = replace(given.accounts, claim_total=np.array([INF, INF, INF, INF, 0]))

@@ -49,7 +49,7 @@ def test_a_guarantee_is_one_of_all_accounts_above():
 
 
 def test_a_policy_that_guarantees_nothing_lends_nothing_and_neither_do_idle_gpus():
-    given = snapshot([(0, 4)], [Account()], [Job(0, on=(0,)), Job(0, on=(0,), only_idle=True)])
+    given = snapshot([(0, 4)], [Account()], [Job(0, on=(0,)), Job(0, on=(0,), preemptible=True)])
     assert lent(kept(given, 0, 1)) == []
     plan = planned(kept(given, 0))
     assert not lent_to(kept(given, 0), replace(plan, guaranteed=None)).any()

@@ -32,8 +32,8 @@ def used(given: Snapshot, decision: Decision, *, sharing: bool = False) -> np.nd
     """(T, K) GPUs that each account has with all below it; with `sharing` of jobs that take part."""
     jobs, amounts = given.jobs, np.zeros_like(given.accounts.owed)
     sizes = (jobs.workers * jobs.gpus)[decision.run]
-    if sharing and jobs.only_idle is not None:
-        sizes = sizes * ~jobs.only_idle[decision.run]
+    if sharing and jobs.preemptible is not None:
+        sizes = sizes * ~jobs.preemptible[decision.run]
     np.add.at(amounts, (jobs.account[decision.run], decision.generation), sizes)
     return Tree.of(given.accounts.parent).sums(amounts)
 
@@ -112,37 +112,37 @@ def test_idle_only_gangs_run_where_nobody_with_a_claim_waits(data):
     idle = {t for t in leaves if data.draw(st.booleans())}
     given = limited(given, claim_total=dict.fromkeys(idle, 0.0))
     decision = decide(given, seed=1)
-    by_wish = given.jobs.only_idle
-    only_idle = np.isin(given.jobs.account, sorted(idle)) | (False if by_wish is None else by_wish)
+    by_wish = given.jobs.preemptible
+    preemptible = np.isin(given.jobs.account, sorted(idle)) | (False if by_wish is None else by_wish)
     kinds = {
         int(k)
         for job, k in zip(decision.run.tolist(), decision.generation.tolist(), strict=True)
-        if only_idle[job]
+        if preemptible[job]
     }
-    assert set(decision.run[only_idle[decision.run]].tolist()) <= set(
-        () if decision.only_idle is None else decision.only_idle.tolist()
+    assert set(decision.run[preemptible[decision.run]].tolist()) <= set(
+        () if decision.preemptible is None else decision.preemptible.tolist()
     )
     for job in np.flatnonzero(decision.reason == Reason.SHARE_IN_USE).tolist():
-        assert not only_idle[job]
+        assert not preemptible[job]
         assert not kinds & set(np.flatnonzero(given.jobs.accepts[job]).tolist())
 
 
 @EXAMPLES
 @given(st.data())
 def test_jobs_that_want_idle_gpus_only_change_nothing_for_all_others(data):
-    given = data.draw(snapshots(residence=0.0, may_preempt=True))
-    assume(given.jobs.only_idle is not None)
+    given = data.draw(snapshots(min_hold=0.0, may_preempt=True))
+    assume(given.jobs.preemptible is not None)
     decision = decide(given, seed=1)
-    takes_part = np.flatnonzero(~given.jobs.only_idle)
+    takes_part = np.flatnonzero(~given.jobs.preemptible)
     # Where they hold nothing, others find even the same places.
-    waits = replace(given.jobs, running_on=np.where(given.jobs.only_idle, NOWHERE, given.jobs.running_on))
+    waits = replace(given.jobs, running_on=np.where(given.jobs.preemptible, NOWHERE, given.jobs.running_on))
     waiting = decide(replace(given, jobs=waits), seed=1)
-    alone = decide(without(given, given.jobs.only_idle), seed=1)
-    assert entitlements(given).tolist() == entitlements(without(given, given.jobs.only_idle)).tolist()
+    alone = decide(without(given, given.jobs.preemptible), seed=1)
+    assert entitlements(given).tolist() == entitlements(without(given, given.jobs.preemptible)).tolist()
     for one in (decision, waiting):
         assert one.share.tolist() == alone.share.tolist()
         assert one.trades == alone.trades
-    picked = [job for job in waiting.run.tolist() if not given.jobs.only_idle[job]]
+    picked = [job for job in waiting.run.tolist() if not given.jobs.preemptible[job]]
     assert picked == takes_part[alone.run].tolist()
     for p, job in enumerate(alone.run.tolist()):
         expected = alone.place_node[alone.place_start[p] : alone.place_start[p + 1]].tolist()
@@ -168,63 +168,63 @@ def without(given: Snapshot, left_out: Bools) -> Snapshot:
     fewer = {name: getattr(jobs, name)[stays] for name in columns}
     fewer["place_start"] = np.cumsum([0, *map(len, places)], dtype=np.int64)
     fewer["place_node"] = np.concatenate([np.empty(0, dtype=np.int64), *places])
-    return replace(given, jobs=replace(jobs, **fewer, only_idle=None))
+    return replace(given, jobs=replace(jobs, **fewer, preemptible=None))
 
 
 def test_a_job_that_wants_idle_gpus_only_gives_them_back_at_once() -> None:
     accounts = [Account(), Account()]
-    alone = snapshot([(0, 4)], accounts, [Job(0, gpus=4, only_idle=True)])
+    alone = snapshot([(0, 4)], accounts, [Job(0, gpus=4, preemptible=True)])
     there = decide(alone, seed=0)
-    assert there.only_idle is not None
-    assert (there.run.tolist(), there.only_idle.tolist()) == ([0], [0])
+    assert there.preemptible is not None
+    assert (there.run.tolist(), there.preemptible.tolist()) == ([0], [0])
     assert not entitlements(alone).any()  # it earns nothing, and is owed nothing
-    lately = [Job(0, gpus=4, on=(0,), resident=1.0, only_idle=True), Job(1, gpus=4)]
-    both = snapshot([(0, 4)], accounts, lately, residence=60.0)
+    lately = [Job(0, gpus=4, on=(0,), resident=1.0, preemptible=True), Job(1, gpus=4)]
+    both = snapshot([(0, 4)], accounts, lately, min_hold=60.0)
     decision = decide(both, seed=0)
-    assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.ONLY_IDLE, Reason.NONE])
+    assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.PREEMPTIBLE, Reason.NONE])
     filling = replace(both, settings=replace(both.settings, may_preempt=False))
     assert decide(filling, seed=0).run.tolist() == [0]
 
 
 def test_who_may_borrow_little_may_use_what_is_idle() -> None:
-    given = snapshot([(0, 4)], [Account(), Account()], [Job(0, gpus=2, only_idle=True), Job(1)])
+    given = snapshot([(0, 4)], [Account(), Account()], [Job(0, gpus=2, preemptible=True), Job(1)])
     assert decide(limited(given, borrow={0: 0.0}), seed=0).run.tolist() == [0, 1]
     too_many = limited(given, borrow={0: 0.0}, room_total={0: 1.0})
     assert decide(too_many, seed=0).reason.tolist() == [Reason.QUOTA_IN_USE, Reason.NONE]
 
 
 def test_what_runs_on_idle_gpus_is_no_part_of_its_accounts_share_when_nobody_may_be_stopped() -> None:
-    jobs = [Job(0, gpus=4, on=(0,), only_idle=True), Job(0, gpus=4), Job(1, gpus=4)]
+    jobs = [Job(0, gpus=4, on=(0,), preemptible=True), Job(0, gpus=4), Job(1, gpus=4)]
     given = snapshot([(0, 8)], [Account(), Account()], jobs, owed={(0, 0): 60.0}, may_preempt=False)
     decision = decide(given, seed=0)
     assert decision.run.tolist() == [0, 1]  # who is owed more, as if nothing of its own ran
     claimed = decide(limited(given, claim_total={0: 4.0}), seed=0)
-    assert (claimed.run.tolist(), list(claimed.only_idle)) == ([0, 1], [])
+    assert (claimed.run.tolist(), list(claimed.preemptible)) == ([0, 1], [])
     capped = decide(limited(given, room_total={0: 4.0}), seed=0)
     assert capped.run.tolist() == [0, 2]  # limits count it all the same
 
 
 def test_what_runs_on_idle_gpus_goes_on_though_its_account_wants_another_first() -> None:
-    jobs = [Job(0, gpus=3, only_idle=True, priority=1), Job(0, gpus=2, only_idle=True, on=(0,))]
-    jobs += [Job(1, gpus=2, only_idle=True, on=(0,)), Job(2, gpus=2, only_idle=True)]
+    jobs = [Job(0, gpus=3, preemptible=True, priority=1), Job(0, gpus=2, preemptible=True, on=(0,))]
+    jobs += [Job(1, gpus=2, preemptible=True, on=(0,)), Job(2, gpus=2, preemptible=True)]
     given = snapshot([(0, 4)], [Account(), Account(), Account()], jobs)
     assert all(decide(given, seed=seed).run.tolist() == [1, 2] for seed in range(20))
 
 
 def test_of_one_account_jobs_that_take_part_go_before_those_that_do_not() -> None:
     """Whatever their order and priority."""
-    jobs = [Job(0, gpus=2, only_idle=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
+    jobs = [Job(0, gpus=2, preemptible=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
     decision = decide(snapshot([(0, 4)], [Account()], jobs), seed=0)
     assert decision.run.tolist() == [1, 2]
-    assert decision.reason.tolist() == [Reason.ONLY_IDLE, Reason.NONE, Reason.NONE]
+    assert decision.reason.tolist() == [Reason.PREEMPTIBLE, Reason.NONE, Reason.NONE]
 
 
 def test_what_is_idle_goes_on_or_is_drawn_by_tickets() -> None:
-    jobs = [Job(0, only_idle=True), Job(1, only_idle=True)]
+    jobs = [Job(0, preemptible=True), Job(1, preemptible=True)]
     given = snapshot([(0, 1)], [Account(3.0), Account(1.0)], jobs)
     won = sum(decide(given, seed=seed).run.tolist() == [0] for seed in range(400))
     assert 260 < won < 340  # 300 are expected
-    there = snapshot([(0, 1)], [Account(3.0), Account(1.0)], [jobs[0], Job(1, only_idle=True, on=(0,))])
+    there = snapshot([(0, 1)], [Account(3.0), Account(1.0)], [jobs[0], Job(1, preemptible=True, on=(0,))])
     assert all(decide(there, seed=seed).run.tolist() == [1] for seed in range(40))
 
 
@@ -233,12 +233,12 @@ def test_what_is_idle_is_used_and_given_back_at_once() -> None:
     accounts = [Account(), Account()]
     alone = limited(snapshot([(0, 4)], accounts, [Job(0, gpus=4)]), claim_total={0: 0.0})
     there = decide(alone, seed=0)
-    assert there.only_idle is not None
-    assert (there.run.tolist(), there.only_idle.tolist()) == ([0], [0])
+    assert there.preemptible is not None
+    assert (there.run.tolist(), there.preemptible.tolist()) == ([0], [0])
     lately = [Job(0, gpus=4, on=(0,), resident=1.0), Job(1, gpus=4)]
-    both = limited(snapshot([(0, 4)], accounts, lately, residence=60.0), claim_total={0: 0.0})
+    both = limited(snapshot([(0, 4)], accounts, lately, min_hold=60.0), claim_total={0: 0.0})
     decision = decide(both, seed=0)
-    assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.ONLY_IDLE, Reason.NONE])
+    assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.PREEMPTIBLE, Reason.NONE])
     # Where nobody may be stopped it goes on until the quantum is over.
     filling = replace(both, settings=replace(both.settings, may_preempt=False))
     assert decide(filling, seed=0).run.tolist() == [0]
@@ -250,9 +250,9 @@ def test_up_to_its_claim_an_account_shares_and_beyond_it_fills() -> None:
     # By tickets the first would have three; it claims one, the other uses two, and one is idle.
     decision = decide(given, seed=0)
     assert used(given, decision).ravel().tolist() == [2, 2]
-    assert decision.only_idle is not None
-    assert given.jobs.account[decision.only_idle].tolist() == [0]
-    assert set(decision.only_idle.tolist()) <= set(decision.run.tolist())
+    assert decision.preemptible is not None
+    assert given.jobs.account[decision.preemptible].tolist() == [0]
+    assert set(decision.preemptible.tolist()) <= set(decision.run.tolist())
 
 
 @EXAMPLES

@@ -95,7 +95,7 @@ def test_the_first_job_of_each_generation_is_first():
 def test_enough_gpus_that_are_not_together_are_fragmented():
     # Three GPUs are taken on each node for good; a worker of two finds only single ones.
     kept = [Job(1, gpus=3, on=(node,), resident=0.0) for node in (0, 1)]
-    reason = reason_of(Job(0, gpus=2), *kept, nodes=[(0, 4), (0, 4)], residence=60.0)
+    reason = reason_of(Job(0, gpus=2), *kept, nodes=[(0, 4), (0, 4)], min_hold=60.0)
     assert reason == Reason.FRAGMENTED
 
 

@@ -98,15 +98,15 @@ def test_gpu_time_is_in_proportion_to_tickets(mix):
 
 
 def test_a_lottery_follows_tickets_in_the_long_run():
-    given = crowd([(0, 8)], [[1], [1], [1]], draw="lottery")
+    given = crowd([(0, 8)], [[1], [1], [1]], ordering="lottery")
     got = sum(gpus.sum(axis=1) for _, _, gpus in play(given, 300))
     assert got / got.sum() == pytest.approx(np.array([1, 2, 4]) / 7, rel=0.05)
 
 
-@pytest.mark.parametrize("draw", ["stride", "lottery"])
-def test_both_draws_serve_the_gang_that_needs_the_whole_generation(draw):
+@pytest.mark.parametrize("ordering", ["stride", "lottery"])
+def test_both_draws_serve_the_gang_that_needs_the_whole_generation(ordering):
     accounts = [Account(1), Account(1)]
-    given = snapshot([(0, 8)], accounts, [Job(0, workers=8), *(Job(1) for _ in range(8))], draw=draw)
+    given = snapshot([(0, 8)], accounts, [Job(0, workers=8), *(Job(1) for _ in range(8))], ordering=ordering)
     got = sum(gpus[:, 0] for _, _, gpus in play(given, 200)) / 200
     assert got == pytest.approx([4, 4], rel=0.1)
 
@@ -114,7 +114,7 @@ def test_both_draws_serve_the_gang_that_needs_the_whole_generation(draw):
 def test_every_draw_of_a_lottery_follows_the_tickets():
     """One GPU, so that each round is one draw; no debts, so that draws are independent."""
     accounts = [Account(1), Account(2), Account(4), Account(1)]
-    given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], draw="lottery")
+    given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds = 1500
     wins = np.zeros(4)
     for seed in range(seeds):
@@ -126,7 +126,9 @@ def test_every_draw_of_a_lottery_follows_the_tickets():
 
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
     """Two GPUs: a pair has half the chance of a single one to come first, and gets both when it does."""
-    given = snapshot([(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], draw="lottery")
+    given = snapshot(
+        [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
+    )
     seeds = 1200
     pairs = sum(0 in decide(given, seed).run for seed in range(seeds))
     # One third, within four standard deviations.
@@ -165,13 +167,13 @@ def test_absence_earns_no_credit():
         assert all((of[1] == 0).all() for of in now.state.values())
 
 
-def test_a_gang_keeps_its_gpus_for_its_residence():
+def test_a_gang_keeps_its_gpus_for_its_minimum_hold_time():
     given = snapshot(
         [(0, 1)],
         [Account(), Account()],
         [Job(0, on=(0,), resident=100.0), Job(1)],
         owed={(0, 0): -600.0, (1, 0): 600.0},
-        residence=120.0,
+        min_hold=120.0,
     )
     assert decide(given, 0).run.tolist() == [0]
     assert [d.run.tolist() for _, d, _ in play(given, 2)] == [[0], [1]]

@@ -94,7 +94,7 @@ def test_the_gang_that_is_owed_most_finds_the_whole_generation_before_it():
 
 def test_what_may_not_move_is_not_moved_for_a_large_gang():
     small = [Job(0, gpus=1, on=(node,), resident=1.0) for node in range(2)]
-    given = snapshot([(0, 4)] * 2, [Account(), Account()], [*small, Job(1, gpus=4)], residence=60.0)
+    given = snapshot([(0, 4)] * 2, [Account(), Account()], [*small, Job(1, gpus=4)], min_hold=60.0)
     decision = decide(given, seed=0)
     assert decision.run.tolist() == [0, 1]
     assert decision.reason[2] == Reason.FRAGMENTED

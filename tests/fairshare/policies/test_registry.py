@@ -22,10 +22,10 @@ from tests.fairshare.build import Account, Job, decide, snapshot, snapshots, wit
 RECORDS = Path(__file__).parent / "records"
 
 
-@pytest.mark.parametrize("draw", ["stride", "lottery"])
-def test_a_round_recorded_by_the_first_release_is_drawn_again_exactly(draw: str) -> None:
-    given = decode_snapshot((RECORDS / f"{draw}.snapshot").read_bytes())
-    stored = (RECORDS / f"{draw}.decision").read_bytes()
+@pytest.mark.parametrize("ordering", ["stride", "lottery"])
+def test_a_round_recorded_by_the_first_release_is_drawn_again_exactly(ordering: str) -> None:
+    given = decode_snapshot((RECORDS / f"{ordering}.snapshot").read_bytes())
+    stored = (RECORDS / f"{ordering}.decision").read_bytes()
     again = Situation.first(policy_of(given.settings, version=1), given).decide(20260101)
     assert encode(again) == encode(decode_decision(stored))
 
@@ -40,13 +40,13 @@ def test_options_have_defaults_bounds_and_a_line_of_explanation() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"draw": "dice"}, "draw: 'dice' is not one of stride, lottery"),
+        ({"ordering": "dice"}, "ordering: 'dice' is not one of stride, lottery"),
         ({"memory": -1}, "memory: -1 is not at least 0"),
         ({"memory": "long"}, "memory: 'long' is not a number"),
         ({"memory": float("nan")}, "memory: nan is not at least 0"),
         ({"trading": 1}, "trading: 1 is not true or false"),
         ({"memory": True}, "memory: True is not a number"),
-        ({"colour": "red"}, "colour: gandiva_fair has no such option; it has draw, trading"),
+        ({"colour": "red"}, "colour: gandiva_fair has no such option; it has ordering, trading"),
     ],
 )
 def test_an_option_that_a_policy_does_not_accept_is_refused(given: dict[str, object], problem: str) -> None:

@@ -230,7 +230,7 @@ CASES: dict[str, Economy] = {
         [A() for _ in range(8)],
         [*[J(t) for t in range(7) for _ in range(64)], J(7, workers=8, gpus=8)],
         trading=False,
-        residence=120.0,
+        min_hold=120.0,
         rounds=120,
     ),
     "8b threes and fives on a node of eight": S(

@@ -204,7 +204,7 @@ def test_a_lottery_that_forgets_tickets_is_seen():
     def alike(view: Snapshot) -> Snapshot:
         return replace(view, accounts=replace(view.accounts, tickets=np.ones_like(view.accounts.tickets)))
 
-    given = S([(0, 1)], [A(1), A(3)], [J(0), J(1)], draw="lottery", trading=False, rounds=1)
+    given = S([(0, 1)], [A(1), A(3)], [J(0), J(1)], ordering="lottery", trading=False, rounds=1)
     assert breach(given, VERSION_1, [BY_NAME["15"]]) is None
     assert breach(given, changed(see=alike), [BY_NAME["15"]]) is not None
 

@@ -207,7 +207,7 @@ def test_with_the_live_policy_every_job_gets_its_work_done_and_no_gpu_is_held_tw
 
 def test_the_same_replay_is_the_same_again() -> None:
     jobs = [SimJob(i * 50.0, 500.0 + i, gpus_per_worker=1 + i % 4, account=i % 2) for i in range(20)]
-    one, other = (live(FOUR, jobs, TWO_TEAMS, draw="lottery", switch_cost=3.0) for _ in range(2))
+    one, other = (live(FOUR, jobs, TWO_TEAMS, ordering="lottery", switch_cost=3.0) for _ in range(2))
     assert [fate.spans for fate in one.fates] == [fate.spans for fate in other.fates]
 
 

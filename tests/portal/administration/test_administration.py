@@ -50,7 +50,7 @@ VERBS = [
      {"name": "v100-1", "generation": "{v100}", "gpus": "2", "virtual_speed": "1.5"}, "node.declare"),
     ("/admin/nodes/{spare}/remove/", {}, "node.remove"),
     ("/admin/clusters/{cluster}/settings/",
-     {"draw": "lottery", "slicing": "freeze", "quantum_seconds": "30", "residence_seconds": "5",
+     {"ordering": "lottery", "slicing": "freeze", "quantum_seconds": "30", "min_hold_seconds": "5",
       "notice_seconds": "300", "overhead_limit": "10"}, "cluster.update"),
 ]  # fmt: skip
 OPERATOR_VERBS = [
@@ -277,10 +277,10 @@ REFUSALS = [
      "This is too large, or has too many digits."),
     ("/admin/users/create/", {"username": "-", "portal_role": "user"}, "begins with a letter or a digit"),
     ("/admin/generations/create/", {"name": "a/b<c>", "memory_gib": "1"}, "A name has the letters a to z"),
-    ("/admin/clusters/{cluster}/settings/", {"quantum_seconds": "60", "residence_seconds": "0",
+    ("/admin/clusters/{cluster}/settings/", {"quantum_seconds": "60", "min_hold_seconds": "0",
      "overhead_limit": "1000"}, "This must be more than 0 and at most 100 %."),
     ("/admin/clusters/{cluster}/settings/",
-     {"draw": "stride", "slicing": "checkpoint", "quantum_seconds": "0", "residence_seconds": "0",
+     {"ordering": "stride", "slicing": "checkpoint", "quantum_seconds": "0", "min_hold_seconds": "0",
       "overhead_limit": "5"}, "1 to 86\xa0400 seconds"),
     ("/admin/clusters/{cluster}/declare/",
      {"name": "v100-0", "generation": "{v100}", "gpus": "1", "virtual_speed": "1"}, "has a node v100-0"),
@@ -327,7 +327,7 @@ def test_what_was_set_is_set(scene: Scene, place, browser_of) -> None:
     for path, form, _ in VERBS[-1:] + OPERATOR_VERBS[:1] + VERBS[17:19] + VERBS[10:11]:
         assert send(ada, place, path, form).status_code == 302
     cluster = Cluster.objects.get()
-    assert (cluster.draw, cluster.trading, cluster.quantum_seconds) == ("lottery", False, 30)
+    assert (cluster.ordering, cluster.trading, cluster.quantum_seconds) == ("lottery", False, 30)
     assert cluster.overhead_limit == pytest.approx(0.1)
     node = Node.objects.get(pk=place["node"])
     assert (node.state, node.state_reason) == ("drained", "new fan")

@@ -159,7 +159,7 @@ def test_the_api_sets_previews_and_refuses(scene: Scene, browser_of) -> None:
     for wrong in (
         {"name": "fifo"},
         {"name": "counting", "options": {"by": "x"}},
-        {"name": "counting", "options": {"draw": "stride"}},
+        {"name": "counting", "options": {"ordering": "stride"}},
         {"name": "counting", "shadow": {"name": "counting", "version": 9}},
     ):
         assert put(ada, wrong).status_code in {409, 422}, wrong

@@ -110,7 +110,7 @@ def test_the_calls_are_found() -> None:
         "even_if_never",
         "paused",
     } - sent <= {"paused"}
-    assert {"limit", "before", "after", "offset", "only_idle"} <= {place[-1] for _, place, _ in QUERIES}
+    assert {"limit", "before", "after", "offset", "preemptible"} <= {place[-1] for _, place, _ in QUERIES}
 
 
 @pytest.mark.parametrize(("model", "place", "kind"), BODIES, ids=shown)

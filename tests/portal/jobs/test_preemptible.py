@@ -14,22 +14,22 @@ def page_of(browser, job: Job) -> str:
 def test_who_may_cancel_a_job_takes_it_out_of_the_sharing_and_back(scene: Scene, browser_of) -> None:
     bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}/sharing/"
     assert "Only GPUs that nobody else wants?" in page_of(bob, scene.job)
-    html = bob.post(url, {"only_idle": "true"}, follow=True).content.decode()
+    html = bob.post(url, {"preemptible": "true"}, follow=True).content.decode()
     assert "only on GPUs that nobody else wants, from the next quantum on" in html
     assert "Let it take part again?" in html
     assert "only idle GPUs" in html.split('id="job-head"')[1].split("</header>")[0]
-    html = bob.post(url, {"only_idle": ""}, follow=True).content.decode()
+    html = bob.post(url, {"preemptible": ""}, follow=True).content.decode()
     assert "with its part in the sharing, from the next quantum on" in html
-    assert browser_of(scene.people.charlie).post(url, {"only_idle": "true"}).status_code == 404
+    assert browser_of(scene.people.charlie).post(url, {"preemptible": "true"}).status_code == 404
     scene.job.refresh_from_db()
-    assert not scene.job.only_idle
+    assert not scene.job.preemptible
 
 
 def test_who_may_only_look_is_offered_nothing(scene: Scene, browser_of) -> None:
     Job.objects.filter(pk=scene.job.pk).update(owner=scene.people.alice)
     bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}/sharing/"
     assert "/sharing/" not in page_of(bob, scene.job)
-    html = bob.post(url, {"only_idle": "true"}, follow=True).content.decode()
+    html = bob.post(url, {"preemptible": "true"}, follow=True).content.decode()
     assert "Only the owner, a manager of the team or an operator may change this job." in html
 
 
@@ -41,38 +41,38 @@ def test_what_has_ended_is_offered_nothing(scene: Scene, browser_of) -> None:
 
 def test_the_api_tells_of_it_and_changes_it(scene: Scene, browser_of) -> None:
     bob, url = browser_of(scene.people.bob), f"/api/v1/jobs/{scene.job.pk}"
-    assert bob.get(url).json()["only_idle"] is False
-    changed = bob.post(f"{url}/sharing", {"only_idle": True}, content_type="application/json")
-    assert (changed.status_code, changed.json()["only_idle"]) == (200, True)
-    assert bob.get(url).json()["only_idle"] is True
+    assert bob.get(url).json()["preemptible"] is False
+    changed = bob.post(f"{url}/sharing", {"preemptible": True}, content_type="application/json")
+    assert (changed.status_code, changed.json()["preemptible"]) == (200, True)
+    assert bob.get(url).json()["preemptible"] is True
     charlie = browser_of(scene.people.charlie)
-    refused = charlie.post(f"{url}/sharing", {"only_idle": False}, content_type="application/json")
+    refused = charlie.post(f"{url}/sharing", {"preemptible": False}, content_type="application/json")
     assert refused.status_code == 404
 
 
 def test_form_and_yaml_ask_for_it(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
-    form = posted(name="leftovers", only_idle="true")
-    assert "only_idle: true" in str(form["yaml"])
-    assert "only_idle: true" in bob.post("/submit/convert/", form).content.decode()
+    form = posted(name="leftovers", preemptible="true")
+    assert "preemptible: true" in str(form["yaml"])
+    assert "preemptible: true" in bob.post("/submit/convert/", form).content.decode()
     bob.post("/submit/", form)
     job = Job.objects.get(name="leftovers")
-    assert (job.only_idle, job.spec["only_idle"]) == (True, True)
+    assert (job.preemptible, job.spec["preemptible"]) == (True, True)
     clone = bob.get(f"/submit/?clone={job.pk}").content.decode()
     assert '<option value="true" selected>' in clone
-    odd = bob.post("/submit/", posted(name="odd", only_idle="perhaps"))
+    odd = bob.post("/submit/", posted(name="odd", preemptible="perhaps"))
     assert odd.status_code == 422
-    assert problem_of(odd.content.decode(), "only_idle") == "Must be true or false, not &quot;perhaps&quot;"
+    assert problem_of(odd.content.decode(), "preemptible") == "Must be true or false, not &quot;perhaps&quot;"
     assert not Job.objects.filter(name="odd").exists()
 
 
 def test_lists_tell_of_it_and_find_it(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
-    assert scene.job.name not in bob.get("/jobs/?only_idle=true").content.decode()
-    assert bob.get("/api/v1/jobs?only_idle=true").json()["items"] == []
-    Job.objects.filter(pk=scene.job.pk).update(only_idle=True)
-    html = bob.get("/jobs/?only_idle=true").content.decode()
+    assert scene.job.name not in bob.get("/jobs/?preemptible=true").content.decode()
+    assert bob.get("/api/v1/jobs?preemptible=true").json()["items"] == []
+    Job.objects.filter(pk=scene.job.pk).update(preemptible=True)
+    html = bob.get("/jobs/?preemptible=true").content.decode()
     assert scene.job.name in html
     assert "only idle GPUs" in html.split('id="jobs-table"')[1]
-    (found,) = bob.get("/api/v1/jobs?only_idle=true").json()["items"]
+    (found,) = bob.get("/api/v1/jobs?preemptible=true").json()["items"]
     assert found["id"] == scene.job.pk

@@ -174,7 +174,7 @@ def test_an_admin_sets_what_gpus_bring_with_them(scene: Scene, browser_of: Any, 
     browser = browser_of(scene.people.ada)
     assert 'name="memory_limit_per_gpu"' in browser.get(reverse("admin_settings")).content.decode()
     form = {
-        "draw": "stride", "slicing": "checkpoint", "quantum_seconds": "60", "residence_seconds": "0",
+        "ordering": "stride", "slicing": "checkpoint", "quantum_seconds": "60", "min_hold_seconds": "0",
         "overhead_limit": "5", "cpu_per_gpu": "8", "memory_per_gpu": "", "cpu_limit_per_gpu": "16",
         "memory_limit_per_gpu": "64.5",
     }  # fmt: skip

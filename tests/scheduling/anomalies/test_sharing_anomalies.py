@@ -569,7 +569,7 @@ def test_the_next_night_analyses_again_of_what_nothing_could_be_said(
 def test_a_team_without_jobs_that_can_be_compared_is_told_why(lab: World, begins: datetime) -> None:
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     ran(waited(lab, cast.bob, cast.astro, begins - hours(1)), begins - hours(1), begins + hours(2), one)
-    ran(waited(lab, cast.bob, cast.astro, begins, gpus=1, only_idle=True), begins, begins + hours(2), other)
+    ran(waited(lab, cast.bob, cast.astro, begins, gpus=1, preemptible=True), begins, begins + hours(2), other)
     ran(
         waited(lab, cast.charlie, cast.bio, begins + hours(2), workers=2),
         begins + hours(2),

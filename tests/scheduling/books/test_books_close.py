@@ -354,14 +354,14 @@ class Observer:
             or turn.job in {one.job for one in taken}
         ):
             return
-        lease = self._promise(turn)
+        lease = self._reserve(turn)
         assert hand_over(cluster_id=self.book) == 1
         begins = max([self.clock.now, self._closed_until(), *self._free_from(turn)])
         lease.refresh_from_db()
         assert lease.held_from == begins
         self.held.append(Held(turn, lease, self.really, begins, last_seen=begins))
 
-    def _promise(self, turn: Turn) -> Lease:
+    def _reserve(self, turn: Turn) -> Lease:
         job, place = self.jobs[turn.job], PLACES[turn.place]
         job.refresh_from_db()
         job.state, job.failed_starts, job.not_before, job.ended_at = Job.State.QUEUED, 0, None, None
@@ -369,7 +369,7 @@ class Observer:
         job.save()
         lease = Lease.objects.create(
             job=job, cluster=self.lab.cluster, epoch=job.epoch, gpus=len(place), decided_at=self.clock.now,
-            generation=self.generation(turn.place in SLOW_PLACES), state=Lease.State.PROMISED,
+            generation=self.generation(turn.place in SLOW_PLACES), state=Lease.State.RESERVED,
         )  # fmt: skip
         HeldGpu.objects.bulk_create(
             HeldGpu(lease=lease, node=self.nodes[node], rank=0, gpu_index=index) for node, index in place

@@ -102,7 +102,7 @@ class OldBooks:
             cluster=self.cluster,
             number=1,
             kind="quantum",
-            draw="stride",
+            ordering="stride",
             seed=1,
             gpus_up=2,
             gpus_given=2,

@@ -217,4 +217,4 @@ def test_what_runs_on_a_closed_node_goes_on_for_nobody_could_start_there(db: Non
     Node.objects.update(state=Node.State.READY)
     lab.age(lab.lease(old), timedelta(hours=1).total_seconds())
     lab.contest(old)
-    assert lab.lease(new).state == Lease.State.PROMISED
+    assert lab.lease(new).state == Lease.State.RESERVED

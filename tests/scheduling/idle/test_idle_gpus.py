@@ -61,7 +61,7 @@ LIVES = st.lists(
     after=minutes(1, 40),
     grace=minutes(1, 30),
     snooze=minutes(0, 60),
-    then=st.sampled_from([Step.NOTHING, Step.ONLY_IDLE, Step.STOP]),
+    then=st.sampled_from([Step.NOTHING, Step.PREEMPTIBLE, Step.STOP]),
 )  # fmt: skip
 def test_nobody_is_stopped_unwarned_too_early_in_use_or_while_that_is_put_off(
     life: list[tuple[timedelta, str, bool]],

@@ -29,7 +29,7 @@ from scheduling.departures.actions import (
 )
 from scheduling.jobs.explain import explain
 from scheduling.jobs.secrets import create_secret
-from scheduling.leases.actions import hand_over as give_promised_gpus
+from scheduling.leases.actions import hand_over as start_reserved
 from scheduling.models import Cluster, Job, Lease, Schedule, Service, ServiceRevision
 from scheduling.services.actions import change_service, create_service
 from scheduling.services.replicas import step_service
@@ -125,16 +125,16 @@ def test_the_same_holds_of_sessions_and_replicas(lab: World) -> None:
     assert Job.objects.get(service=service).state == Job.State.SUSPENDED
 
 
-def test_a_promise_does_not_become_a_start_after_its_owner_has_left(lab: World) -> None:
+def test_a_reservation_does_not_become_a_start_after_its_owner_has_left(lab: World) -> None:
     old = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
     lab.fill()
     lab.carry_out()
     new = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
     lab.contest(old)
-    assert lab.lease(new).state == Lease.State.PROMISED
+    assert lab.lease(new).state == Lease.State.RESERVED
     leave_the_team(lab)
     lab.carry_out()
-    give_promised_gpus(cluster_id=lab.cluster.pk)
+    start_reserved(cluster_id=lab.cluster.pk)
     assert lab.states([new]) == [Job.State.QUEUED]
     assert lab.lease(new).state == Lease.State.CLOSED
 

@@ -33,7 +33,7 @@ def astro(lab: World) -> dict[str, Any]:
 SPECS = (
     spec(0),
     spec(1, workers=2, gpus_per_worker=2, generations=["A100"], priority=3, labels={"project": "apollo"}),
-    spec(2, only_idle=True, labels={"project": "gemini", "run": "7"}),
+    spec(2, preemptible=True, labels={"project": "gemini", "run": "7"}),
     spec(3, gpus_per_worker=64),  # can never run, and is queued all the same
 )
 # What is each job's own.

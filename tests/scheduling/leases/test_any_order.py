@@ -179,12 +179,12 @@ class Walk:
         for job in Job.objects.filter(cluster=self.cluster).prefetch_related("leases"):
             states = [lease.state for lease in job.leases.all() if lease.state != Lease.State.CLOSED]
             if job.state in Job.WAITING:
-                assert states in ([], [Lease.State.PROMISED]), self.done
+                assert states in ([], [Lease.State.RESERVED]), self.done
             elif job.has_ended:
                 assert states == [], self.done
                 assert not job.frozen, self.done
             elif job.state == Job.State.STOPPING:  # perhaps on the way to where it is promised to go
-                assert sorted(states) in (["stopping"], ["promised", "stopping"]), self.done
+                assert sorted(states) in (["stopping"], ["reserved", "stopping"]), self.done
             else:
                 assert states == [HOLDING_STATE[job.state]], self.done
             if job.frozen:
@@ -201,7 +201,7 @@ class Walk:
     def _check_lease(self, lease: Lease, billed: Decimal) -> None:
         held = [gpu.during for gpu in lease.held_gpus.all()]
         verbs = {operation.verb for operation in lease.operations.all()}
-        if lease.state == Lease.State.PROMISED:
+        if lease.state == Lease.State.RESERVED:
             assert held == [None] * lease.gpus, self.done
         elif lease.state in Lease.HOLDING:
             assert [(r.lower, r.upper) for r in held] == [(lease.held_from, None)] * lease.gpus, self.done
@@ -231,7 +231,7 @@ class Walk:
             assert other.state == Lease.State.RUNNING, self.done
 
     def _any_lease(self, *states: str) -> Lease | None:
-        found = Lease.objects.filter(cluster=self.cluster).exclude(state=Lease.State.PROMISED)
+        found = Lease.objects.filter(cluster=self.cluster).exclude(state=Lease.State.RESERVED)
         return self._any(found.filter(state__in=states) if states else found)
 
     def _any(self, found):

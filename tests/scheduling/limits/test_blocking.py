@@ -133,7 +133,7 @@ class TestWhatBinds:
         limit(lab, 2, kind=Kind.GPUS, at_limit="idle")
         start(lab, gpus=2)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=6)
-        sentence = explain(waits(lab, Reason.ONLY_IDLE)).sentence
+        sentence = explain(waits(lab, Reason.PREEMPTIBLE)).sentence
         assert sentence.startswith(
             "Astro has 2 of the 2 GPUs that it may have at once; it runs only on GPUs that"
         )

@@ -126,7 +126,7 @@ class TestInRounds:
         lab.carry_out()
         assert [state for state, _ in states(lab, job, other)] == [Job.State.SUSPENDED, Job.State.RUNNING]
         job.refresh_from_db()
-        assert (job.reason, "nobody else wants" in explain(job).sentence) == (Reason.ONLY_IDLE, True)
+        assert (job.reason, "nobody else wants" in explain(job).sentence) == (Reason.PREEMPTIBLE, True)
 
     def test_a_limit_that_warns_only_tells(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="warn")

@@ -83,7 +83,7 @@ class Walk:
             command="true",
             gpus_per_worker=self.chance.randint(1, 2),
             workers=self.chance.choice([1, 1, 2]),
-            only_idle=self.chance.random() < 0.2,
+            preemptible=self.chance.random() < 0.2,
         )
         submit_job(actor=owner, tenant=tenant, cluster=self.place().cluster, spec=spec)
 

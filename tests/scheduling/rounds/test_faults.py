@@ -239,7 +239,7 @@ def test_a_job_says_for_how_long_its_turns_held_gpus_and_on_which_generation_it_
     assert job.first_generation_id == turns[0].generation_id
 
 
-def test_a_cancel_after_a_withdrawn_promise_kills_the_frozen_processes_themselves() -> None:
+def test_a_cancel_after_a_withdrawn_reservation_kills_the_frozen_processes_themselves() -> None:
     lab = world(v100=4, slicing="freeze")
     job, lease = frozen(lab)
     Lease.objects.create(
@@ -311,7 +311,7 @@ def test_gpus_billed_into_the_future_by_a_clock_set_back_are_given_on_from_there
     assert lab.lease(after).held_from == later
 
 
-def test_a_promise_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(lab: World) -> None:
+def test_a_reservation_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.fill()
     lease = lab.age(lab.lease(job), -600)

@@ -36,8 +36,8 @@ def opened(job: Job) -> list[tuple[str, str]]:
 def test_gangs_that_swap_are_promised_each_others_gpus_and_begin_when_both_have_left() -> None:
     lab, jobs = two_that_swap()
     assert [opened(job) for job in jobs] in (
-        [[("stopping", "V100"), ("promised", "A100")], [("stopping", "A100"), ("promised", "V100")]],
-        [[("stopping", "A100"), ("promised", "V100")], [("stopping", "V100"), ("promised", "A100")]],
+        [[("stopping", "V100"), ("reserved", "A100")], [("stopping", "A100"), ("reserved", "V100")]],
+        [[("stopping", "A100"), ("reserved", "V100")], [("stopping", "V100"), ("reserved", "A100")]],
     )
     first, second = ([*job.leases.order_by("epoch")] for job in jobs)
     lab.see(first[0], Phase.ENDED, end=End.STOPPED, ended_age=0.0)
@@ -101,7 +101,7 @@ def test_a_gang_that_moves_is_stopped_and_not_frozen() -> None:
     assert set(orders.values_list("verb", flat=True)) == {Operation.Verb.STOP}
 
 
-def test_the_promise_goes_when_the_gang_is_cancelled_on_its_way() -> None:
+def test_the_reservation_goes_when_the_gang_is_cancelled_on_its_way() -> None:
     lab, (first, second) = two_that_swap()
     cancel_job(actor=lab.people.bob, job=first)
     assert [state for state, _ in opened(first)] == ["stopping"]
@@ -112,7 +112,7 @@ def test_the_promise_goes_when_the_gang_is_cancelled_on_its_way() -> None:
 
 
 @pytest.mark.parametrize("end", [End.SUCCEEDED, End.FAILED])
-def test_the_promise_goes_when_the_gang_ends_on_its_way(end: End) -> None:
+def test_the_reservation_goes_when_the_gang_ends_on_its_way(end: End) -> None:
     lab, (first, second) = two_that_swap()
     lab.see(first.leases.earliest("epoch"), Phase.ENDED, end=end, ended_age=0.0, exit_code=0)
     assert opened(first) == []
@@ -120,7 +120,7 @@ def test_the_promise_goes_when_the_gang_ends_on_its_way(end: End) -> None:
     assert [state for state, _ in opened(second)] == ["running"]
 
 
-def test_the_promise_goes_when_the_node_is_drained_that_the_gang_goes_to() -> None:
+def test_the_reservation_goes_when_the_node_is_drained_that_the_gang_goes_to() -> None:
     lab, jobs = two_that_swap()
     drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(name="a100-0"), reason="fan", mode="now")
     going = next(job for job in jobs if job.leases.earliest("epoch").generation == lab.people.v100)

@@ -115,7 +115,7 @@ def test_a_round_says_which_version_of_which_policy_decided_with_which_options(l
         "gandiva_fair",
         policies.policy_type("gandiva_fair").version,
     )
-    assert round_.policy_options["draw"] == "stride"
+    assert round_.policy_options["ordering"] == "stride"
     Cluster.objects.update(policy="counting", policy_options={"by": 2.5, "gone": 1})
     after = lab.quantum()
     assert (after.policy, after.policy_version, after.policy_options) == ("counting", 3, {"by": 2.5})
@@ -167,14 +167,14 @@ def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_d
 ) -> None:
     """Such a row has no options and no state: both are in the snapshot."""
     lab.submit(lab.people.bob, lab.people.astro)
-    for draw in ("stride", "lottery"):
+    for ordering in ("stride", "lottery"):
         round_ = lab.quantum()
         Round.objects.filter(pk=round_.pk).update(
-            seed=20260101, draw=draw, policy="gandiva_fair", policy_version=1, policy_options=None
+            seed=20260101, ordering=ordering, policy="gandiva_fair", policy_version=1, policy_options=None
         )
         RoundRecord.objects.filter(round=round_).update(
-            snapshot=(RECORDS / f"{draw}.snapshot").read_bytes(),
-            decision=(RECORDS / f"{draw}.decision").read_bytes(),
+            snapshot=(RECORDS / f"{ordering}.snapshot").read_bytes(),
+            decision=(RECORDS / f"{ordering}.decision").read_bytes(),
             state=None,
         )
         call_command("verify_round", round_.number)

@@ -21,7 +21,7 @@ from scheduling.idle.actions import set_idle_rule, step_idle
 from scheduling.idle.steps import Step
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import explain
-from scheduling.jobs.preemptible import set_only_idle
+from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import preflight
 from scheduling.models import GpuUse, Job, JobEvent, PreemptibleTime, Round, ShareBalance, ShareInterval
 from scheduling.rounds.actions import decisions_equal, redraw
@@ -49,7 +49,7 @@ def owed(user: User) -> float:
 
 
 def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
-    job = start(lab, gpus=4, only_idle=True)
+    job = start(lab, gpus=4, preemptible=True)
     assert PreemptibleTime.objects.get().lease == lab.lease(job)
     other = charlies(lab)
     lab.quantum()
@@ -57,7 +57,7 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
     assert lab.states([job, other]) == [Job.State.SUSPENDED, Job.State.RUNNING]
     lab.fill()
     job.refresh_from_db()
-    assert job.reason == Reason.ONLY_IDLE
+    assert job.reason == Reason.PREEMPTIBLE
     assert explain(job).sentence == (
         "It takes no part in the sharing; it runs only on GPUs that nobody else wants, and none is left."
     )
@@ -70,7 +70,7 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
 
 
 def test_what_nobody_else_wanted_is_not_taken_from_a_users_share(lab: World) -> None:
-    idle_one = start(lab, gpus=2, only_idle=True)
+    idle_one = start(lab, gpus=2, preemptible=True)
     own = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
     lab.fill()
     lab.carry_out()
@@ -88,7 +88,7 @@ def test_what_nobody_else_wanted_is_not_taken_from_a_users_share(lab: World) -> 
 
 
 def test_what_was_counted_beyond_its_end_is_not_given_back_as_share(lab: World) -> None:
-    job = start(lab, gpus=2, only_idle=True)
+    job = start(lab, gpus=2, preemptible=True)
     own = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
     lab.fill()
     lab.carry_out()
@@ -106,7 +106,7 @@ def test_what_was_counted_beyond_its_end_is_not_given_back_as_share(lab: World) 
 
 
 def test_own_jobs_that_take_part_go_first(lab: World) -> None:
-    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4, only_idle=True, priority=5)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4, preemptible=True, priority=5)
     own = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
     lab.quantum()
     lab.carry_out()
@@ -118,21 +118,21 @@ def test_who_may_cancel_it_takes_it_out_of_the_sharing_and_back(lab: World) -> N
     job = start(lab, gpus=4)
     for stranger in (people.charlie,):
         with pytest.raises(NotAllowed):
-            set_only_idle(actor=stranger, job=job, only_idle=True)
-    assert set_only_idle(actor=people.alice, job=job, only_idle=True).only_idle
-    set_only_idle(actor=people.alice, job=job, only_idle=True)  # again changes nothing
-    event = AuditEvent.objects.get(verb="job.only_idle")
+            set_preemptible(actor=stranger, job=job, preemptible=True)
+    assert set_preemptible(actor=people.alice, job=job, preemptible=True).preemptible
+    set_preemptible(actor=people.alice, job=job, preemptible=True)  # again changes nothing
+    event = AuditEvent.objects.get(verb="job.preemptible")
     assert (event.actor_name, event.before, event.after) == (
         "alice",
-        {"only_idle": False},
-        {"only_idle": True},
+        {"preemptible": False},
+        {"preemptible": True},
     )
     assert JobEvent.objects.get(kind="sharing").text == "alice: only on GPUs that nobody else wants"
     other = charlies(lab)
     lab.quantum()
     lab.carry_out()
     assert lab.states([job, other]) == [Job.State.SUSPENDED, Job.State.RUNNING]
-    set_only_idle(actor=people.bob, job=job, only_idle=False)
+    set_preemptible(actor=people.bob, job=job, preemptible=False)
     round_ = lab.quantum()
     assert round_ is not None
     assert {rate["tenant"]: rate["entitled"] for rate in round_.shares}[people.astro.pk] == 2.0
@@ -140,10 +140,10 @@ def test_who_may_cancel_it_takes_it_out_of_the_sharing_and_back(lab: World) -> N
 
 def test_a_job_that_waits_and_takes_part_again_is_looked_at_by_the_next_round(lab: World) -> None:
     charlie = start(lab, gpus=2)
-    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4, only_idle=True)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4, preemptible=True)
     lab.fill()
     assert not Job.objects.new_to_rounds().exists()
-    set_only_idle(actor=lab.people.bob, job=job, only_idle=False)
+    set_preemptible(actor=lab.people.bob, job=job, preemptible=False)
     assert list(Job.objects.new_to_rounds()) == [job]
     lab.fill()
     assert lab.states([charlie, job]) == [Job.State.RUNNING, Job.State.QUEUED]
@@ -153,7 +153,7 @@ def test_what_has_ended_and_replicas_stay_as_they_are(lab: World) -> None:
     job = start(lab)
     cancel_job(actor=lab.people.bob, job=job)
     with pytest.raises(Refused, match="has ended"):
-        set_only_idle(actor=lab.people.bob, job=job, only_idle=True)
+        set_preemptible(actor=lab.people.bob, job=job, preemptible=True)
 
 
 def test_a_replica_is_as_its_service_says(lab: World) -> None:
@@ -161,32 +161,32 @@ def test_a_replica_is_as_its_service_says(lab: World) -> None:
         actor=lab.people.bob,
         tenant=lab.people.astro,
         cluster=lab.cluster,
-        spec=JobSpec(name="answers", command="true", port=8000, only_idle=True),
+        spec=JobSpec(name="answers", command="true", port=8000, preemptible=True),
         replicas=1,
     )
     step_service(service_id=service.pk)
     replica = Job.objects.get(service=service)
-    assert replica.only_idle
+    assert replica.preemptible
     with pytest.raises(Refused, match="change the service"):
-        set_only_idle(actor=lab.people.bob, job=replica, only_idle=False)
+        set_preemptible(actor=lab.people.bob, job=replica, preemptible=False)
 
 
 def test_a_team_that_may_borrow_little_may_use_what_is_idle(lab: World) -> None:
     Quota.objects.create(tenant=lab.people.astro, kind=Quota.Kind.BORROWED, limit=0, at_limit="block")
     job = start(lab, gpus=2)
-    set_only_idle(actor=lab.people.bob, job=job, only_idle=True)
+    set_preemptible(actor=lab.people.bob, job=job, preemptible=True)
     lab.quantum()
     lab.quantum()
     assert lab.states([job]) == [Job.State.RUNNING]
 
 
 def test_it_is_judged_neither_by_finish_time_nor_as_an_anomaly(lab: World) -> None:
-    whole, changed = (start(lab, gpus=1, only_idle=wish) for wish in (True, False))
+    whole, changed = (start(lab, gpus=1, preemptible=wish) for wish in (True, False))
     own = start(lab, gpus=1)
-    set_only_idle(actor=lab.people.bob, job=changed, only_idle=True)
+    set_preemptible(actor=lab.people.bob, job=changed, preemptible=True)
     now = now_from_database()
     seen = read_past(lab.cluster, now - 60 * MINUTE, now + 60 * MINUTE).past
-    told = {job.key: (job.only_idle, job.carried) for job in seen.jobs}
+    told = {job.key: (job.preemptible, job.carried) for job in seen.jobs}
     assert told == {whole.pk: (True, False), changed.pk: (False, True), own.pk: (False, False)}
     for job in (whole, changed, own):
         lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED)
@@ -199,7 +199,7 @@ def test_it_is_told_when_it_would_start_before_it_is_submitted(lab: World) -> No
     people = lab.people
     spec = JobSpec(name="x", command="true", gpus_per_worker=4)
     start(lab, gpus=4)
-    wishes = [spec.model_copy(update={"only_idle": wish}) for wish in (False, True)]
+    wishes = [spec.model_copy(update={"preemptible": wish}) for wish in (False, True)]
     shared, left = [
         preflight(actor=people.charlie, tenant=people.bio, cluster=lab.cluster, spec=one) for one in wishes
     ]
@@ -212,7 +212,7 @@ def test_it_is_told_what_preemptible_time_costs(lab: World) -> None:
     people = lab.people
 
     def cost() -> Decimal:
-        spec = JobSpec(name="x", command="true", gpus_per_worker=2, only_idle=True)
+        spec = JobSpec(name="x", command="true", gpus_per_worker=2, preemptible=True)
         told = preflight(actor=people.bob, tenant=people.astro, cluster=lab.cluster, spec=spec)
         return told.cost_per_hour["V100"][0]
 
@@ -225,8 +225,8 @@ def test_it_is_told_what_preemptible_time_costs(lab: World) -> None:
 
 
 def test_a_round_is_drawn_again_from_its_record_with_it(lab: World) -> None:
-    start(lab, gpus=2, only_idle=True)
-    lab.submit(lab.people.charlie, lab.people.bio, gpus=1, only_idle=True)
+    start(lab, gpus=2, preemptible=True)
+    lab.submit(lab.people.charlie, lab.people.bio, gpus=1, preemptible=True)
     lab.quantum()
     assert decisions_equal(*redraw(Round.objects.select_related("record").latest("number")))
 
@@ -238,7 +238,7 @@ class TestARuleForIdleGpus:
         lab = world(v100=4)
         for name in ("alice", "bob"):
             User.objects.filter(username=name).update(email=f"{name}@example.org")
-        set_idle_rule(actor=None, action="only_idle", after_minutes=30, grace_minutes=10, snooze_hours=2)
+        set_idle_rule(actor=None, action="preemptible", after_minutes=30, grace_minutes=10, snooze_hours=2)
         return lab
 
     def test_takes_a_job_out_of_the_sharing_after_a_warning_and_tells_its_people(self, lab: World) -> None:
@@ -250,11 +250,11 @@ class TestARuleForIdleGpus:
             "for 10 min more, unless somebody does"
         )
         self.overdue_since_warned(job)
-        assert step_idle(job_id=job.pk) is Step.ONLY_IDLE
+        assert step_idle(job_id=job.pk) is Step.PREEMPTIBLE
         assert step_idle(job_id=job.pk) is Step.NOTHING
         job.refresh_from_db()
-        assert (job.only_idle, job.state) == (True, Job.State.RUNNING)
-        assert AuditEvent.objects.get(verb="job.only_idle").actor is None
+        assert (job.preemptible, job.state) == (True, Job.State.RUNNING)
+        assert AuditEvent.objects.get(verb="job.preemptible").actor is None
         said = "From now on only on GPUs that nobody else wants: nobody has used its GPUs for 42 min"
         assert JobEvent.objects.get(kind="sharing").text == said
         accounting_tasks.send_letters()
@@ -274,13 +274,13 @@ class TestARuleForIdleGpus:
         idle(lab, job, 31 * MINUTE)
         step_idle(job_id=job.pk)
         self.overdue_since_warned(job)
-        assert step_idle(job_id=job.pk) is Step.ONLY_IDLE
-        set_only_idle(actor=lab.people.bob, job=job, only_idle=False)
+        assert step_idle(job_id=job.pk) is Step.PREEMPTIBLE
+        set_preemptible(actor=lab.people.bob, job=job, preemptible=False)
         assert step_idle(job_id=job.pk) is Step.WARN
         assert step_idle(job_id=job.pk) is Step.NOTHING
 
     def test_says_nothing_of_who_takes_no_part_anyway(self, lab: World) -> None:
-        job = start(lab, gpus=4, only_idle=True)
+        job = start(lab, gpus=4, preemptible=True)
         idle(lab, job, 31 * MINUTE)
         assert step_idle(job_id=job.pk) is Step.NOTHING
         set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=2)
@@ -292,6 +292,6 @@ class TestARuleForIdleGpus:
         idle(lab, job, 31 * MINUTE)
         assert step_idle(job_id=job.pk) is Step.WARN
         for wish in (True, False):
-            set_only_idle(actor=lab.people.bob, job=job, only_idle=wish)
+            set_preemptible(actor=lab.people.bob, job=job, preemptible=wish)
         self.overdue_since_warned(job)
         assert step_idle(job_id=job.pk) is Step.STOP

@@ -72,7 +72,7 @@ def test_gpus_change_hands_only_when_the_former_holder_is_seen_gone() -> None:
     lab.contest(old)
     assert lab.states([old, new]) == [Job.State.STOPPING, Job.State.QUEUED]
     promised = lab.lease(new)
-    assert promised.state == Lease.State.PROMISED
+    assert promised.state == Lease.State.RESERVED
     assert Job.objects.get(pk=new.pk).reason == Reason.GPUS_DRAINING
     lab.see(lab.lease(old), Phase.ENDED, end=End.STOPPED, ended_age=0.0)
     assert lab.states([old, new]) == [Job.State.SUSPENDED, Job.State.STARTING]
@@ -98,14 +98,14 @@ def test_the_ledger_bills_what_was_held_to_the_microsecond() -> None:
     assert lab.states([job]) == [Job.State.SUCCEEDED]
 
 
-def test_a_promise_that_a_later_round_does_not_renew_is_withdrawn() -> None:
+def test_a_reservation_that_a_later_round_does_not_renew_is_withdrawn() -> None:
     lab = world(v100=4)
     old = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
     lab.fill()
     lab.carry_out()
     new = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
     lab.contest(old)
-    assert lab.lease(new).state == Lease.State.PROMISED
+    assert lab.lease(new).state == Lease.State.RESERVED
     pause_cluster(actor=lab.people.olga, cluster=lab.cluster, reason="new switch")
     drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan", mode="now")
     lease = lab.lease(new)
@@ -285,11 +285,11 @@ def test_jobs_that_have_ended_are_not_among_those_that_are_due_again() -> None:
         assert cursor.fetchone() == (1.0,)
 
 
-@pytest.mark.parametrize("draw", ["stride", "lottery"])
+@pytest.mark.parametrize("ordering", ["stride", "lottery"])
 def test_a_round_can_be_drawn_again_and_a_forged_one_is_found(
-    draw: str, capsys: pytest.CaptureFixture
+    ordering: str, capsys: pytest.CaptureFixture
 ) -> None:
-    lab = world(v100=4, a100=4, draw=draw)
+    lab = world(v100=4, a100=4, ordering=ordering)
     for _ in range(6):
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
@@ -321,7 +321,7 @@ def test_the_database_refuses_two_holders_of_one_gpu() -> None:
         )
 
 
-def test_the_database_refuses_two_held_or_two_promised_leases_of_a_job() -> None:
+def test_the_database_refuses_two_held_or_two_reserved_leases_of_a_job() -> None:
     lab = world(v100=2)
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.fill()
@@ -330,7 +330,7 @@ def test_the_database_refuses_two_held_or_two_promised_leases_of_a_job() -> None
         with pytest.raises(IntegrityError, match="one_held_lease_a_job"), transaction.atomic():
             Lease.objects.create(epoch=9, state=state, **facts)
     Lease.objects.create(epoch=9, **facts)
-    with pytest.raises(IntegrityError, match="one_promised_lease_a_job"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="one_reserved_lease_a_job"), transaction.atomic():
         Lease.objects.create(epoch=10, **facts)
 
 

@@ -49,7 +49,7 @@ def test_each_waiting_job_has_a_latest_start_until_it_starts(lab: World) -> None
     assert not JobForecast.objects.exists()
 
 
-def test_a_job_that_never_runs_is_promised_nothing(lab: World) -> None:
+def test_a_job_that_never_runs_is_reserved_nothing(lab: World) -> None:
     cast = lab.people
     lab.submit(cast.bob, cast.astro, gpus=4)
     lab.quantum()
@@ -57,7 +57,7 @@ def test_a_job_that_never_runs_is_promised_nothing(lab: World) -> None:
     assert forecast(lab) == 0
 
 
-def test_a_job_that_may_not_start_now_is_promised_nothing(lab: World) -> None:
+def test_a_job_that_may_not_start_now_is_reserved_nothing(lab: World) -> None:
     cast = lab.people
     job = lab.submit(cast.bob, cast.astro, gpus=4)
     Job.objects.filter(pk=job.pk).update(not_before=now_from_database() + timedelta(minutes=1))

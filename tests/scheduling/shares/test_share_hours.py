@@ -47,7 +47,7 @@ def lab(transactional_db: None) -> World:
 def round_at(lab: World, at: datetime) -> Round:
     number = Round.objects.count() + 1
     return Round.objects.create(
-        cluster=lab.cluster, number=number, kind="quantum", at=at, draw="stride", seed=1, gpus_up=8, gpus_given=0,
+        cluster=lab.cluster, number=number, kind="quantum", at=at, ordering="stride", seed=1, gpus_up=8, gpus_given=0,
         jobs_considered=0, started=0, stopped=0, read_ms=0, decide_ms=0,
     )  # fmt: skip
 

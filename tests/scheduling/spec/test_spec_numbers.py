@@ -135,7 +135,7 @@ def test_a_text_stays_as_it_is_written(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["yes", "1", "0", "'true'", "on", "~", "2"])
 def test_a_switch_is_true_or_false(text: str) -> None:
-    assert "true or false" in problems_of_yaml("only_idle", text)["only_idle"]
+    assert "true or false" in problems_of_yaml("preemptible", text)["preemptible"]
 
 
 @pytest.mark.parametrize("field", ["variables", "labels", "secrets"])
@@ -163,7 +163,7 @@ good = st.fixed_dictionaries(
         "workers": st.integers(1, 64), "gpus_per_worker": st.integers(1, 64), "priority": st.integers(-100, 100),
         "checkpoint_grace_seconds": st.integers(0, 3600) | st.floats(0, 3600), "cpu": st.floats(0.1, 1024),
         "expected_hours": st.integers(1, 8760) | st.floats(1e-6, 8760), "deadline_hours": st.floats(1e-6, 8760),
-        "user_id": st.integers(1, 2**31 - 1), "port": st.integers(1024, 65_535), "only_idle": st.booleans(),
+        "user_id": st.integers(1, 2**31 - 1), "port": st.integers(1024, 65_535), "preemptible": st.booleans(),
         "variables": st.dictionaries(
             st.sampled_from(["A", "yes", "n", "Y"]), st.sampled_from(["1", "010", "", "~", "1e3", "off"])),
         "labels": st.dictionaries(st.sampled_from(["1", "true", "0x1"]), st.sampled_from(["1e3", "null", ""])),

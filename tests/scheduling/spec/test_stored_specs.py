@@ -110,7 +110,7 @@ def test_whatever_is_stored_can_be_read_and_shown(data: Any) -> None:
 def test_what_todays_rules_accept_is_read_to_the_same() -> None:
     spec = JobSpec.parse(
         {
-            "name": "n", "command": "c", "cpu": 2, "port": 8000, "volumes": [{"name": "data"}], "only_idle": True,
+            "name": "n", "command": "c", "cpu": 2, "port": 8000, "volumes": [{"name": "data"}], "preemptible": True,
             "secret_files": [{"name": "key", "path": "/keys"}], "variables": {"A": "1"}, "user_id": 1000,
         }
     )  # fmt: skip

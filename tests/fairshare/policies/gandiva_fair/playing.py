@@ -94,8 +94,8 @@ def decide(
     picks = select(owing, tree, able, reason, found, meant, now, limits, np.random.default_rng(seed))
     got = np.zeros_like(given.accounts.owed)
     runs = np.flatnonzero(picks.generation != NOWHERE)
-    if picks.only_idle is not None:
-        runs = runs[~np.isin(runs, picks.only_idle)]
+    if picks.preemptible is not None:
+        runs = runs[~np.isin(runs, picks.preemptible)]
     np.add.at(
         got,
         (given.jobs.account[runs], picks.generation[runs]),

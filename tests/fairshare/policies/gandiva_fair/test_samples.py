@@ -28,7 +28,7 @@ def decided(view: Snapshot) -> tuple[Picks, Picks]:
         job: plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
         for p, job in enumerate(plan.run.tolist())
     }
-    picks = Picks(generation, nodes, plan.only_idle, plan.reason)
+    picks = Picks(generation, nodes, plan.preemptible, plan.reason)
     tree = Tree.of(view.accounts.parent)
     return picks, swap_for_samples(view, tree, may_run(view, tree)[0], picks)
 
@@ -58,7 +58,7 @@ def test_a_measured_gang_changes_places_with_one_where_it_is_not_measured() -> N
         two(Job(0, **MEASURED), Job(0, on=(1,)), may_preempt=False),
         two(Job(0, **MEASURED, resident=20.0), Job(0, on=(1,))),
         two(Job(0, **MEASURED), Job(0, on=(1,), resident=20.0)),
-        two(Job(0, **MEASURED), Job(0, on=(1,), only_idle=True)),
+        two(Job(0, **MEASURED), Job(0, on=(1,), preemptible=True)),
         snapshot([(0, 1), (1, 1)], [Account()], [Job(0, **MEASURED), Job(0, on=(1,))]),
     ],
     ids=[

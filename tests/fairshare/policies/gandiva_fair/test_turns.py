@@ -13,7 +13,7 @@ from fairshare.policies.gandiva_fair.balances import Balances
 from tests.fairshare.build import Account, Job, snapshot
 from tests.fairshare.policies.gandiva_fair.playing import by_hand, decide, play
 
-DRAWS = pytest.mark.parametrize("draw", ["stride", "lottery"])
+DRAWS = pytest.mark.parametrize("ordering", ["stride", "lottery"])
 
 
 def with_jobs(given: Snapshot, **columns: object) -> Snapshot:
@@ -22,9 +22,9 @@ def with_jobs(given: Snapshot, **columns: object) -> Snapshot:
 
 @DRAWS
 @pytest.mark.parametrize(("nodes", "gangs", "gpus"), [(2, 2, 4), (8, 9, 8)])
-def test_who_is_within_its_guarantee_is_never_stopped_for_surplus(draw, nodes, gangs, gpus):
+def test_who_is_within_its_guarantee_is_never_stopped_for_surplus(ordering, nodes, gangs, gpus):
     jobs = [*(Job(0, gpus=gpus) for _ in range(gangs)), Job(1)]
-    played = play(snapshot([(0, gpus)] * nodes, [Account(), Account()], jobs, draw=draw), 150)
+    played = play(snapshot([(0, gpus)] * nodes, [Account(), Account()], jobs, ordering=ordering), 150)
     first = played.ran(gangs)[0]
     assert first <= 1, "in a lottery the first draw is open to all"
     assert played.ran(gangs) == list(range(first, 150))
@@ -32,40 +32,42 @@ def test_who_is_within_its_guarantee_is_never_stopped_for_surplus(draw, nodes, g
 
 
 @DRAWS
-def test_a_user_within_a_guarantee_is_never_stopped_whatever_surplus_its_team_lends(draw):
+def test_a_user_within_a_guarantee_is_never_stopped_whatever_surplus_its_team_lends(ordering):
     accounts = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
     jobs = [Job(2), *(Job(3, gpus=4) for _ in range(3)), *(Job(4, gpus=4) for _ in range(4))]
-    played = play(snapshot([(0, 4)] * 4, accounts, jobs, draw=draw), 150)
+    played = play(snapshot([(0, 4)] * 4, accounts, jobs, ordering=ordering), 150)
     assert played.ran(0)[1:] == list(range(played.ran(0)[1], 150))
     assert played.mean[4] >= 7.9
 
 
 @DRAWS
-def test_demand_that_fits_runs_at_once_and_stays(draw):
-    played = play(snapshot([(0, 8)] * 2, [Account()], [Job(0, gpus=4) for _ in range(3)], draw=draw), 60)
+def test_demand_that_fits_runs_at_once_and_stays(ordering):
+    played = play(
+        snapshot([(0, 8)] * 2, [Account()], [Job(0, gpus=4) for _ in range(3)], ordering=ordering), 60
+    )
     assert played.mean.tolist() == [12.0]
     assert played.stops == played.moves == []
 
 
 @DRAWS
-def test_gangs_that_need_the_whole_cluster_take_turns_with_single_gpus(draw):
+def test_gangs_that_need_the_whole_cluster_take_turns_with_single_gpus(ordering):
     jobs = [Job(0, workers=8), *(Job(1) for _ in range(8))]
-    played = play(snapshot([(0, 8)], [Account(), Account()], jobs, draw=draw), 100)
+    played = play(snapshot([(0, 8)], [Account(), Account()], jobs, ordering=ordering), 100)
     assert played.mean == pytest.approx([4, 4], rel=0.03)
 
 
 @DRAWS
-def test_a_gang_whose_turn_hurts_another_within_its_guarantee_still_gets_as_much(draw):
+def test_a_gang_whose_turn_hurts_another_within_its_guarantee_still_gets_as_much(ordering):
     """Four single GPUs can always run beside nothing but the gang: both get the same part of their guarantees."""
     jobs = [Job(0, workers=8), *(Job(1) for _ in range(4))]
-    played = play(snapshot([(0, 8)], [Account(), Account()], jobs, draw=draw), 150)
+    played = play(snapshot([(0, 8)], [Account(), Account()], jobs, ordering=ordering), 150)
     assert played.mean == pytest.approx([8 / 3, 8 / 3], rel=0.05)
 
 
 @DRAWS
-def test_a_large_gang_gets_its_turn_before_later_jobs_of_its_own_account(draw):
+def test_a_large_gang_gets_its_turn_before_later_jobs_of_its_own_account(ordering):
     jobs = [*(Job(0) for _ in range(8)), Job(1, workers=8), *(Job(1) for _ in range(8))]
-    played = play(snapshot([(0, 8)], [Account(), Account()], jobs, draw=draw), 100)
+    played = play(snapshot([(0, 8)], [Account(), Account()], jobs, ordering=ordering), 100)
     assert len(played.ran(8)) >= 45
     assert played.mean == pytest.approx([4, 4], rel=0.03)
 
@@ -126,7 +128,7 @@ def test_a_minimum_hold_starves_no_large_gang():
     """Seven users with single GPUs and one with a gang that needs all 64: it runs in one round of eight."""
     jobs = [Job(t) for t in range(7) for _ in range(64)] + [Job(7, workers=8, gpus=8)]
     given = snapshot(
-        [(0, 8)] * 8, [Account() for _ in range(8)], jobs, quantum=15.0, residence=120.0, memory=3600.0
+        [(0, 8)] * 8, [Account() for _ in range(8)], jobs, quantum=15.0, min_hold=120.0, memory=3600.0
     )
     played = play(given, 200)
     ran = played.ran(448)
@@ -136,7 +138,7 @@ def test_a_minimum_hold_starves_no_large_gang():
 
 def test_gangs_of_one_size_keep_gpus_for_the_minimum_hold():
     given = snapshot(
-        [(0, 1)], [Account() for _ in range(3)], [Job(t) for t in range(3)], quantum=15.0, residence=120.0
+        [(0, 1)], [Account() for _ in range(3)], [Job(t) for t in range(3)], quantum=15.0, min_hold=120.0
     )
     played = play(given, 120)
     assert played.mean == pytest.approx([1 / 3] * 3, abs=0.05)
@@ -240,7 +242,7 @@ def test_turns_among_equal_claims_wait_for_the_quantum():
 def test_every_draw_of_a_lottery_follows_the_shares():
     """One GPU, so that each round is one draw; no debts, so that draws are independent."""
     accounts = [Account(1), Account(2), Account(4), Account(1)]
-    given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], draw="lottery")
+    given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds, wins = 1500, np.zeros(4)
     for seed in range(seeds):
         wins[given.jobs.account[decide(given, seed=seed).runs]] += 1
@@ -251,7 +253,9 @@ def test_every_draw_of_a_lottery_follows_the_shares():
 
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
     """Two GPUs: a pair has half the chance of a single one to come first, and gets both when it does."""
-    given = snapshot([(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], draw="lottery")
+    given = snapshot(
+        [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
+    )
     seeds = 1200
     pairs = sum(0 in decide(given, seed=seed).runs for seed in range(seeds))
     assert pairs / seeds == pytest.approx(1 / 3, abs=4 * (2 / 9 / seeds) ** 0.5)
