@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from portal.api import (
-    anomalies,
-    budgets,
-    cluster,
-    clusters,
-    departures,
-    fairness,
-    idle,
-    jobs,
-    limits,
-    operations,
-    reports,
-    requests,
-    schedules,
-    secrets,
-    services,
-    sessions,
-    subscriptions,
-    teams,
-    trade_limits,
-    volumes,
-)
+from portal.api.anomalies.endpoints import router as anomalies
 from portal.api.auth import Bearer, Session
+from portal.api.budgets.endpoints import router as budgets
+from portal.api.clusters.endpoints import router as clusters
+from portal.api.clusters.gpu_map import router as cluster
+from portal.api.departures.endpoints import router as departures
 from portal.api.document import DocumentedAPI
+from portal.api.fairness.endpoints import router as fairness
+from portal.api.idle.endpoints import router as idle
+from portal.api.jobs.endpoints import router as jobs
+from portal.api.limits.endpoints import router as limits
+from portal.api.operations.endpoints import router as operations
 from portal.api.parsing import CheckedParser
 from portal.api.problems import answer_with_problems
+from portal.api.reports.endpoints import router as reports
+from portal.api.requests.endpoints import router as requests
+from portal.api.schedules.endpoints import router as schedules
+from portal.api.secrets.endpoints import router as secrets
+from portal.api.services.endpoints import router as services
+from portal.api.sessions.endpoints import router as sessions
+from portal.api.subscriptions.endpoints import router as subscriptions
+from portal.api.teams.endpoints import router as teams
+from portal.api.trade_limits.endpoints import router as trade_limits
+from portal.api.volumes.endpoints import router as volumes
 
 DESCRIPTION = """
 Send a token of yours as `Authorization: Bearer fairlot_…`, or use this page while you are signed in.
@@ -41,7 +39,7 @@ fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in
 api = DocumentedAPI(
     title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()], parser=CheckedParser()
 )
-for subject in (
+for router in (
     jobs,
     services,
     sessions,
@@ -63,5 +61,5 @@ for subject in (
     volumes,
     departures,
 ):
-    api.add_router("", subject.router)
+    api.add_router("", router)
 answer_with_problems(api)

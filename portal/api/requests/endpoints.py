@@ -15,8 +15,8 @@ from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.models import Request, Tenant
 from portal.api import schemas
 from portal.api.auth import require_permission
-from portal.api.jobs import Key, Limit
-from portal.api.limits import which_of
+from portal.api.jobs.endpoints import Key, Limit
+from portal.api.limits.endpoints import which_of
 from scheduling.grants import approve_request
 
 router = Router(tags=["Requests"])

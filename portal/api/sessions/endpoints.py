@@ -11,7 +11,7 @@ from ninja.responses import Status
 
 from portal import interruptions
 from portal.api import schemas
-from portal.api.jobs import Key, Limit, place_of, read_spec
+from portal.api.jobs.endpoints import Key, Limit, place_of, read_spec
 from portal.jobs.failure import failure_of
 from portal.sessions.story import Told, told_of
 from scheduling.leases.interruptions import back_by, of_session

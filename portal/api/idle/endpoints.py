@@ -12,7 +12,7 @@ from ninja.responses import Status
 from accounting.models import Tenant
 from portal.api import schemas
 from portal.api.auth import require_permission
-from portal.api.jobs import visible_job
+from portal.api.jobs.endpoints import visible_job
 from portal.jobs.idle import Told, told_of, use_of
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
 from portal.reports.idle_tables import idle_file

@@ -12,7 +12,7 @@ from ninja.responses import Status
 
 from portal import interruptions
 from portal.api import schemas
-from portal.api.jobs import Key, Limit, place_of, read_spec
+from portal.api.jobs.endpoints import Key, Limit, place_of, read_spec
 from portal.jobs.failure import failure_of
 from portal.services.story import (
     Member,

@@ -15,7 +15,9 @@ from scheduling.models import Cluster, HeldGpu, Job, Node
 router = Router(tags=["Cluster"])
 
 
-@router.get("/cluster", response=list[schemas.Cluster], url_name="cluster")
+@router.get(
+    "/cluster", response=list[schemas.Cluster], url_name="cluster", operation_id="portal_api_cluster_clusters"
+)
 def clusters(request: HttpRequest) -> list[dict[str, Any]]:
     """Clusters, their nodes, and who holds their GPUs now."""
     mine: dict[int, dict[tuple[int, str], list[int]]] = defaultdict(lambda: defaultdict(list))

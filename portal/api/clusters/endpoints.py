@@ -14,7 +14,7 @@ from fairshare import policies
 from fairshare.policies.base import options_of
 from portal.api import schemas
 from portal.api.auth import require_permission
-from portal.api.limits import in_api
+from portal.api.limits.endpoints import in_api
 from scheduling.clusters import attaching
 from scheduling.clusters.actions import check_options, update_cluster
 from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig

@@ -11,7 +11,7 @@ from ninja.responses import Status
 
 from accounting.core.clock import now_from_database
 from portal.api import schemas
-from portal.api.jobs import Key, Limit, place_of, read_spec
+from portal.api.jobs.endpoints import Key, Limit, place_of, read_spec
 from scheduling.models import Cluster, Schedule, ScheduleRun
 from scheduling.schedules.actions import (
     Terms,
