@@ -22,6 +22,7 @@ from portal.api.schedules.endpoints import router as schedules
 from portal.api.secrets.endpoints import router as secrets
 from portal.api.services.endpoints import router as services
 from portal.api.sessions.endpoints import router as sessions
+from portal.api.shares.endpoints import router as shares
 from portal.api.subscriptions.endpoints import router as subscriptions
 from portal.api.teams.endpoints import router as teams
 from portal.api.trade_limits.endpoints import router as trade_limits
@@ -45,6 +46,7 @@ for router in (
     sessions,
     schedules,
     cluster,
+    shares,
     reports,
     subscriptions,
     fairness,

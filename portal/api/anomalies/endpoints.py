@@ -13,7 +13,7 @@ from ninja.responses import Status
 from accounting.core.name_order import by_name
 from accounting.models import Tenant
 from fairshare.counterfactual.anomalies import FALSE_RATES
-from portal.api import schemas
+from portal.api.anomalies import schemas
 from portal.api.auth import require_permission
 from portal.share.anomalies import (
     SeenAnomaly,

@@ -13,7 +13,7 @@ from accounting import actions
 from accounting.access.permissions import changeable_where
 from accounting.actions.budgets import Outlook, signing_key_for
 from accounting.models import Budget
-from portal.api import schemas
+from portal.api.budgets import schemas
 from portal.api.limits.endpoints import readable
 from scheduling.limits.budget_status import outlooks
 

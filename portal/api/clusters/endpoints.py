@@ -12,9 +12,10 @@ from ninja.responses import Status
 from accounting.core.name_order import by_name
 from fairshare import policies
 from fairshare.policies.base import options_of
-from portal.api import schemas
 from portal.api.auth import require_permission
+from portal.api.clusters import schemas
 from portal.api.limits.endpoints import in_api
+from portal.api.limits.schemas import ShareChange
 from scheduling.clusters import attaching
 from scheduling.clusters.actions import check_options, update_cluster
 from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
@@ -111,9 +112,7 @@ def set_policy(request: HttpRequest, name: str, given: schemas.NewPolicy) -> dic
     return _policy(cluster)
 
 
-@router.post(
-    "/clusters/{name}/policy/preview", response=list[schemas.ShareChange], url_name="cluster_policy_preview"
-)
+@router.post("/clusters/{name}/policy/preview", response=list[ShareChange], url_name="cluster_policy_preview")
 def preview(request: HttpRequest, name: str, given: schemas.PolicyChoice) -> list[dict[str, Any]]:
     """What a policy with options would do to shares at this moment; nothing is saved. For admins."""
     require_permission(request, "cluster.update")

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Router
 
 from accounting.core.name_order import by_name
-from portal.api import schemas
+from portal.api.clusters import schemas
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
 router = Router(tags=["Cluster"])

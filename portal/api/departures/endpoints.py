@@ -12,7 +12,7 @@ from ninja import Router
 from accounting.access.permissions import changeable_where
 from accounting.core.errors import Refused
 from accounting.models import Tenant, User
-from portal.api import schemas
+from portal.api.departures import schemas
 from scheduling.departures.actions import Fate, Work, heirs, settle_work
 
 router = Router(tags=["Teams"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 
-from portal.api import schemas
+from portal.api.fairness import schemas
+from portal.api.fields import FileFormat
+from portal.api.reports.schemas import Days
 from portal.reports.fairness import fairness_file, read_fairness
 from portal.reports.fairness_tables import COLUMNS
 from scheduling.core.amounts import Amounts
@@ -19,10 +21,10 @@ router = Router(tags=["Reports"])
 @router.get("/fairness", response=schemas.Fairness, url_name="fairness")
 def fairness(
     request: HttpRequest,
-    days: Query[schemas.Days],
+    days: Query[Days],
     team: str = "",
     cluster: str = "",
-    format: Literal["json", "csv", "xlsx", "pdf"] = "json",  # noqa: A002
+    format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """What teams were entitled to and got, each without those below it."""
     request.user = request.auth

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -10,9 +10,11 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.models import Tenant
-from portal.api import schemas
 from portal.api.auth import require_permission
+from portal.api.fields import FileFormat
+from portal.api.idle import schemas
 from portal.api.jobs.endpoints import visible_job
+from portal.api.reports.schemas import Days
 from portal.jobs.idle import Told, told_of, use_of
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
 from portal.reports.idle_tables import idle_file
@@ -27,9 +29,9 @@ MOST = 500
 @router.get("/idle", response=list[schemas.IdleJob], url_name="idle")
 def idle(
     request: HttpRequest,
-    days: Query[schemas.Days],
+    days: Query[Days],
     team: str | None = None,
-    format: Literal["json", "csv", "xlsx", "pdf"] = "json",  # noqa: A002
+    format: FileFormat = "json",  # noqa: A002
 ) -> list[dict[str, Any]] | HttpResponse:
     """Jobs of the caller's teams, or of one with all below, whose GPUs nobody uses; longest first, 500 at most.
 
@@ -42,7 +44,7 @@ def idle(
 
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
-def teams(request: HttpRequest, days: Query[schemas.Days], team: str | None = None) -> list[dict[str, Any]]:
+def teams(request: HttpRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
     """What each of the caller's teams, without those below it, held without use, and what that cost; most first."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
     return [_team(one) for one in idle_by_team(request.auth, asked_period(request), tenant)]

@@ -17,8 +17,9 @@ from accounting.core.prepared import Prepared, RowLimit
 from accounting.core.wording import fixed
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
-from portal.api import schemas
 from portal.api.document import MAY_CONFLICT
+from portal.api.fields import AskedKey, PageSize
+from portal.api.jobs import schemas
 from portal.api.problems import problems_of
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
@@ -56,8 +57,6 @@ COLUMNS = {
     )
 } | {"team": "tenant__slug", "owner": "owner__username", "cluster": "cluster__name"}  # fmt: skip
 _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.values()))
-Key = Annotated[int, Query(ge=0, le=2**63 - 1), schemas.IN_DIGITS]
-Limit = Annotated[int, Query(ge=1, le=200), schemas.IN_DIGITS]  # Query first, or there is no default
 
 
 def visible_job(request: HttpRequest, job_id: int) -> Job:
@@ -75,7 +74,10 @@ _job = Prepared(lambda pk: Job.objects.filter(pk=pk).select_related("tenant", "o
 
 @router.get("/jobs", response=schemas.JobPage, url_name="jobs")
 def list_jobs(
-    request: HttpRequest, filters: Query[schemas.JobFilters], before: Key | None = None, limit: Limit = 50
+    request: HttpRequest,
+    filters: Query[schemas.JobFilters],
+    before: AskedKey | None = None,
+    limit: PageSize = 50,
 ) -> dict[str, Any]:
     """Jobs of the caller's teams, latest first."""
     user, most = request.auth, next(some for some in MOST_ROWS if some > limit)
@@ -207,7 +209,7 @@ def sharing(request: HttpRequest, job_id: int, wanted: schemas.Sharing) -> dict[
 
 
 @router.get("/jobs/{int:job_id}/events", response=schemas.EventPage, url_name="job_events")
-def events(request: HttpRequest, job_id: int, after: Key = 0, limit: Limit = 100) -> dict[str, Any]:
+def events(request: HttpRequest, job_id: int, after: AskedKey = 0, limit: PageSize = 100) -> dict[str, Any]:
     """What happened to the job, oldest first."""
     found = list(visible_job(request, job_id).events.filter(pk__gt=after)[: limit + 1])
     return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
@@ -217,8 +219,8 @@ def events(request: HttpRequest, job_id: int, after: Key = 0, limit: Limit = 100
 def log(
     request: HttpRequest,
     job_id: int,
-    rank: Key = 0,
-    offset: Key = 0,
+    rank: AskedKey = 0,
+    offset: AskedKey = 0,
 ) -> dict[str, Any]:
     """A piece of a rank's log. Bytes that are not UTF-8 are shown as U+FFFD; offsets count bytes."""
     job = visible_job(request, job_id)

@@ -17,8 +17,8 @@ from accounting.core.errors import Refused
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.models.tenants import TenantQuerySet
 from portal.administration.limit_fields import ShownLimit, limits_of
-from portal.api import schemas
 from portal.api.auth import require_permission
+from portal.api.limits import schemas
 from scheduling.shares.preview import ShareChange, preview
 from scheduling.shares.snapshot import Change
 

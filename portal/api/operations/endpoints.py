@@ -7,23 +7,23 @@ from typing import Any, Literal
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Query, Router
 
-from portal.api import schemas
 from portal.api.auth import require_permission
+from portal.api.fields import FileFormat
+from portal.api.reports.schemas import Days, Tables
 from portal.reports import exports
 from portal.reports.formats import json_of
 from portal.reports.operations.views import operations_file, read_operations
 
 router = Router(tags=["Operations"])
-Form = Literal["json", "csv", "xlsx", "pdf"]
 
 
-@router.get("/operations/{subject}", response=schemas.Tables, url_name="operations")
+@router.get("/operations/{subject}", response=Tables, url_name="operations")
 def operations(
     request: HttpRequest,
     subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
-    days: Query[schemas.Days],
+    days: Query[Days],
     cluster: str = "",
-    format: Form = "json",  # noqa: A002
+    format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """Tables by name, each with `rows` and, where there are some, `totals`; for operators."""
     request.user = request.auth
@@ -34,12 +34,12 @@ def operations(
     return json_of(document)
 
 
-@router.get("/chargeback", response=schemas.Tables, url_name="chargeback")
+@router.get("/chargeback", response=Tables, url_name="chargeback")
 def chargeback(
     request: HttpRequest,
-    days: Query[schemas.Days],
+    days: Query[Days],
     cluster: str = "",
-    format: Form = "json",  # noqa: A002
+    format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """What every team bears of closed hours, by generation; for operators."""
     return operations(request, "chargeback", days, cluster, format)
@@ -51,7 +51,7 @@ def chargeback(
 def export(
     request: HttpRequest,
     form: Literal["sacct.txt", "xdmod.txt", "jobs.csv", "jobs.json"],
-    days: Query[schemas.Days],
+    days: Query[Days],
     team: str = "",
     *,
     anonymous: Literal["", "1"] = "",

@@ -13,10 +13,10 @@ from accounting.access.permissions import tenants_where
 from accounting.actions.quotas import limit_of
 from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.models import Request, Tenant
-from portal.api import schemas
 from portal.api.auth import require_permission
-from portal.api.jobs.endpoints import Key, Limit
+from portal.api.fields import AskedKey, PageSize
 from portal.api.limits.endpoints import which_of
+from portal.api.requests import schemas
 from scheduling.grants import approve_request
 
 router = Router(tags=["Requests"])
@@ -26,8 +26,8 @@ router = Router(tags=["Requests"])
 def requests(
     request: HttpRequest,
     state: Literal["", "open", "approved", "declined", "withdrawn"] = "",
-    before: Key | None = None,
-    limit: Limit = 50,
+    before: AskedKey | None = None,
+    limit: PageSize = 50,
 ) -> dict[str, Any]:
     """Those of teams that the caller manages, all for operators; latest first, older ones with `before` = `next`."""
     found = _seen(request)

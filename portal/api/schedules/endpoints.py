@@ -10,8 +10,9 @@ from ninja import Header, Query, Router
 from ninja.responses import Status
 
 from accounting.core.clock import now_from_database
-from portal.api import schemas
-from portal.api.jobs.endpoints import Key, Limit, place_of, read_spec
+from portal.api.fields import AskedKey, PageSize
+from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.schedules import schemas
 from scheduling.models import Cluster, Schedule, ScheduleRun
 from scheduling.schedules.actions import (
     Terms,
@@ -41,8 +42,8 @@ def visible_schedule(request: HttpRequest, schedule_id: int) -> Schedule:
 def list_schedules(
     request: HttpRequest,
     filters: Query[schemas.ScheduleFilters],
-    before: Key | None = None,
-    limit: Limit = 50,
+    before: AskedKey | None = None,
+    limit: PageSize = 50,
 ) -> dict[str, Any]:
     """Schedules of the caller's teams, latest first; deleted ones are left out."""
     seen = Schedule.objects.visible_to(request.auth).kept().select_related("tenant", "owner", "cluster")
@@ -142,7 +143,7 @@ def run(
 
 @router.get("/schedules/{int:schedule_id}/runs", response=schemas.ScheduleRunPage, url_name="schedule_runs")
 def runs(
-    request: HttpRequest, schedule_id: int, before: Key | None = None, limit: Limit = 50
+    request: HttpRequest, schedule_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
     """What became of each due time, latest first."""
     seen = visible_schedule(request, schedule_id).runs.select_related("asked_by").order_by("-id")

@@ -11,7 +11,7 @@ from ninja.responses import Status
 
 from accounting.access.permissions import tenants_where
 from accounting.core.errors import Refused
-from portal.api import schemas
+from portal.api.secrets import schemas
 from scheduling.jobs.secrets import create_secret, delete_secret, replace_secret
 from scheduling.models import Secret
 from scheduling.models.secrets import ONLY_KEY

@@ -11,8 +11,9 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from portal import interruptions
-from portal.api import schemas
-from portal.api.jobs.endpoints import Key, Limit, place_of, read_spec
+from portal.api.fields import AskedKey, PageSize
+from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.services import schemas
 from portal.jobs.failure import failure_of
 from portal.services.story import (
     Member,
@@ -45,8 +46,8 @@ def visible_service(request: HttpRequest, service_id: int) -> Service:
 def list_services(
     request: HttpRequest,
     filters: Query[schemas.ServiceFilters],
-    before: Key | None = None,
-    limit: Limit = 50,
+    before: AskedKey | None = None,
+    limit: PageSize = 50,
 ) -> dict[str, Any]:
     """Services of the caller's teams, latest first; removed ones are left out."""
     seen = Service.objects.visible_to(request.auth).kept().with_counts()
@@ -118,7 +119,7 @@ def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> di
 
 @router.get("/services/{int:service_id}/events", response=schemas.ServiceEventPage, url_name="service_events")
 def events(
-    request: HttpRequest, service_id: int, before: Key | None = None, limit: Limit = 50
+    request: HttpRequest, service_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
     """What happened to it, latest first."""
     seen = visible_service(request, service_id).events.all()

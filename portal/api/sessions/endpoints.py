@@ -10,8 +10,10 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from portal import interruptions
-from portal.api import schemas
-from portal.api.jobs.endpoints import Key, Limit, place_of, read_spec
+from portal.api.fields import AskedKey, PageSize
+from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.services.schemas import ServiceFilters
+from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of
 from portal.sessions.story import Told, told_of
 from scheduling.leases.interruptions import back_by, of_session
@@ -32,9 +34,9 @@ def visible_session(request: HttpRequest, session_id: int) -> Session:
 @router.get("/sessions", response=schemas.SessionPage, url_name="sessions")
 def list_sessions(
     request: HttpRequest,
-    filters: Query[schemas.ServiceFilters],
-    before: Key | None = None,
-    limit: Limit = 50,
+    filters: Query[ServiceFilters],
+    before: AskedKey | None = None,
+    limit: PageSize = 50,
 ) -> dict[str, Any]:
     """Sessions of the caller's teams, latest first; ended ones too."""
     wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner, "pk__lt": before}

@@ -12,7 +12,7 @@ from ninja.responses import Status
 from accounting import actions
 from accounting.actions.subscriptions import may_have
 from accounting.models import ReportSubscription, Tenant
-from portal.api import schemas
+from portal.api.subscriptions import schemas
 
 router = Router(tags=["Reports"])
 

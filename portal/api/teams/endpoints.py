@@ -1,4 +1,4 @@
-"""Teams: made, moved, archived and given tickets, with what that does to the shares of others; and their members."""
+"""Who calls, teams with the effect of a change on the shares of others, and members."""
 
 from __future__ import annotations
 
@@ -23,10 +23,25 @@ from portal.administration.tree import (
     effect_of_restoring,
     effect_of_tickets,
 )
-from portal.api import schemas
 from portal.api.auth import require_permission
+from portal.api.teams import schemas
 
 router = Router(tags=["Administration"])
+
+
+@router.get("/me", response=schemas.Me, url_name="me", tags=["Reports"], operation_id="portal_api_reports_me")
+def me(request: HttpRequest) -> dict[str, Any]:
+    """Who is calling, and in which teams."""
+    user = request.auth
+    return {
+        "username": user.get_username(),
+        "name": user.get_full_name(),
+        "role": user.portal_role,
+        "teams": [
+            {"team": one.tenant.slug, "role": one.role, "tickets": one.tickets}
+            for one in user.memberships.select_related("tenant").order_by(*by_name("tenant__name"))
+        ],
+    }
 
 
 @router.post("/teams", response={200: schemas.TeamChange, 201: schemas.TeamChange}, url_name="teams")

@@ -10,7 +10,7 @@ from ninja import Router
 
 from accounting.core.errors import Refused
 from accounting.models import Generation, Tenant
-from portal.api import schemas
+from portal.api.trade_limits import schemas
 from scheduling.limits import actions as limit_actions
 from scheduling.limits.actions import Allowance
 from scheduling.models import TradeLimit

@@ -10,8 +10,8 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting.models import Tenant
-from portal.api import schemas
 from portal.api.auth import require_permission
+from portal.api.volumes import schemas
 from scheduling.jobs.volumes import grant_volume, withdraw_volume
 from scheduling.models import Cluster, Volume
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from importlib import import_module
 from typing import get_type_hints
 
 import pytest
 from django.test import Client
 from pydantic import BaseModel
 
+import portal.api
 from accounting.actions import set_budget, set_quota
-from portal.api import schemas
 from portal.tokens.actions import create_token
 from scheduling.models import Job
 from tests.portal.scene import Scene, book
@@ -285,17 +287,19 @@ def test_the_documentation_loads_nothing_from_elsewhere(db: None, settings) -> N
     assert "/api/v1/jobs/{job_id}/scheduling" in paths
 
 
-def decimals_in(schema: object) -> Iterator[tuple[str, object]]:
-    """Fields of answers that hold decimals, with how each is declared."""
-    for name, one in vars(schema).items():
-        if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == schema.__name__:  # type: ignore[attr-defined]
-            for field, declared in get_type_hints(one, include_extras=True).items():
-                if "Decimal" in repr(declared):
-                    yield f"{name}.{field}", declared
+def decimals_of_answers() -> Iterator[tuple[str, object]]:
+    """Yields the fields of schemas that hold decimals, with how each is declared."""
+    names = [one.name for one in pkgutil.walk_packages(portal.api.__path__, "portal.api.")]
+    for module in (import_module(name) for name in names if name.endswith(".schemas")):
+        for name, one in vars(module).items():
+            if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == module.__name__:
+                for field, declared in get_type_hints(one, include_extras=True).items():
+                    if "Decimal" in repr(declared):
+                        yield f"{name}.{field}", declared
 
 
 def test_every_decimal_of_an_answer_is_declared_as_a_figure_or_an_amount() -> None:
-    found = dict(decimals_in(schemas))
+    found = dict(decimals_of_answers())
     assert {"Limit.used", "Budget.forecast", "IdleTeam.idle_cost"} <= found.keys()
     bare = [
         name for name, declared in found.items() if not re.search(r"_amount|in_millionths", repr(declared))

@@ -1,0 +1,98 @@
+"""Shares and trades."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+
+from accounting.core.name_order import by_name
+from accounting.models import Tenant
+from accounting.reports.trade_totals import BookedTrades, booked_trades
+from portal.api.shares import schemas
+from portal.share.periods import asked_stretch, read_period
+from portal.share.queries import POINTS, read_share
+from portal.share.trade_book import trades_file
+from portal.share.trades import SeenTrade, read_trades, seen, visible_ids
+from portal.share.views import chosen_cluster
+from scheduling.models import Cluster
+
+router = Router(tags=["Reports"])
+
+PeriodName = Literal["1h", "24h", "7d", "30d"]
+
+
+@router.get("/share", response=schemas.Share, url_name="share", operation_id="portal_api_reports_share")
+def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
+    """What a team was entitled to and got, with all teams below it, on one cluster (the first by name)."""
+    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
+    shared = chosen_cluster(cluster, list(Cluster.objects.order_by(*by_name("name"))))
+    stretch = read_period(period)
+    return {
+        "team": tenant.slug,
+        "cluster": shared.name if shared else None,
+        "begins": stretch.begins,
+        "ends": stretch.ends,
+        "step_seconds": stretch.seconds / POINTS,
+        "generations": [
+            {"generation": one.generation.name, "total": one.total, "owed": one.owed, "points": one.points}
+            for one in (read_share(request.auth, tenant, stretch, shared) if shared else ())
+        ],
+    }
+
+
+@router.get(
+    "/trades", response=schemas.TradePage, url_name="trades", operation_id="portal_api_reports_trades"
+)
+def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponse:
+    """Trades of the caller's teams, latest first; ask again with `before` = `next` for older ones.
+
+    Other formats have all of the period, and what was booked."""
+    if asked.format != "json":
+        request.user = request.auth
+        return trades_file(request, asked.format)
+    visible = Tenant.objects.visible_to(request.auth)
+    tenant = get_object_or_404(visible, slug=asked.team) if asked.team else None
+    period = asked_stretch(request)
+    found = read_trades(request.auth, period, generation=asked.generation, tenant=tenant)
+    if asked.before is not None:
+        found = found.filter(pk__lt=asked.before)
+    some = list(found[: asked.limit + 1])
+    return {
+        "items": [_show_trade(trade) for trade in seen(some[: asked.limit], visible_ids(request.auth))],
+        "next": some[asked.limit - 1].pk if len(some) > asked.limit else None,
+    }
+
+
+@router.get(
+    "/trades/booked",
+    response=list[schemas.BookedTrades],
+    url_name="booked_trades",
+    operation_id="portal_api_reports_trades_booked",
+)
+def trades_booked(request: HttpRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
+    """What the ledger has of the trades of the caller's teams; for operators of all, which sums to zero."""
+    stretch = asked_stretch(request)
+    tenants = None if request.auth.is_operator else visible_ids(request.auth)
+    return booked_trades(stretch.begins, stretch.ends, tenants)
+
+
+def _show_trade(trade: SeenTrade) -> dict[str, Any]:
+    sides = [
+        {
+            "team": side.tenant.slug,
+            "gave": side.gave,
+            "gave_generation": side.gave_generation,
+            "got": side.got,
+            "got_generation": side.got_generation,
+            "speedup": side.speedup,
+            "without": side.worth.without,
+            "with_trade": side.worth.with_trade,
+            "gain": side.gain,
+        }
+        for side in trade.sides
+    ]
+    same = ("id", "begins", "ends", "fast", "slow", "price", "counterpart")
+    return {name: getattr(trade, name) for name in same} | {"sides": sides}
