@@ -21,7 +21,7 @@ class GpuUse(Schema):
         description="Since then no process is on its GPUs; null: there is one, or nobody can tell."
     )
     warned_at: datetime | None
-    then: Literal["stop", "only_idle"] | None = Field(
+    then: Literal["stop", "preemptible"] | None = Field(
         description="What follows the warning: it is stopped, or takes no part in the sharing any more."
     )
     acts_at: datetime | None = Field(
@@ -63,7 +63,7 @@ class Snooze(Schema):
 class NewIdleRule(Schema):
     team: Line = Field("", description="With all below it that have no rule of their own.")
     cluster: Line = Field("", description="By its name; where no team has a rule.")
-    action: Literal["nothing", "warn", "only_idle", "stop"]
+    action: Literal["nothing", "warn", "preemptible", "stop"]
     after_minutes: Whole
     grace_minutes: Whole = 30
     snooze_hours: Whole = Field(24, description="For so long owners may put it off; 0: not at all.")

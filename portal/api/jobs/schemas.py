@@ -108,7 +108,9 @@ class Job(BaseModel):
     gpus_per_worker: int
     gpus: int
     priority: int
-    only_idle: bool = Field(description="It takes no part in the sharing: only GPUs that nobody else wants.")
+    preemptible: bool = Field(
+        description="It takes no part in the sharing: only GPUs that nobody else wants."
+    )
     labels: dict[str, str]
     spec: dict[str, Any]
     created_at: datetime
@@ -122,7 +124,7 @@ class Job(BaseModel):
 
 
 class Sharing(Schema):
-    only_idle: Flag = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
+    preemptible: Flag = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
 
 
 class JobFilters(Schema):
@@ -132,7 +134,7 @@ class JobFilters(Schema):
     owner: Line = Field("", description="User name.")
     q: Line = Field("", description="Part of the name.")
     label: Line = Field("", description="key=value, or a key with any value.")
-    only_idle: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
+    preemptible: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
 
 
 class JobInFull(Job):

@@ -47,6 +47,8 @@ def test_what_was_stored_under_old_words_is_found_under_the_new_ones() -> None:
             job=jobs["asked"],
             cluster=of["cluster"],
             generation=kind,
+            epoch=1,
+            gpus=1,
             state="promised",
         )
         executor.loader.build_graph()
