@@ -157,7 +157,7 @@ class PolicyOptions(Schema):
 
 
 class Policy(Schema):
-    """Decides who runs next on a cluster. Its options have ordering and trading, too, which are settings of the cluster."""
+    """Decides who runs next on a cluster. Its options include ordering and trading, also settings of the cluster."""
 
     name: str
     version: int
