@@ -13,7 +13,7 @@ from accounting.models import Letter, WebhookCall
 from accounting.notifications import mail, webhooks
 from accounting.notifications.outbox import due, forget
 
-# Who does not answer must not have all workers wait for it, as rounds and bills do for workers; beat comes again.
+# A server that does not answer must not keep other mail, or the books of the same worker, waiting. Beat asks again.
 LASTS = 20.0  # seconds
 
 

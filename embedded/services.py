@@ -17,6 +17,8 @@ from embedded.servers import Server
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds until the restart of what keeps dying
 STEADY_AFTER = 20.0  # seconds of life after which a death counts as the first
+# Workers and beat print a banner once they have read the code; no LOG_LEVEL hides it.
+CELERY = ("-m", "celery", "-A", "portal")
 
 
 class Service:
@@ -204,35 +206,30 @@ class Web(Program):
         return [f"{self.host}:{self.port}", *super()._facts()]
 
 
-def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, str]) -> list[Program]:
-    """Web, worker, beat and watch, in the order in which they are started."""
-    celery = ["-m", "celery", "-A", "portal"]
-    # Both are known to have read the code by their banners, which no LOG_LEVEL hides.
+def worker(name: str, queues: str, logs: Path, environment: Mapping[str, str]) -> Program:
+    """A Celery worker of two processes that serves these queues."""
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    options = ["--queues", queues, "--concurrency", "2", "--hostname", f"{name}@%h", "--loglevel", "INFO"]
+    return Program(
+        name,
+        [*CELERY, "worker", *options, *quiet],
+        log=logs / f"{name}.log",
+        environment=environment,
+        patience=15,
+        ready_when_it_says=b"[tasks]",
+        at_our_death="QUIT",  # TERM would wait for its tasks, and nobody could hurry it then
+    )
+
+
+def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, str]) -> list[Program]:
+    """Web, workers, beat and watch, in the order in which they are started."""
     return [
         Web(host, port, log=logs / "web.log", environment=environment),
-        Program(
-            "worker",
-            [
-                *celery,
-                "worker",
-                "--concurrency",
-                "2",
-                "--hostname",
-                "worker@%h",
-                "--loglevel",
-                "INFO",
-                *quiet,
-            ],
-            log=logs / "worker.log",
-            environment=environment,
-            patience=15,
-            ready_when_it_says=b"[tasks]",
-            at_our_death="QUIT",  # TERM would wait for its tasks, and nobody could hurry it then
-        ),
+        worker("worker", "rounds,operations", logs, environment),
+        worker("background", "books,mail,analysis", logs, environment),
         Program(
             "beat",
-            [*celery, "beat", "--pidfile=", "--loglevel", "INFO"],
+            [*CELERY, "beat", "--pidfile=", "--loglevel", "INFO"],
             log=logs / "beat.log",
             environment=environment,
             patience=5,

@@ -197,7 +197,7 @@ class Supervisor:
         if any(service.process for service in self._services()):
             self.display.say("stopping; again Ctrl-C to hurry")
         by_name = {program.name: program for program in self.programs}
-        for name in ("beat", "worker", "web"):
+        for name in ("beat", "worker", "background", "web"):
             self._stop_service(by_name.get(name))
         if self.prepared:
             self._park()

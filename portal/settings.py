@@ -8,8 +8,10 @@ import environ
 from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 from environ.fileaware_mapping import FileAwareMapping
+from kombu import Queue
 
 from accounting.core.numbers import IN_WORDS, read_whole
+from portal.queues import OPERATIONS, QUEUES, ROUTES
 from scheduling.backends import network_sources
 from scheduling.backends.local.isolation import USUAL_UIDS
 
@@ -219,6 +221,10 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_DB_REUSE_MAX = 1000  # tasks on one connection; portal/celery.py looks at it before each
 CELERY_TASK_TIME_LIMIT = 300
 CELERY_TIMEZONE = "UTC"
+# A worker started without --queues serves all of them.
+CELERY_TASK_QUEUES = [Queue(name) for name in QUEUES]
+CELERY_TASK_DEFAULT_QUEUE = OPERATIONS
+CELERY_TASK_ROUTES = ROUTES
 CELERY_BEAT_SCHEDULER = "portal.beat:Scheduler"
 CELERY_BEAT_SCHEDULE = {
     "rounds": {"task": "scheduling.tasks.run_due_rounds", "schedule": 1.0, "options": {"expires": 5}},

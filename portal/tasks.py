@@ -15,7 +15,7 @@ from portal.reports.posting import send_report
 from scheduling.core.locks import Lock
 
 logger = logging.getLogger(__name__)
-# One takes seconds, and rounds and bills wait for workers, too; beat comes again.
+# A report takes seconds, and analyses wait for the same worker. Beat asks again.
 LASTS = 20.0  # seconds, after which none is begun
 
 

@@ -239,7 +239,7 @@ def announce_services() -> None:
 
 @shared_task
 def analyse_sharing() -> None:
-    """Goes on with analyses for a while; the rest is for the next message, so that rounds get their turn, too."""
+    """Continues analyses for a while. The next message does the rest, so that reports get their turn."""
     if continue_analyses(seconds=ANALYSIS_SECONDS, at_once=settings.FAIRLOT_ANALYSES_AT_ONCE):
         analyse_sharing.delay()
 

@@ -122,7 +122,7 @@ def request_nightly() -> list[SharingAnalysis]:
 def continue_analyses(*, seconds: float, at_once: int) -> bool:
     """Does steps of unfinished analyses, oldest first, for about so long; whether any are left.
 
-    At most `at_once` workers do so at a time: the others have rounds to decide.
+    At most `at_once` processes do so at a time, so that reports and forecasts get the others.
     """
     until = monotonic() + seconds
     with _slot(at_once) as mine:

@@ -123,8 +123,9 @@ def many_requests(target: Target) -> None:
     assert connections.most <= CONNECTIONS, (
         f"the web server had {connections.most} connections to the database"
     )
-    log = (target.var / "log" / "worker.log").read_text(errors="replace")
-    assert "too many clients" not in log, "workers were refused a connection"
+    for name in ("worker", "background"):
+        log = (target.var / "log" / f"{name}.log").read_text(errors="replace")
+        assert "too many clients" not in log, f"{name} was refused a connection"
 
 
 @attack("500 open streams take threads and connections")

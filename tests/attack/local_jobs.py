@@ -67,7 +67,7 @@ def rob(target: Target) -> None:
     victim = charlie.submit(name="victim", command=VICTIM, environment="system", variables={"TOKEN": MARK})
     wait_for(lambda: "in place" in log_of(charlie, victim), what=lambda: str(charlie.job(victim)))
     [folder] = target.var.glob(f"jobs/cluster-*/{victim}")
-    pids = {name: target.portal.service_pids(name) for name in ("web", "worker", "watch")}
+    pids = {name: target.portal.service_pids(name) for name in ("web", "worker", "background", "watch")}
     secrets = [*(target.var / "secrets").iterdir(), target.var / "secrets"]
     data = [target.var / "postgres" / "data", target.var / "valkey" / "data", target.var / "log"]
     theirs = [

@@ -21,7 +21,7 @@ from embedded.servers import Postgres
 from tests.ground.settings_read import ROOT, settings_names
 from tests.waiting import PATIENCE, wait_for
 
-SERVICES = ("postgres", "valkey", "web", "worker", "beat", "watch")
+SERVICES = ("postgres", "valkey", "web", "worker", "background", "beat", "watch")
 pytestmark = pytest.mark.slow
 
 
@@ -170,7 +170,7 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
     )  # fmt: skip
     assert beside.returncode == 0, beside.stderr
 
-    first.kill("worker", "web", "beat", "watch")
+    first.kill("worker", "background", "web", "beat", "watch")
     first.kill("postgres", "valkey")
     assert first.get("/healthz") == 200
     before = accounts(var)
@@ -180,7 +180,7 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
     assert first.stop() == 0
     assert first.left() | first.jobs() == {}, first.said()
     stopped = re.findall(r"^(\w+) +stopped", first.said(), re.MULTILINE)
-    assert stopped == ["beat", "worker", "web", "watch", "valkey", "postgres"]
+    assert stopped == ["beat", "worker", "background", "web", "watch", "valkey", "postgres"]
 
     again = up()
     again.wait_for(r"^web +running")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
-SERVICES = ("web", "worker", "beat", "watch")
+SERVICES = ("web", "worker", "background", "beat", "watch")
 
 
 def cpu_seconds(var: Path) -> dict[str, float]:

@@ -17,9 +17,9 @@ from django.db.models import Sum
 from accounting.core.clock import now_from_database
 from accounting.models import UsageSegment
 from scheduling.clusters.actions import update_cluster
-from scheduling.models import Cluster, HeldGpu, Job, Lease, Round
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Round, SharingAnalysis
 from tests.proof.marks import job_processes
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 TRANSIT = 15.0  # seconds that a gang may be between two states
 
@@ -86,6 +86,29 @@ def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
     }
 
 
+def stuck_analyses(*, sent: int, stuck: int) -> dict[str, Any]:
+    """Sends analyses that wait for a lock until `stuck` of them do, then waits for two rounds.
+
+    Returns how many analyses waited at the end and how many rounds ran beside them.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        table = connection.ops.quote_name(SharingAnalysis._meta.db_table)
+        cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        for _ in range(sent):
+            current_app.send_task("scheduling.tasks.analyse_nightly", expires=PATIENCE)
+
+        def waiting() -> int:
+            cursor.execute(
+                "SELECT count(*) FROM pg_locks WHERE relation = %s::regclass AND NOT granted", [table]
+            )
+            return int(cursor.fetchone()[0])
+
+        wait_for(lambda: waiting() >= stuck, what=f"{stuck} analyses wait for the lock")
+        rounds = Round.objects.filter(number__gt=Cluster.objects.get().round_number)
+        wait_for(lambda: rounds.count() >= 2, what="two rounds beside the stuck analyses", every=0.2)
+        return {"stuck": waiting(), "rounds": rounds.count()}
+
+
 # --- how ---------------------------------------------------------------------------------------------
 
 
@@ -142,4 +165,5 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "quicken": quicken,
     "recovered": recovered,
     "many_hands": many_hands,
+    "stuck_analyses": stuck_analyses,
 }

@@ -132,7 +132,7 @@ class RunningPortal:
 
 
 RUN = (sys.executable, "-m", "embedded", "run", "--")
-SERVICES = ("web", "worker", "beat", "watch")
+SERVICES = ("web", "worker", "background", "beat", "watch")
 
 
 def free_port() -> int:

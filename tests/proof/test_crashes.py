@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 
 from tests.proof.marks import JobProcess, is_alive, job_processes
-from tests.proof.portal import ROOT, RUN, RunningPortal
+from tests.proof.portal import ROOT, RUN, SERVICES, RunningPortal
 from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.slow
 
 QUANTUM = 4.0
+OWN_WORKERS = ("worker", "background")  # of `make up`, each with two processes
 SEED = random.randrange(10_000)
 
 
@@ -68,7 +69,7 @@ def test_after_any_crash_everything_goes_on_once(portal: RunningPortal) -> None:
     portal.scenario("quicken", quantum=QUANTUM)
     steps = 0.0
     with lookout(portal) as looking:
-        for victim in ("worker", "watch", "web", "beat", "everything"):
+        for victim in ("worker", "background", "watch", "web", "beat", "everything"):
             moment = chance.uniform(0.0, QUANTUM)
             wait_until = time.monotonic() + moment
             wait_for(lambda until=wait_until: time.monotonic() >= until)
@@ -93,15 +94,24 @@ def test_two_workers_and_two_beats_never_run_a_round_twice(portal: RunningPortal
         ["beat", "--pidfile=", "--loglevel", "WARNING"],
     ]
     with lookout(portal) as looking, running(portal, more):
-        told = portal.scenario("many_hands", quanta=4, workers=2)
+        told = portal.scenario("many_hands", quanta=4, workers=len(OWN_WORKERS) + 1)
     sys.stdout.write(f"{told}\n")
     numbers = told["numbers"]
-    assert told["workers"] >= 2
+    assert told["workers"] > len(OWN_WORKERS)
     assert numbers == list(range(told["first"] + 1, told["first"] + 1 + len(numbers)))
     assert told["in_order"]
     assert told["least_gap_s"] >= QUANTUM
     assert looking.twice == []
     portal.scenario("recovered", jobs_dir=str(portal.var / "jobs"), steps=0.0)
+
+
+def test_no_round_waits_for_analyses_that_are_stuck(portal: RunningPortal) -> None:
+    portal.scenario("quicken", quantum=QUANTUM)
+    # As many as all workers have processes: were rounds in the same queue, none would be left for them.
+    told = portal.scenario("stuck_analyses", sent=2 * len(OWN_WORKERS), stuck=2)
+    sys.stdout.write(f"{told}\n")
+    assert told["rounds"] >= 2
+    assert told["stuck"] == 2, "only processes of the background worker took analyses"
 
 
 def kill(portal: RunningPortal, service: str) -> None:
@@ -115,7 +125,7 @@ def kill_all(portal: RunningPortal) -> None:
     assert portal.process is not None
     portal.process.kill()
     portal.process.wait()
-    services = ("postgres", "valkey", "web", "worker", "beat", "watch", "park", "prepare")
+    services = ("postgres", "valkey", *SERVICES, "park", "prepare")
     wait_for(lambda: not any(portal.service_pids(name) for name in services), what="no service is left")
 
 

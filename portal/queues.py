@@ -1,0 +1,55 @@
+"""The Celery queues, each for one purpose: what waits in one of them delays nothing in another."""
+
+ROUNDS, OPERATIONS, BOOKS, MAIL, ANALYSIS = QUEUES = ("rounds", "operations", "books", "mail", "analysis")
+
+# Messages are routed by these names also where the task's module is not imported, as in web servers.
+TASKS: dict[str, tuple[str, ...]] = {
+    ROUNDS: (
+        "scheduling.tasks.run_due_rounds",
+        "scheduling.tasks.run_round",
+    ),
+    # Steps of what runs. Some wait for an attached cluster to answer.
+    OPERATIONS: (
+        "scheduling.tasks.announce_services",
+        "scheduling.tasks.check_clusters",
+        "scheduling.tasks.end_drains",
+        "scheduling.tasks.end_grants",
+        "scheduling.tasks.end_overlong_jobs",
+        "scheduling.tasks.measure_use",
+        "scheduling.tasks.reconcile_all",
+        "scheduling.tasks.run_due_operations",
+        "scheduling.tasks.run_due_schedules",
+        "scheduling.tasks.run_operations",
+        "scheduling.tasks.step_idle_jobs",
+        "scheduling.tasks.step_service",
+        "scheduling.tasks.step_services",
+        "scheduling.tasks.step_sessions",
+    ),
+    BOOKS: (
+        "accounting.tasks.prepare_months",
+        "portal.tasks.forget_password_tries",
+        "scheduling.tasks.bill_running_leases",
+        "scheduling.tasks.close_books",
+        "scheduling.tasks.price_classes",
+        "scheduling.tasks.prune",
+        "scheduling.tasks.remove_files",
+        "scheduling.tasks.seal_books",
+        "scheduling.tasks.sum_shares",
+        "scheduling.tasks.watch_budgets",
+    ),
+    MAIL: (
+        "accounting.tasks.call_webhooks",
+        "accounting.tasks.empty_outboxes",
+        "accounting.tasks.send_letters",
+        "accounting.tasks.tell_of_ends",
+    ),
+    # Reads much and may take a minute.
+    ANALYSIS: (
+        "portal.tasks.send_reports",
+        "scheduling.tasks.analyse_nightly",
+        "scheduling.tasks.analyse_sharing",
+        "scheduling.tasks.ask_shadow",
+        "scheduling.tasks.forecast_starts",
+    ),
+}
+ROUTES = {task: {"queue": queue} for queue, tasks in TASKS.items() for task in tasks}
