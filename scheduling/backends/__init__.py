@@ -1,1 +1,4 @@
-"""How gangs are run: one package a backend. Light to import, as supervisors of local jobs pass through here."""
+"""The interface to clusters (`base.py`) and its implementations, one package each.
+
+This file imports nothing, because the supervisors of local jobs import it and must stay small.
+"""

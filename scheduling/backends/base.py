@@ -1,8 +1,9 @@
-"""What a backend must do. Decisions never leak in here: it makes so what it is told, and reports.
+"""The interface between the scheduler and whatever runs gangs. A backend carries out orders and reports; it decides
+nothing.
 
-Every call is absolute and fenced by the lease's epoch, so that doing it twice, late or after a crash
-has the effect of once. Times are reported as ages on the machine's own monotonic clock, so that the
-caller can place them on the database's clock whatever the wall clock did.
+Every order names the lease's epoch (one per attempt) and is idempotent: an order that is given twice, late or after
+a crash has the same effect as one given once. Times are reported as ages on the machine's monotonic clock. The
+caller converts them to the database's clock, so a wrong wall clock does no harm.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LONGEST_ANSWER = 10  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One process of a gang and the GPUs that it is given."""
+    """One process of a gang, with the node and the GPUs that it runs on."""
 
     rank: int
     node: str
@@ -29,41 +30,41 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a gang's first worker answers, and how it is asked whether it is ready.
+    """The port on which a gang's first worker listens, and how to probe whether it is ready.
 
-    The program finds the port in PORT and FAIRLOT_PORT. Ready is what answered last, until it has not
-    `failures` times in a row.
+    The program finds the port in PORT and FAIRLOT_PORT. A worker becomes ready with its first successful probe and
+    stays ready until `failures` probes in a row have failed.
     """
 
-    port: int  # as the user named it; where gangs share a machine each is given another
-    path: str  # asked for by HTTP, any answer from 200 to 399 will do; empty: a connection is enough
+    port: int  # as the user asked; where gangs share a machine, each gets a different port
+    path: str  # probed by HTTP, where a status of 200 to 399 means ready; empty: an open connection is enough
     period_seconds: int
     failures: int
-    service: int | None = None  # whose replica it is
-    is_session: bool = False  # the portal leads people to it
+    service: int | None = None  # the service that this gang is a replica of
+    is_session: bool = False  # the portal proxies users to it
 
     @property
     def timeout_seconds(self) -> int:
-        """How long to wait for an answer."""
+        """Returns how many seconds a probe waits for an answer."""
         return min(self.period_seconds, LONGEST_ANSWER)
 
 
 @dataclass(frozen=True, slots=True)
 class SecretFolder:
-    """A secret of which each key is a file."""
+    """A secret that is mounted as a folder with one file per key."""
 
     name: str
-    path: str  # as the user named it: absolute, in every worker
+    path: str  # as the user asked: absolute, the same in every worker
     files: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What nobody may read but the gang itself: no report, log or error repeats any of it."""
+    """A gang's secrets. Only the gang itself may read them: no report, log or error repeats any of their values."""
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     folders: Sequence[SecretFolder] = ()
-    image: str = field(default="", repr=False)  # a Docker configuration, to pull the image with
+    image: str = field(default="", repr=False)  # Docker configuration with the credentials for the image
 
     def __bool__(self) -> bool:
         return bool(self.variables or self.folders or self.image)
@@ -74,21 +75,21 @@ NO_SECRETS = Secrets()
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A volume that a gang uses."""
+    """A volume that is mounted into every worker of a gang."""
 
     name: str
-    path: str  # absolute, in every worker
-    source: str  # a claim in the tenant's namespace; locally a folder
+    path: str  # absolute, the same in every worker
+    source: str  # in Kubernetes a claim in the tenant's namespace, in the local backend a folder
     read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """How each worker's container is run, where there are containers; None and "" are the cluster's own way."""
+    """Settings of each worker's container, for backends with containers. None and "" mean the cluster's default."""
 
-    cpus: float | None = None  # promised, and at most
-    memory: int | None = None  # bytes, promised, and at most
-    shared_memory: int | None = None  # bytes, at most; they count as memory
+    cpus: float | None = None  # both request and limit
+    memory: int | None = None  # bytes, both request and limit
+    shared_memory: int | None = None  # limit in bytes; shared memory counts towards `memory`
     working_directory: str = ""
     user_id: int | None = None
     group_id: int | None = None
@@ -100,206 +101,208 @@ USUAL = Container()
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """All that a backend needs to know to start a lease."""
+    """Everything that a backend needs to start a lease."""
 
     job_id: int
     epoch: int
     token: UUID
     generation: str
-    command: Sequence[str]  # argv; a script comes as ["/bin/sh", "-c", …]
-    environment_name: str  # one of the environments that the backend knows; empty: its first
-    environment: Mapping[str, str]  # variables that the user asked for
-    progress_pattern: str  # RE2; its first group is a number
+    command: Sequence[str]  # argv; a script is ["/bin/sh", "-c", …]
+    environment_name: str  # name of a configured environment; empty: the first one
+    environment: Mapping[str, str]  # variables that the user set
+    progress_pattern: str  # RE2; its first group matches the number of steps
     grace_seconds: float
     log_limit_bytes: int
     workers: Sequence[Worker]
-    gpu_resource: str = ""  # what a pod asks for to get one of these GPUs; empty where there are no pods
+    gpu_resource: str = ""  # resource name that a pod requests to get one of these GPUs; empty without pods
     endpoint: Endpoint | None = None
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     container: Container = USUAL
     uid: int | None = None  # the team's user on the portal's machine; None where pods run the gang
-    is_trusted: bool = False  # whose it is may do what the portal may
-    may_have_begun: bool = False  # it was told to start before, and what became of that is not known
+    is_trusted: bool = False  # the job's owner may do everything that the portal may
+    may_have_begun: bool = False  # an earlier start order had an unknown outcome
 
 
 class Phase(StrEnum):
-    """How a gang's processes are, all ranks together."""
+    """The state of a gang's processes, all ranks together."""
 
-    STARTING = "starting"  # not every worker runs yet
+    STARTING = "starting"  # not all workers run yet
     RUNNING = "running"
     FROZEN = "frozen"
-    ENDED = "ended"  # every process, forked ones too, is gone
+    ENDED = "ended"  # every process is gone, including those that workers forked
 
 
 class End(StrEnum):
     """Why a gang ended."""
 
-    SUCCEEDED = "succeeded"  # every worker exited with 0 of its own accord
-    FAILED = "failed"  # a worker exited with something else, or was killed by a signal not ours
-    STOPPED = "stopped"  # because it was told to
-    LOST = "lost"  # vanished without leaving a word: reboot, kill -9
+    SUCCEEDED = "succeeded"  # every worker exited with 0 by itself
+    FAILED = "failed"  # a worker exited with another code, or a signal that Fairlot did not send killed it
+    STOPPED = "stopped"  # Fairlot ordered it to stop
+    LOST = "lost"  # vanished without a report, for example after a reboot or kill -9
     START_FAILED = "start_failed"  # a worker could not be started
-    DELETED = "deleted"  # somebody removed it by other means than Fairlot
+    DELETED = "deleted"  # someone else deleted it, not Fairlot
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is known of one lease's processes. Ages count back from the moment of observing."""
+    """The observed state of one lease's processes. Ages count back from the moment of the observation."""
 
     job_id: int
     epoch: int
     token: UUID
     phase: Phase
-    running_age: float | None = None  # seconds since all workers ran
+    running_age: float | None = None  # seconds since all workers have been running
     frozen_age: float | None = None  # seconds since the last worker was frozen
     seen_age: float = 0.0  # seconds since the processes were last known to be alive
-    ended_age: float | None = None  # seconds since the last process was gone
+    ended_age: float | None = None  # seconds since the last process ended
     end: End | None = None
     exit_code: int | None = None
-    message: str = ""  # plain words for people
-    steps: float | None = None  # last progress reported (rank 0)
+    message: str = ""  # plain words for users
+    steps: float | None = None  # last progress that rank 0 reported
     steps_age: float | None = None  # seconds since that report
-    # Of what has an endpoint:
-    ready_age: float | None = None  # seconds since it is ready; None while it is not
+    # Only for gangs with an endpoint:
+    ready_age: float | None = None  # seconds since it has been ready; None while it is not
     address: str = ""  # host and port
-    why_not_ready: str = ""  # plain words for people, where the backend knows
+    why_not_ready: str = ""  # plain words for users, where the backend knows
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What was seen of the use of a gang's GPUs until `age` seconds ago. Said again it has no effect."""
+    """How a gang used its GPUs until `age` seconds ago. Reporting the same use twice has no effect."""
 
     token: UUID
-    unused_for: float  # seconds without a moment of use, all of them measured; 0: they are used
-    percent: float  # how busy they were when last seen: of the GPUs' time, or of one processor's
-    by_gpus: bool  # measured at the GPUs; else by the processors' time that the processes took, and progress
+    unused_for: float  # seconds without any use, all of them measured; 0: the GPUs are in use
+    percent: float  # last measured load: of the GPUs, or of one processor where `by_gpus` is false
+    by_gpus: bool  # measured on the GPUs; otherwise derived from processor time and progress
     age: float = 0.0
-    # Of `unused_for` the last seconds without any process on the GPUs; 0: there is one, or nobody can tell.
+    # Last seconds of `unused_for` in which no process was on the GPUs; 0 if there is one, or if that is unknown.
     processless_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """GPUs of one kind on one machine of a cluster that tells by itself what it has."""
+    """GPUs of one type on one node, in a cluster that discovers its own nodes."""
 
     host: str
-    resource: str  # what a pod asks for to get one
-    product: str  # the hardware's own name for its generation, with the slice for parts of GPUs
+    resource: str  # resource name that a pod requests to get one
+    product: str  # the hardware's name for its type, including the slice for partitioned GPUs
     part: str  # the slice alone; empty for whole GPUs
     installed: int
     failed: int
-    others: int  # in use by what is not Fairlot's
+    others: int  # used by pods that are not Fairlot's
     is_up: bool
-    why_not: str  # in plain words why nothing new may be put there now; empty when it may
-    cpus: float | None = None  # that pods may have of the machine
-    memory: int | None = None  # the same, in bytes
+    why_not: str  # plain words: why the node accepts no new workers; empty when it does
+    cpus: float | None = None  # processors that the node offers to pods
+    memory: int | None = None  # bytes of memory that the node offers to pods
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A piece of a rank's log: `data` begins at byte `offset`; the next read goes on at `next_offset`."""
+    """A piece of a rank's log. `data` begins at byte `offset`; the next read continues at `next_offset`."""
 
     rank: int
     offset: int
     next_offset: int
     data: bytes
-    complete: bool  # nothing more will come of the turns that were asked about
+    complete: bool  # the attempts that were asked about will write nothing more
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that a cluster says about a job beyond how it is."""
+    """A message from the cluster about a job, beside the job's state."""
 
-    source: str  # the same whenever the same is said again
+    source: str  # identifies the message, so that a repetition is recognised
     job_id: int
     epoch: int
-    text: str  # plain words for people
+    text: str  # plain words for users
     age: float  # seconds since it happened
 
 
 class Backend(Protocol):
-    """Makes leases so."""
+    """Starts, stops and observes gangs on one cluster."""
 
-    orders_at_once: int  # that may be given side by side, from threads
+    orders_at_once: int  # how many orders may be given in parallel, from threads
 
     def learn(self, job_id: int) -> None:
-        """Asks the database for what orders to a job need, so that a thread which has none may give the next."""
+        """Loads what orders to this job need from the database, so that threads without a connection can give them."""
 
     def prepare(self) -> None:
-        """Checks that the machine can do its work; raises BackendError with plain words if not."""
+        """Checks that the backend can work. Raises BackendError with a message for users if it cannot."""
 
     def start(self, gang: Gang) -> None:
-        """Starts all workers, or continues what already runs for this epoch; older epochs are void."""
+        """Starts all workers, or leaves them running if this epoch was started already. Older epochs become void."""
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """SIGTERM, then after `grace_seconds` SIGKILL, for every process of the lease. Returns at once."""
+        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns at once."""
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Stops the processes where they are, to be continued by `thaw`. Returns at once."""
+        """Suspends the processes until `thaw` continues them. Returns at once."""
 
     def thaw(self, gang: Gang) -> None:
-        """Continues frozen processes under a new epoch on the same GPUs."""
+        """Continues suspended processes under a new epoch on the same GPUs."""
 
     def observe(self) -> Sequence[Observation]:
-        """Everything known of leases that have not been forgotten."""
+        """Returns the state of every lease that has not been forgotten."""
 
     def news(self) -> Sequence[Observation]:
-        """Of all that `observe` would tell, at least what has changed since this was last asked."""
+        """Returns at least those observations that changed since the last call."""
 
     def remarks(self) -> Sequence[Remark]:
-        """What was said since this was last asked; after a restart also what was said before."""
+        """Returns the cluster's messages since the last call; after a restart, earlier ones again too."""
 
     def staleness(self) -> float:
-        """Seconds since what `observe` tells was surely true."""
+        """Returns for how many seconds the result of `observe` may be out of date."""
 
     def use(self) -> Sequence[Use]:
-        """What there is to tell of the use of GPUs since this was last asked; nothing where others measure it."""
+        """Returns what was measured of GPU use since the last call; nothing where another process measures it."""
 
     def tend(self) -> None:
-        """Goes on with what orders have begun, as far as the cluster has come; asked for at every change."""
+        """Continues orders that take several steps, as far as the cluster allows now. Called at every change."""
 
     def offers(self) -> Sequence[Offer] | None:
-        """All GPUs that there are, if something about them is new; None else, and where people declare nodes."""
+        """Returns all GPUs of the cluster if any of them changed. Returns None otherwise, and where people declare
+        nodes."""
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Drops what is kept about an ended lease; logs and checkpoints stay."""
+        """Deletes the report about an ended lease. Logs and checkpoints stay."""
 
     def remove_files(self, *, job_id: int) -> None:
-        """Deletes logs and checkpoints of a job that has ended; twice has the effect of once."""
+        """Deletes the logs and checkpoints of a job that has ended. Idempotent."""
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Where the cluster has names for services, `name` leads to ready replicas; `job_id` is one, or was.
+        """Makes `name` resolve to the service's ready replicas, where the cluster has names for services.
 
-        Twice has the effect of once.
+        `job_id` is a current or former replica. Idempotent.
         """
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """The name leads nowhere any more; twice has the effect of once."""
+        """Removes the name that `announce` created. Idempotent."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
-        """Up to `limit` bytes of a rank's log from byte `offset`; complete when all turns to `last_turn` are in it."""
+        """Returns up to `limit` bytes of a rank's log from byte `offset`; complete once all attempts up to `last_turn`
+        are in it."""
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Bytes that a rank's log has now; 0 when there is none."""
+        """Returns the present size of a rank's log in bytes; 0 when there is none."""
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
-        """Ranks that have a log."""
+        """Returns the ranks that have a log."""
 
     def changes(self, *, timeout: float) -> Iterator[None]:
-        """Yields whenever something may have changed, and at the latest every `timeout` seconds."""
+        """Yields whenever something may have changed, and at least every `timeout` seconds."""
 
 
 class BackendError(Exception):
-    """The backend could not do what it was told; the message says why in plain words."""
+    """The backend could not carry out an order. The message says why, in words for users."""
 
 
 class LogUnreadable(BackendError):
-    """There is a log, and it cannot be read; the message says why in plain words."""
+    """A log exists but cannot be read. The message says why, in words for users."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The log cannot be read: {why}.")
 
 
 class Unanswered(BackendError):
-    """Nobody answered: whether it was done is unknown, and it says nothing about what was to be done."""
+    """The cluster did not answer, so whether the order was carried out is unknown. The order itself may be valid."""

@@ -1,4 +1,4 @@
-"""Where a job's logs lie, whatever backend wrote them: `rank-N.log` for each rank, over all turns."""
+"""The log files of a job, whatever backend wrote them: one `rank-N.log` per rank for all attempts."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ LOG = re.compile(r"rank-(0|[1-9]\d{0,5})\.log", re.ASCII)
 
 @dataclass(frozen=True)
 class LogFiles:
-    """The logs in one folder. Whoever reads them gets LogUnreadable for what is no log of ours."""
+    """The logs in one folder. Reading anything that is not a log of Fairlot's raises LogUnreadable."""
 
     folder: Path
-    limit: int = sys.maxsize  # bytes that a log may have; notes of ours come on top
+    limit: int = sys.maxsize  # bytes that a log may have, without Fairlot's own notes
 
     def log(self, rank: int) -> Path:
         return self.folder / f"rank-{rank}.log"
 
     def open(self, rank: int, flags: int) -> int:
-        """Opens a rank's log and returns its file descriptor; OSError for anything but a plain file."""
+        """Opens a rank's log and returns its file descriptor. Raises OSError for anything but a plain file."""
         return opening.open_path(self.log(rank), flags)
 
     def read(self, rank: int, offset: int, limit: int, *, is_over: Callable[[], bool]) -> LogChunk:
-        """Up to `limit` bytes from byte `offset`; complete at the end of a log to which nothing is added any more.
+        """Returns up to `limit` bytes from byte `offset`; complete at the end of a log that will not grow any more.
 
-        Behind the end there is nothing, however far. Raises LogUnreadable.
+        Returns no bytes for any offset behind the end. Raises LogUnreadable.
         """
         try:
-            # Asked before reading: what is written meanwhile is then never taken for the last word.
+            # Asked before reading, so that output written meanwhile is never mistaken for the end.
             over = is_over()
             with opening.opened(self.open(rank, os.O_RDONLY)) as log:
                 end = self._end(os.fstat(log))
@@ -49,7 +49,7 @@ class LogFiles:
         return LogChunk(rank, offset, reached, data, complete=over and reached >= end)
 
     def size(self, rank: int) -> int:
-        """Bytes that the log has now; 0 when there is none. Raises LogUnreadable."""
+        """Returns the log's present size in bytes; 0 when there is none. Raises LogUnreadable."""
         try:
             with opening.opened(self.open(rank, os.O_RDONLY)) as log:
                 return self._end(os.fstat(log))
@@ -59,7 +59,7 @@ class LogFiles:
             raise LogUnreadable(opening.why(error)) from error
 
     def ranks(self) -> Sequence[int]:
-        """Ranks that have a log; other names in the folder do not count. Raises LogUnreadable."""
+        """Returns the ranks that have a log; other files in the folder are ignored. Raises LogUnreadable."""
         parts = self.folder.parts
         try:
             with opening.folder(Path(*parts[:-2]), *parts[-2:]) as folder:
@@ -71,6 +71,6 @@ class LogFiles:
             raise LogUnreadable(opening.why(error)) from error
 
     def _end(self, found: os.stat_result) -> int:
-        """Where the log ends: what is longer than a log of ours counts only as far as the disk holds data for it."""
+        """Returns where the log ends. A file that exceeds the limit counts only as far as it has data on disk."""
         most = self.limit + 2 * NOTE_ROOM
         return min(found.st_size, max(most, found.st_blocks * 512))

@@ -1,7 +1,7 @@
-"""From samples of use to stretches without any: the rule, without clocks and without a database.
+"""Turns samples of use into periods without use. Knows neither clocks nor the database.
 
-A window of 30 seconds in which nothing was used is idle as a whole; any use ends it, and the next one begins then
-(Run:ai counts its idle allocated GPU time so). What was not measured is never idle.
+A window of 30 seconds without any use counts as idle as a whole. Any use ends the window, and the next one begins
+then; Run:ai counts its idle allocated GPU time in the same way. Time that was not measured never counts as idle.
 """
 
 from __future__ import annotations
@@ -10,40 +10,41 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 WINDOW = 30.0  # seconds
-LONGEST_GAP = 5.0  # seconds between two samples; after a longer one nothing is known of the time between
-ANY = float("inf")  # an amount that is a use, whatever else was
+LONGEST_GAP = 5.0  # seconds between two samples; nothing is known about a longer gap
+ANY = float("inf")  # an amount that counts as use whatever the threshold is
 
 Key = TypeVar("Key")
 
 
 @dataclass(slots=True)
 class _Run:
-    """Samples without a gap between them."""
+    """A series of samples without a gap."""
 
     last: float
     window_from: float
     told: float
-    spent: float = 0.0  # in this window
+    spent: float = 0.0  # in the current window
     idle_from: float | None = None
 
 
 class Meter(Generic[Key]):
-    """Samples of several leases; times are seconds on one clock that never goes back."""
+    """Meters several leases at once. Times are seconds on one monotonic clock."""
 
     def __init__(self, *, negligible: float = 0.0) -> None:
-        """An amount up to `negligible` in a window is no use: programs that wait wake up now and then, too."""
+        """Ignores up to `negligible` in each window, because programs that only wait wake up now and then too."""
         self._negligible = negligible
         self._runs: dict[Key, _Run] = {}
 
     def sample(self, key: Key, at: float, amount: float) -> float | None:
-        """Takes down that `amount` was used since the sample before. Tells for how long nothing was used until `at`.
+        """Records that `amount` was used since the last sample. Returns for how many seconds nothing was used until
+        `at`.
 
-        That is 0 while something is; None when there is nothing to tell yet. While nothing changes it is told once
-        a window.
+        Returns 0 while there is use, and None when there is nothing to report. An unchanged state is reported once
+        per window.
         """
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:
-            # What was used since the sample before belongs to time of which nothing is known.
+            # The amount belongs to a gap about which nothing is known.
             self._runs[key] = _Run(last=at, window_from=at, told=at)
             return None
         run.last = at
@@ -60,7 +61,7 @@ class Meter(Generic[Key]):
         return self._tell(run, at - run.idle_from)
 
     def keep(self, keys: set[Key]) -> None:
-        """Forgets all others."""
+        """Forgets all keys but these."""
         self._runs = {key: run for key, run in self._runs.items() if key in keys}
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Who is where, as pods of a Kubernetes cluster see it: so that walls can let the portal in, and jobs out."""
+"""Network addresses of the portal and of other places, from which the network policies of jobs are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PODS = re.compile(
 
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-# Where clouds tell their machines secrets: at link-local addresses, and some at others as well.
+# Addresses at which clouds hand out credentials to their machines: the link-local ones and some others.
 HIDDEN = tuple(
     map(
         ipaddress.ip_network,
@@ -40,14 +40,14 @@ MOST_RANGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Web servers outside the cluster."""
+    """Web servers outside the cluster, by their addresses."""
 
-    cidr: str  # such as "10.20.0.7/32"
+    cidr: str  # for example "10.20.0.7/32"
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Web servers in the cluster: the pods of a namespace that have this label."""
+    """Web servers inside the cluster: the pods of a namespace that have this label."""
 
     namespace: str
     label: str
@@ -58,12 +58,13 @@ Place: TypeAlias = Addresses | Pods
 
 
 def read(texts: Iterable[str]) -> tuple[Place, ...]:
-    """As settings have them: "10.20.0.7", "10.20.0.0/28" or "namespace/label=value"; ValueError in plain words."""
+    """Parses settings such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value". Raises ValueError with words for
+    users."""
     return tuple(_read(text.strip()) for text in texts if text.strip())
 
 
 def read_ranges(text: str) -> list[str]:
-    """Ranges of addresses, as people list them, each once and in order; ValueError in plain words."""
+    """Parses a list of address ranges and returns each once, in order. Raises ValueError with words for users."""
     found: list[str] = []
     for word in re.split(r"[\s,;]+", text.strip(), flags=re.ASCII):
         if not word:
@@ -82,13 +83,13 @@ def read_ranges(text: str) -> list[str]:
 
 
 def hidden_in(cidr: str) -> list[str]:
-    """What of a range nobody may reach, though the range is open."""
+    """Returns the parts of an allowed range that no job may reach."""
     network = ipaddress.ip_network(cidr)
     return [str(hidden) for hidden in HIDDEN if _is_within(hidden, network)]
 
 
 def _network(text: str) -> Network:
-    """Written as clusters take it, too: what their policies refuse would keep every job from starting."""
+    """Parses a network. Refuses forms that network policies refuse, because they would keep every job from starting."""
     network = ipaddress.ip_network(text)
     first = network.network_address
     if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):

@@ -1,9 +1,9 @@
-"""Opens files that somebody else may have replaced: follows no link, never blocks, accepts plain files only.
+"""Opens files that a job may have replaced: follows no links, never blocks, accepts plain files only.
 
-A job may put anything where a file of its own is expected: a FIFO that blocks its reader, a symbolic link to a
-file that only the portal may read, a hard link to another user's file, a folder, a sparse file of many
-terabytes. Everything in a job's folder is therefore reached from an open folder, name by name, by these functions.
-Each of them raises OSError for what it does not accept, so one `except OSError` handles all of it.
+A job may put anything where Fairlot expects a file: a FIFO that blocks its reader, a symbolic link to a file that
+only the portal may read, a hard link to another user's file, a folder, or a sparse file of many terabytes. Code
+therefore reaches everything in a job's folder through these functions, name by name from an open folder. Each of
+them raises OSError for what it does not accept, so one `except OSError` handles every case.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: neither a FIFO without a writer nor a file under a lease (fcntl F_SETLEASE) makes us wait.
+# O_NONBLOCK avoids waiting for a FIFO without a writer and for a file under a lease (fcntl F_SETLEASE).
 CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-MOST_NAMES = 100_000  # of one folder that are looked at
+MOST_NAMES = 100_000  # read from one folder
 LONGEST_JSON = 64 * 1024 * 1024  # bytes
 
 
 class NotPlain(OSError):
-    """Something other than a plain file with one name lies there."""
+    """The name does not lead to a plain file with exactly one name."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(errno.EINVAL, what, name)
@@ -35,7 +35,7 @@ class NotPlain(OSError):
 
 @contextmanager
 def opened(fd: int) -> Iterator[int]:
-    """Closes the file descriptor at the end."""
+    """Closes the file descriptor at the end of the block."""
     try:
         yield fd
     finally:
@@ -45,7 +45,7 @@ def opened(fd: int) -> Iterator[int]:
 def open_folder(base: Path, *names: str, make: bool = False) -> int:
     """Opens the folder `base`/`names`… and returns its file descriptor.
 
-    Links may lead to `base`, which the operator chose; none of `names` may be one. With `make`, missing
+    `base` may contain links, because the operator chose it; none of `names` may be a link. With `make`, missing
     folders are created with mode 0700.
     """
     fd = os.open(base, FOLDER & ~os.O_NOFOLLOW)
@@ -60,16 +60,16 @@ def open_folder(base: Path, *names: str, make: bool = False) -> int:
 
 @contextmanager
 def folder(base: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """Like `open_folder`, and closes the folder at the end."""
+    """Opens a folder like `open_folder` and closes it at the end of the block."""
     with opened(open_folder(base, *names, make=make)) as fd:
         yield fd
 
 
 def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
-    """Opens the plain file `name` of the open `folder` and returns its file descriptor.
+    """Opens the plain file `name` in the open `folder` and returns its file descriptor.
 
-    Raises NotPlain for anything else, and for a file with several names: another one may be a place where
-    the job may not read or write. O_TRUNC is refused, as it would act before the check.
+    Raises NotPlain for anything else, and for a file with several hard links: another link may lie where the job has
+    no access. Refuses O_TRUNC, which would take effect before the check.
     """
     if flags & os.O_TRUNC:
         raise ValueError("O_TRUNC empties a file before it is checked")
@@ -87,14 +87,14 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
 
 
 def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
-    """Like `open_file`, by a path whose file and last `folders` folders must not be links."""
+    """Opens a plain file by its path. Neither the file nor its last `folders` folders may be links."""
     parts = path.parts[-1 - folders : -1]
     with folder(Path(*path.parts[: -1 - folders]), *parts) as fd:
         return open_file(path.name, flags, folder=fd)
 
 
 def read_file(name: str, *, folder: int, limit: int) -> bytes:
-    """Returns the content of a plain file; raises OSError, also when it is longer than `limit` bytes."""
+    """Returns the content of a plain file. Raises OSError, also when the file is longer than `limit` bytes."""
     with opened(open_file(name, os.O_RDONLY, folder=folder)) as fd, open(fd, "rb", closefd=False) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -103,9 +103,10 @@ def read_file(name: str, *, folder: int, limit: int) -> bytes:
 
 
 def replace_file(name: str, content: bytes, *, folder: int, durable: bool = False) -> None:
-    """Replaces whatever is called `name` atomically by a new file, which has one writer at a time.
+    """Atomically replaces whatever is called `name` with a new file. Only one process may write a name at a time.
 
-    `durable` also survives a power cut. What cannot be replaced, such as a folder, is put aside.
+    With `durable`, the new content also survives a power cut. Something that cannot be replaced, such as a folder,
+    is renamed.
     """
     temporary = f".{_checked(name)}.new"
     remove_file(temporary, folder=folder)
@@ -124,7 +125,7 @@ def replace_file(name: str, content: bytes, *, folder: int, durable: bool = Fals
 
 
 def remove_file(name: str, *, folder: int) -> None:
-    """Removes the name, if there is one; a link is removed and not followed, a folder is put aside."""
+    """Removes the name if it exists. A link is removed and not followed; a folder is renamed."""
     try:
         os.unlink(_checked(name), dir_fd=folder)
     except FileNotFoundError:
@@ -134,22 +135,22 @@ def remove_file(name: str, *, folder: int) -> None:
 
 
 def put_aside(name: str, *, folder: int) -> str:
-    """Renames whatever lies there, so that its name is free; returns the new name, which no one uses."""
+    """Renames whatever has this name, so that the name becomes free. Returns the new, unused name."""
     aside = f"{name}.{secrets.token_hex(8)}"
     os.rename(_checked(name), aside, src_dir_fd=folder, dst_dir_fd=folder)
     return aside
 
 
 def names_in(folder: int, most: int = MOST_NAMES) -> list[str]:
-    """Returns names in the open folder: all of them, or the `most` that come first."""
+    """Returns the names in the open folder: all of them, or the first `most`."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in islice(entries, most)]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Returns the JSON object in a file, None when there is no such file; ValueError when it is damaged.
+    """Returns the JSON object in a file, or None when there is no such file. Raises ValueError when it is damaged.
 
-    Neither the file nor the folder that it lies in may be a link.
+    Neither the file nor its folder may be a link.
     """
     try:
         with folder(path.parent.parent, path.parent.name) as fd:
@@ -164,13 +165,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any], *, durable: bool = True) -> None:
-    """Replaces the file atomically, as `replace_file` does; its folder must exist and be no link."""
+    """Replaces the file atomically, like `replace_file`. Its folder must exist and must not be a link."""
     with folder(path.parent.parent, path.parent.name) as fd:
         replace_file(path.name, json.dumps(content).encode(), folder=fd, durable=durable)
 
 
 def why(error: OSError | ValueError) -> str:
-    """Returns what went wrong in a few words for people, without a path of this machine."""
+    """Returns the reason for an error in a few words for users, without any path of this machine."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         return "it is a symbolic link"
     return (isinstance(error, OSError) and error.strerror) or str(error)

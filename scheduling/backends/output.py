@@ -1,4 +1,4 @@
-"""What a worker says: its log, capped, and its progress."""
+"""A worker's output: its log, which has a size limit, and its progress."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import re2
 
 from scheduling.backends import opening
 
-LINE_LIMIT = 4096  # bytes; what stands further right in a line is not searched for progress
-NOTE_ROOM = 4096  # bytes that notes of ours may take beyond the cap
+LINE_LIMIT = 4096  # bytes of a line that are searched for progress
+NOTE_ROOM = 4096  # bytes that Fairlot's own notes may take beyond the limit
 
 
 class Log:
-    """Appends a rank's output to its open file, up to `limit` bytes over all epochs; counts what is left out."""
+    """Appends a rank's output to an open file, up to `limit` bytes over all attempts, and counts what it leaves out."""
 
     def __init__(
         self, fd: int | None, limit: int, *, cut: int = 0, resumes: bool = False, trouble: str = ""
     ) -> None:
-        """`cut`: bytes that were cut before, where somebody goes on with what another `Log` began.
+        """Takes over the open file `fd`, or None when it could not be opened for the reason in `trouble`.
 
-        `fd` is None when the file could not be opened, as `trouble` says: then all output is left out. With
-        `resumes`, a disk that refused is tried again; else the log ends there.
+        Without a file, all output is left out. `cut` is the number of bytes that an earlier `Log` of the same file
+        left out. With `resumes`, writing is tried again after a disk error; without it, the log ends there.
         """
         self._fd = fd
         self._limit = limit
         self._resumes = resumes
         self._size = os.fstat(fd).st_size if fd is not None else 0
         self._cut = cut
-        self._stopped = cut > 0  # nothing is written any more, unless it resumes
-        self._missing = 0  # of `_cut`: bytes that the disk refused and nothing tells of yet
+        self._stopped = cut > 0  # writes nothing more, unless it resumes
+        self._missing = 0  # part of `_cut`: bytes that the disk refused and no note mentions yet
         self._why = (
             f"it could not be written ({trouble})" if trouble else f"this log may have {limit:,} bytes"
         )
-        self.trouble = trouble  # why the file cannot be written now; empty while it can
+        self.trouble = trouble  # why the file cannot be written now; empty when it can
 
     def write(self, data: bytes) -> None:
-        """Never raises: what the limit or the disk refuses is counted instead."""
+        """Appends the output. Never raises: bytes beyond the limit or refused by the disk are counted instead."""
         if self._stopped and not self._try_again():
             self._leave_out(len(data))
             return
@@ -52,27 +52,27 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """Returns the file's size in bytes."""
         return self._size
 
     @property
     def cut(self) -> int:
-        """Bytes that were left out."""
+        """Returns the number of bytes that were left out."""
         return self._cut
 
     def sync(self) -> None:
-        """Until what was written would survive a power cut."""
+        """Waits until what was written would survive a power cut."""
         if self._fd is not None:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """When nothing more will come."""
+        """Notes how much was cut and closes the file. Called when no more output will come."""
         if self._cut:
             self._note(f"{self._cut:,} bytes of output were cut: {self._why}")
         self.release()
 
     def release(self) -> None:
-        """When another may go on."""
+        """Closes the file without a note, so that another `Log` can continue it."""
         if self._fd is not None:
             os.close(self._fd)
 
@@ -82,7 +82,7 @@ class Log:
         self._stopped = True
 
     def _try_again(self) -> bool:
-        """Whether a disk that refused takes the log again; what is missing is said at that place."""
+        """Tries to write again after a disk error and notes the missing bytes there. Returns whether it worked."""
         if not (self._resumes and self.trouble):
             return False
         if self._missing and not self._note(f"{self._missing:,} bytes are missing here: {self._why}"):
@@ -92,7 +92,7 @@ class Log:
         return True
 
     def _append(self, data: bytes) -> int:
-        """How many bytes were written: fewer than given when the disk refuses."""
+        """Returns how many bytes were written, which is fewer than given when the disk refuses."""
         done = 0
         while self._fd is not None and done < len(data):
             try:
@@ -105,13 +105,13 @@ class Log:
         return done
 
     def _note(self, text: str) -> bool:
-        """Whether a line of ours was written whole."""
+        """Writes a line that is Fairlot's own. Returns whether all of it was written."""
         line = f"\n[fairlot] {text}\n".encode()
         return self._size < self._limit + NOTE_ROOM and self._append(line) == len(line)
 
 
 class Progress:
-    """The last number of steps that a worker told, by a line of its output or by its progress file."""
+    """The last number of steps that a worker reported, in a line of output or in its progress file."""
 
     def __init__(self, pattern: str, file: Path | None = None) -> None:
         options = re2.Options()
@@ -124,21 +124,21 @@ class Progress:
         self.steps: float | None = None
 
     def feed(self, data: bytes) -> bool:
-        """Searches the complete lines; True when they told a number. Carriage returns end lines, too."""
+        """Searches the complete lines and returns whether one reported progress. A carriage return ends a line too."""
         text = self._rest + data.replace(b"\r", b"\n")
         end = text.rfind(b"\n") + 1
         self._rest = text[end:][:LINE_LIMIT]
-        # Only the last match counts: look at the end first, so that a flood of lines costs little.
+        # Only the last match counts, so the end is searched first: a flood of lines then costs little.
         tail = text.rfind(b"\n", 0, max(0, end - LINE_LIMIT)) + 1
         return self._search(text[tail:end]) or (tail > 0 and self._search(text[:tail]))
 
     def finish(self) -> bool:
-        """Searches what came after the last end of line."""
+        """Searches what came after the last end of line and returns whether it reported progress."""
         rest, self._rest = self._rest, b""
         return self._search(rest)
 
     def read_file(self) -> bool:
-        """Reads the progress file if it changed; True when it told a number."""
+        """Reads the progress file if it changed and returns whether it reported progress."""
         if self._file is None:
             return False
         try:
@@ -148,7 +148,7 @@ class Progress:
                 if was == self._file_was:
                     return False
                 words = os.pread(file, 256, max(0, now.st_size - 256)).split()
-        except OSError:  # not written yet, or something else than a file: no progress by this way
+        except OSError:  # not written yet, or not a plain file: no progress from there
             return False
         return bool(words) and self._take(words[-1])
 

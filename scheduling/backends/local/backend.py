@@ -1,4 +1,4 @@
-"""Gives orders to supervisors and reads what they report. Holds no state of its own but what it saw before."""
+"""The local backend: writes orders for supervisors and reads their reports. It keeps no state but what it last saw."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
 
 logger = logging.getLogger(__name__)
-KEPT_REPORTS = 3  # of older epochs that nobody forgot
+KEPT_REPORTS = 3  # of older attempts that were not forgotten
 
 
 class LocalBackend:
     """Runs gangs as processes of this machine, under `root`.
 
-    `environments` maps each environment's name to the PATH that its jobs get; `examples` is the folder
-    that jobs know as FAIRLOT_EXAMPLES. Several instances, also in several processes, may share a root.
+    `environments` maps each environment's name to the PATH of its jobs. `examples` is the folder that jobs find in
+    FAIRLOT_EXAMPLES. Several instances may share a root, also in several processes.
     """
 
-    orders_at_once = 1  # each starts a process, and all at once would be slower
+    orders_at_once = 1  # each starts a process, which is slower in parallel
 
     def __init__(
         self,
@@ -64,21 +64,21 @@ class LocalBackend:
         log_limit_bytes: int,
         places: Places | None = None,
     ) -> None:
-        self.root = root.resolve()  # mounts are made by true names
+        self.root = root.resolve()  # mounts need paths without links
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
         self.places = places or Places(jobs=self.root)
         self._gauge = Gauge(self.root)
         self._new_remarks: list[Remark] = []
-        self._said: set[str] = set()  # sources of remarks at the last look
+        self._said: set[str] = set()  # sources of remarks in the last observation
         self._watchdog = watchdog.Watchdog(self.root)
 
     def learn(self, job_id: int) -> None:
-        """Nothing: all is in the order."""
+        """Does nothing: an order carries everything that it needs."""
 
     def prepare(self) -> None:
-        """Makes the root folder and finds out how jobs can be kept apart; BackendError if none can run."""
+        """Creates the root folder and finds out how jobs can be isolated. Raises BackendError if no job can run."""
         try:
             self._make_root()
             found = isolation.find_again(self.places)
@@ -91,7 +91,7 @@ class LocalBackend:
 
     @property
     def isolation(self) -> Isolation:
-        """What keeps the jobs apart that this process starts. Raises BackendError when none could run."""
+        """Returns how jobs that this process starts are isolated. Raises BackendError if no job can run."""
         try:
             self._make_root()
             return isolation.known(self.places)
@@ -99,7 +99,7 @@ class LocalBackend:
             raise BackendError(f"local jobs cannot run here: {error}") from None
 
     def last_isolation(self) -> Isolation:
-        """What keeps jobs apart, as the process that starts them found last; raises BackendError."""
+        """Returns how jobs are isolated, as the process that starts them found last. Raises BackendError."""
         try:
             return isolation.last(self.places)
         except OSError as error:
@@ -108,22 +108,22 @@ class LocalBackend:
     def _make_root(self) -> None:
         (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.geteuid() == 0:
-            self.root.chmod(0o711)  # teams' users pass through
+            self.root.chmod(0o711)  # the users of teams must be able to enter it
 
     # --- orders --------------------------------------------------------------------------------
 
     def start(self, gang: Gang) -> None:
-        """Starts the gang unless its epoch was already started, stopped or overtaken."""
+        """Starts the gang, unless its epoch was started or stopped already or a later one exists."""
         self._begin(gang, thaw=False)
 
     def thaw(self, gang: Gang) -> None:
-        """Continues the job's frozen processes as `gang`; on other GPUs, or if they are gone, starts anew."""
+        """Continues the job's suspended processes as `gang`. Starts new ones if those are gone or used other GPUs."""
         self._begin(gang, thaw=True)
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """SIGTERM, then after `grace_seconds` SIGKILL, for every process of the lease. Returns at once.
+        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns at once.
 
-        A lease that was not started yet never will be.
+        A lease that was not started yet will never start.
         """
         order = {"epoch": epoch, "token": str(token), "verb": "stop", "grace_seconds": grace_seconds}
         try:
@@ -136,7 +136,7 @@ class LocalBackend:
                 write_json(files.desired, order)
                 files.poke()
         except BackendError as error:
-            # A full disk, or a folder that the job has spoilt, must not keep it from being stopped.
+            # A job must be stoppable even when the disk is full or the job has damaged its folder.
             if not (
                 isinstance(error.__cause__, OSError | ValueError) and self._terminate(job_id, epoch, token)
             ):
@@ -144,7 +144,7 @@ class LocalBackend:
             logger.warning("job %s is stopped by a signal, as %s", job_id, error)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Stops the processes where they are; without effect on what is being ended. Returns at once."""
+        """Suspends the processes. Has no effect on a lease that is being stopped. Returns at once."""
         with self._orders(job_id) as files:
             order = read_json(files.desired)
             known = order is not None and order["epoch"] == epoch and order["verb"] != "stop"
@@ -153,7 +153,7 @@ class LocalBackend:
                 files.poke()
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Drops the report of an ended lease; logs and checkpoints stay. Its epoch is never run again."""
+        """Deletes the report about an ended lease. Logs and checkpoints stay, and the epoch never runs again."""
         with self._orders(job_id) as files:
             status = read_json(files.status(epoch))
             if status is None or status["phase"] != "ended" or status["token"] != str(token):
@@ -168,7 +168,7 @@ class LocalBackend:
             files.status(epoch).unlink()
 
     def remove_files(self, *, job_id: int) -> None:
-        """Deletes logs, checkpoints and reports of a job that has ended; BackendError while it runs."""
+        """Deletes logs, checkpoints and reports of a job that has ended. Raises BackendError while it runs."""
         files = JobFiles(self.root, job_id)
         try:
             removal.remove(files)
@@ -178,15 +178,15 @@ class LocalBackend:
             raise BackendError(f"the folder of job {job_id} cannot be removed: {error}") from error
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """This machine has no names: each replica's address is told."""
+        """Does nothing: this machine has no names for services, and replicas are reached by their addresses."""
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """There was none."""
+        """Does nothing, like `announce`."""
 
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
-        """Everything known of leases that have not been forgotten. What has no supervisor is cleared away."""
+        """Returns the state of every lease that has not been forgotten. Ends leases that have lost their supervisor."""
         observations = []
         said: dict[str, Remark] = {}
         self._watchdog.begin_look()
@@ -206,30 +206,31 @@ class LocalBackend:
         return observations
 
     def news(self) -> Sequence[Observation]:
-        """Everything: there is little to read."""
+        """Returns everything, because there is little to read."""
         return self.observe()
 
     def staleness(self) -> float:
-        """What is read is true when it is read."""
+        """Returns 0: reports are read when they are asked for."""
         return 0.0
 
     def offers(self) -> None:
-        """Its nodes are declared."""
+        """Returns None: the nodes are declared by people."""
 
     def remarks(self) -> Sequence[Remark]:
-        """What supervisors reported of logs that they cannot write."""
+        """Returns what supervisors reported about logs that they cannot write."""
         remarks, self._new_remarks = self._new_remarks, []
         return remarks
 
     def use(self) -> Sequence[Use]:
-        """As this process has measured it by asking again and again."""
+        """Returns what this process has measured, one sample per call."""
         return self._gauge.look()
 
     def tend(self) -> None:
-        """Supervisors go on by themselves."""
+        """Does nothing: supervisors continue by themselves."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
-        """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs; complete when no turn runs."""
+        """Returns up to `limit` bytes of a rank's log from byte `offset`, over all attempts; complete when no attempt
+        runs."""
         files = JobFiles(self.root, job_id)
         return self._logs(job_id).read(
             rank,
@@ -239,19 +240,19 @@ class LocalBackend:
         )
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Bytes that a rank's log has now; 0 when there is none."""
+        """Returns the present size of a rank's log in bytes; 0 when there is none."""
         return self._logs(job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
-        """Ranks that have a log."""
+        """Returns the ranks that have a log."""
         return self._logs(job_id).ranks()
 
     def changes(self, *, timeout: float) -> Iterator[None]:
-        """Yields at first, then whenever a report was replaced, and at the latest every `timeout` seconds."""
+        """Yields once at first, then whenever a report was replaced, and at least every `timeout` seconds."""
         (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
         yield from renames_in(self.root / ".status", timeout)
 
-    # --- how -----------------------------------------------------------------------------------
+    # --- implementation ------------------------------------------------------------------------
 
     def _terminate(self, job_id: int, epoch: int, token: UUID) -> bool:
         try:
@@ -260,7 +261,7 @@ class LocalBackend:
             return False
 
     def _settled(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-        """The report, after what hangs or has vanished was brought to an end."""
+        """Returns the report after ending a gang whose supervisor hangs or has vanished."""
         status = reports.settle(files, status)
         if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
             why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
@@ -273,7 +274,7 @@ class LocalBackend:
 
     @contextmanager
     def _orders(self, job_id: int) -> Iterator[JobFiles]:
-        """The job's files, with the right to change its orders; troubles become BackendErrors."""
+        """Locks the job's orders and yields its files. Turns errors into BackendError."""
         files = JobFiles(self.root, job_id)
         try:
             files.make()
@@ -285,7 +286,7 @@ class LocalBackend:
             raise BackendError(f"the folder of job {job_id} cannot be used: {error}") from error
 
     def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
-        """Whether no later epoch is known; BackendError when another lease has this very epoch."""
+        """Returns whether no later epoch is known. Raises BackendError when another lease has the same epoch."""
         known = [read_json(path) for path in (files.gang, files.desired, files.forgotten)]
         for other in filter(None, known):
             if other["epoch"] > epoch:
@@ -301,7 +302,7 @@ class LocalBackend:
                 return
             status = read_json(files.status(gang.epoch))
             if status is not None and (status["phase"] != "starting" or status["supervisor"]):
-                return  # started already
+                return  # already started
             order = read_json(files.desired)
             if order is not None and order["epoch"] == gang.epoch and order["verb"] == "stop":
                 reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it began")
@@ -322,7 +323,7 @@ class LocalBackend:
         files.poke()
 
     def _hand_over(self, files: JobFiles, gang: dict[str, Any]) -> None:
-        """Writes the order to run and makes sure that a supervisor will read it."""
+        """Writes the order to run and makes sure that a supervisor reads it."""
         run_lock = files.open_run_lock()
         try:
             for older in files.statuses():
@@ -339,7 +340,7 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Deals with an older epoch of a job that is about to start another one."""
+        """Ends an older attempt of a job that is about to start the attempt `epoch`."""
         if older["epoch"] >= epoch:
             return
         if older["phase"] == "ended":
@@ -352,7 +353,8 @@ class LocalBackend:
             raise BackendError("processes of its last run are still ending")
 
     def _describe(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
-        """All that a supervisor must know, as JSON; ValueError in plain words for what cannot be."""
+        """Returns everything that a supervisor must know, as JSON. Raises ValueError with words for users if it cannot
+        run."""
         name = gang.environment_name or next(iter(self.environments), "")
         if name not in self.environments:
             known = ", ".join(self.environments)
@@ -404,13 +406,13 @@ class LocalBackend:
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
-        """A worker's environment, built from nothing; the user's variables never replace Fairlot's."""
+        """Returns a worker's complete environment. The user's variables never replace Fairlot's."""
         rank, size = str(worker.rank), str(len(gang.workers))
         ours = {
             "CUDA_VISIBLE_DEVICES": ",".join(worker.gpu_uuids or map(str, worker.gpu_indices)),
             "RANK": rank,
             "WORLD_SIZE": size,
-            "LOCAL_RANK": "0",  # each worker sees its own GPUs only
+            "LOCAL_RANK": "0",  # each worker sees only its own GPUs
             "FAIRLOT_RANK": rank,
             "FAIRLOT_WORLD_SIZE": size,
             "FAIRLOT_JOB_ID": str(gang.job_id),
@@ -428,21 +430,21 @@ class LocalBackend:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
         uid = gang.uid if self.isolation.users else os.geteuid()
         usual = {
-            # The machine has no account of a team's user; programs ask for its name, such as PyTorch before 2.13.
+            # The machine has no account for a team's user, but programs such as PyTorch before 2.13 ask for its name.
             "USER": f"uid{uid}",
             "LOGNAME": f"uid{uid}",
-            # First what `pip install` puts into the job's home (bin/job-environment).
+            # `pip install` puts programs into the job's home (bin/job-environment); these come first.
             "PATH": f"{files.folder / 'home' / '.local' / 'job-packages' / 'bin'}:{path}",
             "HOME": str(files.folder / "home"),
             "TMPDIR": str(files.folder / "tmp" / f"rank-{rank}"),
             "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",  # so that logs and progress are seen when they are printed
+            "PYTHONUNBUFFERED": "1",  # shows logs and progress as soon as they are printed
         }
         return usual | dict(gang.environment) | ours
 
     @staticmethod
     def _continues(files: JobFiles, gang: dict[str, Any]) -> int | None:
-        """The epoch whose frozen processes `gang` may go on with, or None."""
+        """Returns the epoch whose suspended processes `gang` can continue, or None."""
         old, order = read_json(files.gang), read_json(files.desired)
         if old is None or order is None or order["verb"] != "freeze" or order["epoch"] != old["epoch"]:
             return None
@@ -452,7 +454,7 @@ class LocalBackend:
 
 
 def _how_to_ask(endpoint: Endpoint | None) -> dict[str, Any] | None:
-    """As a probe needs to know it; at which port is decided where it runs."""
+    """Returns the settings of the probe. The supervisor chooses the port."""
     if endpoint is None:
         return None
     names = ("path", "period_seconds", "timeout_seconds", "failures")
@@ -461,7 +463,7 @@ def _how_to_ask(endpoint: Endpoint | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _errors_of_supervisor(folder: int) -> Iterator[int]:
-    """Where a supervisor writes what it can say nowhere else; nowhere when that file cannot be opened."""
+    """Opens the file for a supervisor's error output, or /dev/null when that file cannot be opened."""
     try:
         fd = opening.open_file("supervisor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder=folder)
     except OSError as error:
@@ -472,7 +474,7 @@ def _errors_of_supervisor(folder: int) -> Iterator[int]:
 
 
 def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
-    """Starts the supervisor, which inherits the lock and nothing else, and detaches itself."""
+    """Starts the supervisor, which inherits only the lock and detaches itself."""
     which = (str(files.root), str(files.job_id), str(run_lock))
     command = [*prefix, sys.executable, "-I", str(SHIM), "start", *which]
     with files.opened(files.folder) as folder, _errors_of_supervisor(folder) as errors:

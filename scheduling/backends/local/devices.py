@@ -1,4 +1,4 @@
-"""The device files of this machine's GPUs: which of them a job may open, and which it needs."""
+"""The device files of this machine's GPUs: which ones a job may open, and which ones it needs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from scheduling.backends.local import gpus
 
 DEV = Path("/dev")
-CONTROL = ("nvidiactl", "nvidia-uvm")  # what every program needs beside the files of its GPUs
+CONTROL = ("nvidiactl", "nvidia-uvm")  # needed by every program in addition to the files of its GPUs
 
 
 def of_others(held: Collection[str], dev: Path = DEV) -> list[str]:
-    """Returns the device files of all GPUs but those whose UUIDs are `held`; empty where there are none.
+    """Returns the device files of all GPUs except those whose UUIDs are in `held`; empty on machines without GPUs.
 
-    Raises ValueError when one that is held is not there, and gpus.NvmlError when the driver does not say which
-    files are its.
+    Raises ValueError when a held GPU is missing, and gpus.NvmlError when the driver does not say which files belong
+    to it.
     """
     found = _numbered(dev)
     if not found:
@@ -34,7 +34,7 @@ def of_others(held: Collection[str], dev: Path = DEV) -> list[str]:
 
 
 def needed(dev: Path = DEV) -> list[str]:
-    """Returns the device files that jobs must be able to open to compute on GPUs; empty where there are no GPUs."""
+    """Returns the device files that jobs must be able to open to use GPUs; empty on machines without GPUs."""
     found = _numbered(dev)
     return sorted(map(str, [*found, *(dev / name for name in CONTROL)])) if found else []
 

@@ -1,20 +1,20 @@
-"""The files through which backend and supervisor talk, and the locks that keep them apart.
+"""The files through which backend and supervisor communicate, and their locks.
 
-    <root>/<job>/checkpoint, home, work, tmp    the job's own; only checkpoint, home and work survive a stop
+    <root>/<job>/checkpoint, home, work, tmp    the job's own; checkpoint, home and work survive a stop
     <root>/<job>/logs            what the supervisor read from the workers' pipes
     <root>/<job>/secrets, volumes    what the job may read (hidden.py, folders.py)
-    <root>/<job>/gang.json       the newest gang, as it is to be started
-    <root>/<job>/desired.json    the newest order; fenced by its epoch
-    <root>/<job>/poke            a FIFO: a byte in it says "read the orders now"
-    <root>/<job>/orders.lock     held for moments by whoever changes orders
-    <root>/<job>/run.lock        held by the supervisor as long as it lives: a gang never runs twice
-    <root>/.status/<job>-<epoch>.json    reports; replaced only when something changes
-    <root>/.beats/<job>.json             the supervisor's heartbeat, each second
+    <root>/<job>/gang.json       the newest gang
+    <root>/<job>/desired.json    the newest order, with its epoch
+    <root>/<job>/poke            a FIFO; a byte in it makes the supervisor read its orders
+    <root>/<job>/orders.lock     held for moments while orders are changed
+    <root>/<job>/run.lock        held by the supervisor as long as it lives, so that a gang never runs twice
+    <root>/.status/<job>-<epoch>.json    reports, replaced only when something changes
+    <root>/.beats/<job>.json             the supervisor's heartbeat, written each second
     <root>/.removed/<job>, <job>.<n>     what is being deleted (removal.py)
 
-A job may write into its own four folders and nowhere else; all the rest, <root>/<job> included, is the portal's.
-Where jobs run as the portal's own user nothing enforces that, so everything is opened as in opening.py.
-Files are replaced atomically, so a reader sees the old or the new one, whole.
+A job may write into its own four folders only; everything else, including <root>/<job>, belongs to the portal. Where
+jobs run as the portal's user nothing enforces this, so every file is opened through opening.py. Files are replaced
+atomically, so a reader sees either the old or the new one.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from scheduling.backends.opening import read_json, write_json
 __all__ = ["Busy", "JobFiles", "read_json", "reports_in", "try_lock", "write_json"]
 
 ORDERS_LOCK_SECONDS = 10.0
-OWN = ("checkpoint", "home", "work", "tmp")  # folders that the job may write into
+OWN = ("checkpoint", "home", "work", "tmp")  # folders that the job may write
 REPORT = re.compile(r"([1-9]\d{0,18})-(\d{1,18})\.json", re.ASCII)
 
 
 class Busy(Exception):
-    """Somebody else holds the lock."""
+    """Another process holds the lock."""
 
 
 @dataclass(frozen=True)
 class JobFiles:
-    """Where things of one job are."""
+    """The paths of one job's files."""
 
     root: Path
     job_id: int
@@ -85,7 +85,7 @@ class JobFiles:
         return self.root / ".status" / f"{self.job_id}-{epoch}.json"
 
     def statuses(self) -> list[dict[str, Any]]:
-        """All reports about this job, oldest epoch first."""
+        """Returns all reports about this job, oldest epoch first."""
         found = (read_json(path) for path in self._reports())
         return sorted((status for status in found if status), key=lambda status: int(status["epoch"]))
 
@@ -93,15 +93,15 @@ class JobFiles:
         return [path for path in reports_in(self.root) if path.name.startswith(f"{self.job_id}-")]
 
     def last_beat(self, epoch: int) -> dict[str, Any]:
-        """The last heartbeat of this epoch; empty when there is none, or it cannot be read."""
+        """Returns the last heartbeat of this epoch; empty when there is none or it cannot be read."""
         try:
             beat = read_json(self.beat)
-        except (OSError, ValueError):  # a power cut damaged it, or something else lies there
+        except (OSError, ValueError):  # damaged by a power cut, or not a plain file
             return {}
         return beat if beat is not None and beat.get("epoch") == epoch else {}
 
     def make(self) -> None:
-        """Creates the folders; OSError when the disk refuses, or when something else lies there."""
+        """Creates the folders. Raises OSError when the disk refuses or when something else has one of their names."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (self.logs, self.beat.parent, self.status(0).parent):
             with self.opened(path, make=True):
@@ -109,17 +109,17 @@ class JobFiles:
         with self.opened(self.folder) as folder:
             if not _is_fifo("poke", folder):
                 opening.remove_file("poke", folder=folder)
-                with suppress(FileExistsError):  # another starter was faster
+                with suppress(FileExistsError):  # another process was faster
                     os.mkfifo("poke", 0o600, dir_fd=folder)
 
     @contextmanager
     def opened(self, folder: Path, *, make: bool = False) -> Iterator[int]:
-        """Opens a folder below `root` of which no part is a link; with `make`, creates it if it is missing."""
+        """Opens a folder below `root`; no part of its path may be a link. With `make`, creates it if missing."""
         with opening.folder(self.root, *folder.relative_to(self.root).parts, make=make) as fd:
             yield fd
 
     def open_poke(self, flags: int) -> int:
-        """Opens the FIFO without waiting; OSError when something else lies there, or nobody reads."""
+        """Opens the FIFO without waiting. Raises OSError when it is no FIFO or has no reader."""
         with self.opened(self.folder) as folder:
             fifo = os.open("poke", flags | opening.CAREFULLY, dir_fd=folder)
         if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
@@ -128,15 +128,15 @@ class JobFiles:
         return fifo
 
     def poke(self) -> bool:
-        """Tells the supervisor to read its orders; False when there is none."""
+        """Makes the supervisor read its orders. Returns False when there is no supervisor."""
         try:
             fifo = self.open_poke(os.O_WRONLY)
-        except OSError:  # no FIFO, or nobody reads it
+        except OSError:  # no FIFO, or no reader
             return False
         try:
             os.write(fifo, b"!")
         except BlockingIOError:
-            return True  # full of pokes that are still unread: as good as one more
+            return True  # the FIFO is full of unread bytes, one of which is enough
         except BrokenPipeError:
             return False
         finally:
@@ -145,20 +145,20 @@ class JobFiles:
 
     @contextmanager
     def orders_lock(self, seconds: float = ORDERS_LOCK_SECONDS) -> Iterator[None]:
-        """Serialises changes of orders between processes; Busy after `seconds`."""
+        """Serialises changes of orders between processes. Raises Busy after `seconds`."""
         lock = self._open_lock("orders.lock")
         try:
             deadline = time.monotonic() + seconds
             while not try_lock(lock):
                 if time.monotonic() >= deadline:
                     raise Busy(f"the orders of job {self.job_id} are locked by another process")
-                time.sleep(0.01)  # flock has no wait with a deadline
+                time.sleep(0.01)  # flock cannot wait with a deadline
             yield
         finally:
             os.close(lock)
 
     def open_run_lock(self) -> int | None:
-        """A file descriptor that holds the run lock, or None when a supervisor holds it."""
+        """Returns a file descriptor that holds the run lock, or None when a supervisor holds it."""
         lock = self._open_lock("run.lock")
         if try_lock(lock):
             return lock
@@ -179,7 +179,7 @@ def try_lock(fd: int) -> bool:
 
 
 def reports_in(root: Path) -> list[Path]:
-    """The reports of all jobs, in the order of their names; other names in that folder do not count."""
+    """Returns the paths of all jobs' reports in the order of their names; other files in that folder are ignored."""
     try:
         with opening.folder(root, ".status") as folder:
             names = sorted(filter(REPORT.fullmatch, opening.names_in(folder)))

@@ -1,4 +1,4 @@
-"""Volumes of local jobs: links in the job's folder to folders of this machine."""
+"""Volumes of local jobs: links in the job's folder that lead to folders of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from scheduling.spec.paths import VOLUMES, is_in
 
 
 def check(mounts: Sequence[Mount], places: Places, *, read_only: bool) -> None:
-    """ValueError in plain words for what cannot be had here; `read_only`: whether jobs can be kept from writing."""
+    """Raises ValueError with words for users for a mount that is impossible here.
+
+    `read_only` says whether jobs can be kept from writing to a volume.
+    """
     for one in mounts:
         if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
             raise ValueError(
@@ -25,20 +28,20 @@ def check(mounts: Sequence[Mount], places: Places, *, read_only: bool) -> None:
             raise ValueError(f"the volume {one.name} cannot be kept from being written on this machine")
         if not Path(one.source).is_dir():
             raise ValueError(f"the folder of the volume {one.name} is not there")
-        # The grant may be older than the rule or the settings.
+        # The volume may have been granted before the rule or the settings changed.
         if why := places.why_no_volume(Path(one.source)):
             raise ValueError(f"the volume {one.name} is refused: {why}")
 
 
 def place(files: JobFiles) -> Path:
-    """Where the links to a job's volumes are."""
+    """Returns the folder with the links to a job's volumes."""
     return files.folder / "volumes"
 
 
 def link(files: JobFiles, mounts: Sequence[Mount]) -> None:
-    """Instead of what is there. OSError when the disk refuses."""
+    """Replaces the links to the job's volumes. Raises OSError when the disk refuses."""
     with files.opened(files.folder) as folder:
-        removal.clear("volumes", folder)  # which deletes links and follows none
+        removal.clear("volumes", folder)  # deletes links and follows none
     for one in mounts:
         path = place(files) / Path(one.path).relative_to(VOLUMES)
         with files.opened(path.parent, make=True) as folder:

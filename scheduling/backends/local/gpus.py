@@ -1,4 +1,4 @@
-"""This machine's GPUs, as NVIDIA's management library (NVML) tells. No driver means no GPUs."""
+"""This machine's GPUs, read through NVIDIA's management library (NVML). Without a driver there are no GPUs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PCI = Path("/sys/bus/pci/devices")
-# Seconds that the driver has to answer, some hundredths of which it takes; where no process uses GPUs, it starts each
-# of them first.
+# Seconds that the driver has to answer. It usually takes some hundredths of a second, but has to start each GPU first
+# when no process uses it.
 PATIENCE = 20.0
-# What this GPU, this driver or this user does not get told.
+# Raised when this GPU, driver or user has no access to a value.
 _NOT_TOLD = pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission, pynvml.NVMLError_FunctionNotFound
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. `index` counts in PCI bus order; `uuid` is what CUDA_VISIBLE_DEVICES takes."""
+    """A GPU. `index` counts in PCI bus order; `uuid` is a value for CUDA_VISIBLE_DEVICES."""
 
     index: int
     uuid: str
@@ -36,10 +36,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """How busy a GPU was, in percent of the time, and bytes of its memory in use, the driver's own included.
+    """A GPU's load in percent of the time, and its used memory in bytes, including the driver's own.
 
-    `processes` counts what computes on it, in containers of others too; None where the driver does not tell.
-    `sampled_at` is when the driver measured last, on its own clock; 0 where it does not tell that.
+    `processes` counts the processes that compute on it, also in other containers; None where the driver does not
+    say. `sampled_at` is the time of the driver's last measurement on the driver's clock; 0 where it does not say.
     """
 
     uuid: str
@@ -50,14 +50,14 @@ class Utilization:
 
 
 class NvmlError(Exception):
-    """There is a driver, but it does not answer properly; the message says what it said."""
+    """There is a driver, but it does not answer properly. The message repeats its error."""
 
 
-_unanswered: list[Future[Any]] = []  # questions to a driver that hangs
+_unanswered: list[Future[Any]] = []  # calls that a hanging driver has not answered
 
 
 def in_background(ask: Callable[[], T]) -> Future[T]:
-    """Returns where the answer will be. The thread keeps no process from ending."""
+    """Runs the call in a daemon thread and returns the future of its result."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -71,9 +71,10 @@ def in_background(ask: Callable[[], T]) -> Future[T]:
 
 
 def _in_time(ask: Callable[[], T]) -> T:
-    """Returns what the driver answers. NVML waits for ever for one that hangs: raises NvmlError after PATIENCE.
+    """Returns the driver's answer. Raises NvmlError after PATIENCE, since NVML would wait for ever for a hanging
+    driver.
 
-    Until it answers what it was asked then, nobody waits for it again.
+    Until the driver answers that call, later calls fail at once.
     """
     if not all(answer.done() for answer in _unanswered):
         raise NvmlError("the NVIDIA driver does not answer")
@@ -87,7 +88,7 @@ def _in_time(ask: Callable[[], T]) -> T:
 
 
 def discover() -> list[Gpu]:
-    """All GPUs in index order; empty where there is no driver or no GPU. NvmlError if the driver is broken."""
+    """Returns all GPUs in index order; empty without a driver or GPU. Raises NvmlError if the driver is broken."""
     return _in_time(_discover)
 
 
@@ -106,7 +107,7 @@ def _discover() -> list[Gpu]:
 
 
 def devices(dev: Path, pci: Path = PCI) -> dict[str, list[Path]]:
-    """Returns the files in `dev` by which each GPU can be used, by its UUID; without GPUs that do not answer.
+    """Returns the device files in `dev` of each GPU by its UUID, without GPUs that do not answer.
 
     Raises NvmlError if the driver is broken.
     """
@@ -121,23 +122,23 @@ def _devices(dev: Path, pci: Path) -> dict[str, list[Path]]:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 names = [f"nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}", *_drawing(handle, pci)]
                 found[_text(pynvml.nvmlDeviceGetUUID(handle))] = [dev / name for name in names]
-            except pynvml.NVMLError as error:  # it is lost; the others go on
+            except pynvml.NVMLError as error:  # this GPU has failed; the others still work
                 logger.warning("GPU %d does not say which devices are its: %s", index, error)
     return found
 
 
 def _drawing(handle: object, pci: Path) -> list[str]:
-    """Names of the files by which a GPU draws, such as dri/renderD128."""
-    # NVML writes the domain of an address with eight digits, the kernel with four.
+    """Returns the names of the GPU's files for drawing, such as dri/renderD128."""
+    # NVML writes the domain of a PCI address with eight digits, the kernel with four.
     address = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()[4:]
     return sorted(f"dri/{node.name}" for node in (pci / address / "drm").glob("*[0-9]"))
 
 
 def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
-    """How busy each GPU was, in index order; GPUs that do not tell (such as MIG parents) are left out.
+    """Returns each GPU's load in index order, without GPUs that do not report it (such as MIG parents).
 
-    `since` has each GPU's `sampled_at` of the look before, by UUID: percent is of all the time since then. Of others,
-    and where the driver keeps no samples, it is of the fraction of a second that the driver measured last.
+    `since` maps a GPU's UUID to `sampled_at` of the previous call. The percentage then covers all the time since.
+    For other GPUs, and where the driver keeps no samples, it covers the driver's last period of less than a second.
     Raises NvmlError.
     """
     return _in_time(lambda: _utilization(since or {}))
@@ -158,15 +159,15 @@ def _utilization(since: Mapping[str, int]) -> list[Utilization]:
 
 
 def _busy(handle: object, since: int) -> tuple[float, int]:
-    """Percent of the time since then, and until when that was, both on the driver's clock.
+    """Returns the load in percent since `since`, and the time of the last sample, both on the driver's clock.
 
-    NVML's rates are of one period of some hundred milliseconds: who looks every other second misses most of what is
-    done. Of its samples it keeps the last ones (of an H100, five a second for 14 seconds).
+    NVML's rates cover one period of some hundred milliseconds, so a caller that asks every two seconds would miss
+    most of the work. NVML also keeps recent samples (an H100 five a second for 14 seconds).
     """
     rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     try:
         _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
-    except (*_NOT_TOLD, pynvml.NVMLError_NotFound):  # it has none, or no newer ones
+    except (*_NOT_TOLD, pynvml.NVMLError_NotFound):  # it keeps none, or has no newer ones
         return rate, 0
     if not samples:
         return rate, 0
@@ -175,7 +176,7 @@ def _busy(handle: object, since: int) -> tuple[float, int]:
 
 
 def _processes(handle: object) -> int | None:
-    """None: the driver does not tell, as earlier ones have no such function."""
+    """Returns the number of processes; None where the driver does not say (older ones lack the function)."""
     try:
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
     except _NOT_TOLD:
@@ -184,7 +185,7 @@ def _processes(handle: object) -> int | None:
 
 @contextmanager
 def _nvml() -> Iterator[bool]:
-    """NVML for a moment; False where the driver or its library is missing."""
+    """Opens NVML for the block. Yields False where the driver or its library is missing."""
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
@@ -205,5 +206,5 @@ def _handles() -> list[object]:
 
 
 def _text(value: str | bytes) -> str:
-    """pynvml gave bytes in older versions and gives str in newer ones."""
+    """Returns text: older versions of pynvml return bytes, newer ones str."""
     return value.decode() if isinstance(value, bytes) else value

@@ -1,7 +1,7 @@
-"""A gang's secrets on this machine: files that its team's user can read, as long as the gang is there.
+"""A gang's secrets on this machine: files that its team's user can read as long as the gang exists.
 
-<root>/<job>/secrets/<epoch>/environment.json    variables; gone once the workers have them
-<root>/<job>/secrets/<epoch>/files/<path>/<key>  what FAIRLOT_SECRETS_DIR of that turn leads to
+<root>/<job>/secrets/<epoch>/environment.json    variables; deleted once the workers have them
+<root>/<job>/secrets/<epoch>/files/<path>/<key>  files; FAIRLOT_SECRETS_DIR of that attempt leads here
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def put(files: JobFiles, epoch: int, secrets: Secrets) -> None:
-    """Writes them for one turn, instead of what is there of it. OSError when the disk refuses."""
+    """Writes the secrets for one attempt and replaces what it had before. Raises OSError when the disk refuses."""
     if not secrets:
         return
     with _secrets_of(files) as folder:
@@ -44,7 +44,7 @@ def put(files: JobFiles, epoch: int, secrets: Secrets) -> None:
 
 
 def check(secrets: Secrets) -> None:
-    """ValueError in plain words for what cannot be had here."""
+    """Raises ValueError with words for users for a secret that is impossible here."""
     for one in secrets.folders:
         if not is_in(one.path, SECRETS) or one.path == SECRETS:
             raise ValueError(
@@ -54,12 +54,12 @@ def check(secrets: Secrets) -> None:
 
 
 def files_of(files: JobFiles, epoch: int) -> Path:
-    """Where the files of secrets of a turn are."""
+    """Returns the folder with the secret files of an attempt."""
     return _folder(files, epoch) / "files"
 
 
 def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
-    """The variables of a turn, which then are nowhere but in its processes."""
+    """Returns the secret variables of an attempt and deletes their file, so that only its processes have them."""
     try:
         with files.opened(_folder(files, epoch)) as folder:
             text = opening.read_file("environment.json", folder=folder, limit=opening.LONGEST_JSON)
@@ -71,7 +71,7 @@ def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
 
 
 def forget(files: JobFiles, epoch: int) -> None:
-    """Deletes what is there of this turn and of those before it; what cannot be deleted goes with the job's folder."""
+    """Deletes the secrets of this and earlier attempts. What cannot be deleted now goes with the job's folder."""
     try:
         with files.opened(files.folder / "secrets") as folder:
             for turn in opening.names_in(folder):
@@ -80,7 +80,7 @@ def forget(files: JobFiles, epoch: int) -> None:
                     removal.clear(number, folder)
     except FileNotFoundError:
         return
-    except OSError as error:  # a link of the job's own in its place, or a disk that refuses
+    except OSError as error:  # the job put a link in its place, or the disk refuses
         logger.warning("secrets of job %s stay for now: %s", files.job_id, opening.why(error))
 
 
@@ -90,7 +90,7 @@ def _folder(files: JobFiles, epoch: int) -> Path:
 
 @contextmanager
 def _secrets_of(files: JobFiles) -> Iterator[int]:
-    """The job's folder of secrets, made instead of whatever the job has put in its place meanwhile."""
+    """Opens the job's folder for secrets. Replaces anything else that the job has put there."""
     with files.opened(files.folder) as folder:
         try:
             is_folder = stat.S_ISDIR(os.stat("secrets", dir_fd=folder, follow_symlinks=False).st_mode)

@@ -1,8 +1,8 @@
-"""What keeps local jobs apart from each other and from the portal: found by trying, said in one place.
+"""How local jobs are isolated from each other and from the portal. The machine's abilities are found by trying.
 
-Fairlot started as root gives each team's jobs a user of their own. Where the machine allows it, jobs also get
-namespaces: mounts that hide what is not theirs, and a process table of their own. An ordinary user can have
-namespaces as well, on machines that let users create them; there jobs keep the portal's user.
+When Fairlot runs as root, each team's jobs run as a separate user. Where the machine allows it, jobs also get
+namespaces: mounts that hide other data, and a process table of their own. Machines that let ordinary users create
+namespaces offer them without root too; jobs then run as the portal's user.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from scheduling.backends.local.sandbox import PASSING, REFUSED, Bind, Confinemen
 
 SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
-FOUND = ("exposed", "unreachable", "closed_devices")  # what a probe finds, in an Isolation
+FOUND = ("exposed", "unreachable", "closed_devices")  # fields of Isolation that the probe fills
 PROBE_SECONDS = 30.0
-# Far above people's accounts, subordinate ids (/etc/subuid) and what systemd gives to containers.
+# Far above the ids of people, subordinate ids (/etc/subuid) and ids that systemd gives to containers.
 USUAL_UIDS = range(2_010_000_000, 2_010_065_536)
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - hidden from jobs, which get folders of their own there
-# Home folders, and sockets and secrets of the machine's services.
+# Home folders, and the sockets and secrets of the machine's services.
 NOT_FOR_JOBS = ("/home", "/root", "/run")
-# Mounted as a volume, they would show what the mounts and the process table of jobs hide.
+# Mounted as a volume, these would show what the mounts and the process table of jobs hide.
 NO_VOLUMES = ("/run", "/proc", "/sys", "/dev")
-# But name resolution, and the daemon that keeps NVIDIA's driver initialised.
+# Exceptions: name resolution, and the daemon that keeps NVIDIA's driver initialised.
 FOR_JOBS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nvidia-persistenced")
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What keeps jobs apart here, and if something does not, why not."""
+    """How jobs are isolated on this machine, and why some isolation is missing."""
 
-    users: bool  # each team's jobs run as a user of their own
-    namespaces: bool  # jobs have mounts and a process table of their own
+    users: bool  # each team's jobs run as a separate user
+    namespaces: bool  # jobs have their own mounts and process table
     why_no_users: str = ""
     why_no_namespaces: str = ""
-    exposed: tuple[str, ...] = ()  # places of the portal that jobs can read or write all the same
-    unreachable: tuple[str, ...] = ()  # places that jobs need and cannot read
-    closed_devices: tuple[str, ...] = ()  # files of GPUs that jobs cannot open
+    exposed: tuple[str, ...] = ()  # the portal's paths that jobs can read or write nevertheless
+    unreachable: tuple[str, ...] = ()  # paths that jobs need but cannot read
+    closed_devices: tuple[str, ...] = ()  # device files of GPUs that jobs cannot open
 
     @property
     def keeps_apart(self) -> bool:
-        """Whether jobs are kept from what is not theirs, so that people need not trust each other."""
+        """Returns whether jobs cannot reach other data, so that users need not trust each other."""
         return (self.users or self.namespaces) and not self.exposed
 
     @property
     def short(self) -> str:
-        """One sentence or two for everybody who may submit here."""
+        """Returns one or two sentences for everyone who may submit here."""
         if not self.keeps_apart:
             return "Jobs here run with the rights of the portal: each can read and change all that it can."
         if not self.users:
@@ -77,7 +77,7 @@ class Isolation:
 
     @property
     def kept(self) -> list[str]:
-        """What is kept apart, for admins."""
+        """Returns which isolation exists, in sentences for admins."""
         found = []
         if self.users:
             found += [
@@ -93,7 +93,7 @@ class Isolation:
 
     @property
     def not_kept(self) -> list[str]:
-        """What is not kept apart, for admins."""
+        """Returns which isolation is missing, in sentences for admins."""
         found = ["Jobs reach every address that the machine reaches, loopback ports of other jobs included."]
         found += ["Processors, memory, disk space and the number of processes are not limited."]
         if self.users:
@@ -117,7 +117,7 @@ class Isolation:
 
     @property
     def why_not(self) -> list[str]:
-        """Why jobs have no users or namespaces of their own."""
+        """Returns why jobs have no separate users or namespaces."""
         found = [] if self.users else [f"Jobs have no users of their own: {self.why_no_users}."]
         if not self.namespaces:
             found += [f"Jobs have no namespaces of their own: {self.why_no_namespaces}."]
@@ -125,7 +125,7 @@ class Isolation:
 
     @property
     def refusal(self) -> str:
-        """Why only admins may submit where nothing keeps jobs apart, and what to do."""
+        """Returns why only admins may submit without isolation, and how to change that."""
         return (
             "Jobs here run with the rights of the portal itself, so only admins may submit them. An admin can start "
             "Fairlot as root, which gives each team's jobs a user of their own, or set FAIRLOT_LOCAL_TRUSTS_ALL=true "
@@ -135,16 +135,16 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Places:
-    """Folders and files of this machine that matter to jobs, without links."""
+    """Folders and files of this machine that matter to jobs. None of the paths contains a link."""
 
-    jobs: Path  # below which all folders of jobs are
-    hidden: Sequence[Path] = ()  # the portal's: not for jobs' eyes
-    secret: Sequence[Path] = ()  # of these, what no job may read or write
-    code: Sequence[Path] = ()  # what no job may write
-    readable: Sequence[Path] = ()  # what jobs need although it lies in a hidden folder
-    needed: Sequence[Path] = ()  # of these, what the probe tries to read
-    dev: Path = devices.DEV  # where the device files of GPUs are
-    uids: range = field(default=USUAL_UIDS)  # for teams; the last one is the probe's
+    jobs: Path  # contains all folders of jobs
+    hidden: Sequence[Path] = ()  # the portal's paths, which jobs must not see
+    secret: Sequence[Path] = ()  # those of them that no job may read or write
+    code: Sequence[Path] = ()  # paths that no job may write
+    readable: Sequence[Path] = ()  # paths in hidden folders that jobs need nevertheless
+    needed: Sequence[Path] = ()  # those of them that the probe tries to read
+    dev: Path = devices.DEV  # contains the device files of GPUs
+    uids: range = field(default=USUAL_UIDS)  # for teams; the probe uses the last one
 
     def confinement(
         self,
@@ -155,9 +155,9 @@ class Places:
         *,
         closed: Sequence[str] = (),
     ) -> Confinement:
-        """How the job in `folder` is confined; `binds` are what it may see beyond its own folders.
+        """Returns how the job in `folder` is confined. `binds` are paths that it may see beyond its own folders.
 
-        `closed` are files of devices that it may not open, which takes namespaces.
+        `closed` are device files that it may not open; this needs namespaces.
         """
         uid = uid if isolation.users else None
         view = self._view(folder, binds, uid) if isolation.namespaces else None
@@ -166,7 +166,7 @@ class Places:
         return Confinement(uid=uid, view=view)
 
     def why_no_volume(self, folder: Path) -> str:
-        """Returns why jobs may not mount `folder`, whatever links lead to it; empty when they may."""
+        """Returns why jobs may not mount `folder`, also when links lead to it; empty when they may."""
         folder = folder.resolve()
         private = {
             "The portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
@@ -176,7 +176,7 @@ class Places:
         for what, places in private.items():
             if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places):
                 return f"{what} are in {folder}, or it is in them. Choose a folder that holds data alone."
-        try:  # mounts lead there by other paths
+        try:  # other mounts may show the same data
             shown = mounts.parts([folder])
             found = [(list(private)[-1], one) for one in shown if one.kind in mounts.OF_THE_KERNEL]
             for what, places in private.items():
@@ -196,7 +196,7 @@ class Places:
         ]
         every = [*shown, *own, *binds]
         hidden = {self.jobs, *self.hidden, *map(Path, NOT_FOR_JOBS), *_own_home()}
-        if uid is not None:  # another user cannot go through closed folders, not even to what it may see
+        if uid is not None:  # a team's user cannot pass through closed folders, even to paths that it may see
             hidden |= {
                 closed for bind in every if (closed := closed_ancestor(Path(bind["path"]))) is not None
             }
@@ -210,7 +210,7 @@ class Places:
 
 
 def _own_home() -> list[Path]:
-    """The home folder of the portal's user, without links; of some system users it is a folder that all need."""
+    """Returns the home folder of the portal's user, without links. Skips those of system users that everyone needs."""
     try:
         home = Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()
         return [home] if home.stat().st_uid == os.geteuid() and home.name not in {"bin", "sbin"} else []
@@ -219,7 +219,7 @@ def _own_home() -> list[Path]:
 
 
 def closed_ancestor(path: Path) -> Path | None:
-    """The outermost folder above `path` that only its owner and group may enter."""
+    """Returns the outermost folder above `path` that only its owner and group may enter, or None."""
     for folder in reversed(path.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
             return folder
@@ -227,7 +227,7 @@ def closed_ancestor(path: Path) -> Path | None:
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Those that exist and are in none of the others or in a folder for temporary files."""
+    """Returns the places that exist and lie neither in another one nor in a folder for temporary files."""
     found: list[Path] = []
     for place in sorted(places):
         around = (*found, *map(Path, TEMPORARY))
@@ -236,46 +236,46 @@ def _outermost(places: Iterable[Path]) -> list[Path]:
     return [place for place in found if place != Path("/")]
 
 
-# --- finding out ---------------------------------------------------------------------------------
+# --- probing the machine -------------------------------------------------------------------------
 
-_known: dict[Path, Isolation] = {}  # what this process has found, by folder of jobs
+_known: dict[Path, Isolation] = {}  # results of this process by folder of jobs
 
 
 def find_again(places: Places) -> Isolation:
-    """Finds out what keeps jobs apart and writes it down for other processes.
+    """Finds out how jobs can be isolated and stores the result for other processes.
 
-    Raises OSError when no job could run, and when a try gave no answer: nothing weaker is used then, and the next
-    call tries again.
+    Raises OSError when no job could run, and when a probe gave no answer. In the second case no weaker isolation is
+    used, and the next call tries again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
-        places.jobs.chmod(0o711)  # teams' users pass through
+        places.jobs.chmod(0o711)  # the users of teams must be able to enter it
     _known[places.jobs] = found = _find(places)
     write_json(places.jobs / WRITTEN, asdict(found))
     return found
 
 
 def force(places: Places, isolation: Isolation) -> None:
-    """Has this process confine jobs so, without trying; for tests of what a machine can do and is not asked to."""
+    """Sets the isolation of this process without probing. Tests use it for machines that could do more."""
     _known[places.jobs] = isolation
 
 
 def known(places: Places) -> Isolation:
-    """What keeps the jobs apart that this process starts. Raises OSError when none could run."""
+    """Returns how jobs that this process starts are isolated. Raises OSError when none could run."""
     return _known.get(places.jobs) or find_again(places)
 
 
 def last(places: Places) -> Isolation:
-    """What whoever starts jobs has found last. Raises OSError when none could run."""
+    """Returns what the process that starts jobs found last. Raises OSError when none could run."""
     try:
         written = read_json(places.jobs / WRITTEN)
-    except ValueError:  # a power cut damaged it
+    except ValueError:  # damaged by a power cut
         written = None
     return known(places) if written is None else _read(written) or known(places)
 
 
 def _read(written: dict[str, Any]) -> Isolation | None:
-    """None for what another version wrote."""
+    """Parses the stored result. Returns None for what another version of Fairlot stored."""
     try:
         lists = {name: tuple(written[name]) for name in FOUND}
         return Isolation(**{**written, **lists})
@@ -284,7 +284,7 @@ def _read(written: dict[str, Any]) -> Isolation | None:
 
 
 def _find(places: Places) -> Isolation:
-    """Tries the ways to confine jobs, best first."""
+    """Tries the possible isolations, the best first, and returns the first that works."""
     if os.geteuid() != 0:
         why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
         found, why = _try(places, Isolation(users=False, namespaces=True, why_no_users=why_no_users))
@@ -300,7 +300,7 @@ def _find(places: Places) -> Isolation:
     found, why = _try(places, Isolation(users=True, namespaces=False, why_no_namespaces=why_no_namespaces))
     if found is not None:
         return found
-    if (closed := closed_ancestor(places.jobs / "job")) is not None:  # where mounts do not lead around it
+    if (closed := closed_ancestor(places.jobs / "job")) is not None:  # and no mount leads around it
         why = f"other users may not enter {closed}, where the folders of jobs are; open it or move them"
     else:
         why = f"this root may not become another user: {why}"
@@ -308,7 +308,7 @@ def _find(places: Places) -> Isolation:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Whether this process's user namespace has the user id."""
+    """Returns whether this process's user namespace has the user id."""
     lines = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
     return any(int(first) <= uid < int(first) + int(count) for first, _, count in lines)
 
@@ -322,9 +322,9 @@ def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolat
 
 
 def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
-    """With what the probe found; or None and why the machine refuses it, in plain words.
+    """Returns the isolation with the probe's findings, or None and the reason why the machine refuses it.
 
-    Raises OSError when there is no answer, as when the probe was killed or took too long.
+    Raises OSError when there is no answer, for example when the probe was killed or took too long.
     """
     try:
         prefix = launcher(isolation)
@@ -370,13 +370,14 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
 
 
 def _is_refused_by(why: str) -> bool:
-    """Whether the launcher says that the machine allows no user namespace, and not that it was short of something."""
-    short_of = map(os.strerror, PASSING - {errno.ENOSPC})  # which stands for a limit of user namespaces there
+    """Returns whether the launcher failed because user namespaces are forbidden, not because of a passing shortage."""
+    # ENOSPC means that a limit of user namespaces is reached.
+    short_of = map(os.strerror, PASSING - {errno.ENOSPC})
     return why.startswith("unshare: ") and not why.endswith(tuple(short_of))
 
 
 def launcher(isolation: Isolation) -> list[str]:
-    """What a supervisor is started with: an ordinary user's needs a user namespace to make others in.
+    """Returns the command that a supervisor is started with. An ordinary user needs a user namespace to make others.
 
     Raises FileNotFoundError.
     """

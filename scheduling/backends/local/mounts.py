@@ -1,4 +1,4 @@
-"""Which file systems a folder shows, whatever paths lead to them: a bind mount is no link."""
+"""Finds out which file systems a folder shows. Comparing paths is not enough, since a bind mount is no link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# Of the kernel: they show the machine's processes and devices wherever they are mounted.
+# File systems of the kernel, which show the machine's processes and devices wherever they are mounted.
 OF_THE_KERNEL = frozenset(
     {"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "nsfs", "bpf", "configfs", "mqueue"}
     | {"debugfs", "tracefs", "securityfs", "efivarfs", "pstore", "fusectl", "binfmt_misc", "rpc_pipefs"}
@@ -18,22 +18,25 @@ OF_THE_KERNEL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file system, and where it is seen."""
+    """A part of a file system and the folder where it is visible."""
 
     kind: str
     device: str
     root: Path  # within the file system
-    point: Path  # in this process's mounts
+    point: Path  # among this process's mounts
 
     def overlaps(self, other: Part) -> bool:
-        """Whether one is the other, or in it."""
+        """Returns whether both are the same part, or one lies in the other."""
         return self.device == other.device and (
             self.root.is_relative_to(other.root) or other.root.is_relative_to(self.root)
         )
 
 
 def parts(places: Iterable[Path]) -> list[Part]:
-    """What `places`, without links, show: of their own file systems, and those mounted below. OSError."""
+    """Returns the parts of file systems that `places` show: their own, and those mounted below.
+
+    `places` must not contain links. Raises OSError.
+    """
     with ExitStack() as stack:
         fds = []
         for place in places:
@@ -60,5 +63,5 @@ def _mounted() -> dict[int, Part]:
 
 
 def _path(written: bytes) -> Path:
-    """Spaces and the like are octal there."""
+    """Decodes a path of /proc/self/mountinfo, in which spaces and some other characters are octal."""
     return Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), written)))

@@ -1,6 +1,7 @@
-"""What GPUs still do for stopped processes: a stop reaches no GPU, which ends first what it was given.
+"""Waits for work that stopped processes have already given to their GPUs.
 
-Training gives it about a second of work ahead. The GPU computes for whoever comes next only in the times between.
+SIGSTOP does not reach a GPU, which first finishes the work that it was given. Training queues about a second of work
+ahead. The next job on the GPU computes only in the gaps until that work is done.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST = 5.0  # seconds; a kernel that waits for those of other processes, as collectives do, never ends
-EVERY = 0.1  # seconds; asking the driver takes some hundredths of one
+EVERY = 0.1  # seconds; one question to the driver takes some hundredths of a second
 
 
 def held_gpus(gang: Mapping[str, Any]) -> tuple[str, ...]:
-    """The UUIDs of a gang's GPUs, as gang.json has it; none where they are declared."""
-    named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]  # a node's name comes first
+    """Returns the UUIDs of the GPUs of a gang as in gang.json; empty for declared GPUs."""
+    named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]  # the node's name comes first
     return tuple(name for name in named if isinstance(name, str))
 
 
 class PendingWork:
-    """The time from the order to stop a gang's processes until its GPUs do nothing for them any more."""
+    """The period between stopping a gang's processes and the end of their work on the GPUs."""
 
     def __init__(self, gang: Mapping[str, Any]) -> None:
         self._uuids = held_gpus(gang)
@@ -36,9 +37,9 @@ class PendingWork:
         self._answer: Future[list[Utilization]] | None = None
 
     def is_over(self) -> bool:
-        """Whether the GPUs are idle, or tell nothing, or take too long; asked when all processes are stopped.
+        """Returns whether the GPUs are idle, report nothing or take too long. Called once all processes are stopped.
 
-        Never waits for the driver, which answers one of the next times.
+        Never waits for the driver, whose answer is read in a later call.
         """
         now = _clock()
         if not self._uuids or now >= self._latest:

@@ -1,4 +1,4 @@
-"""Asks a program of this machine again and again whether it answers, beside whatever else goes on."""
+"""Probes repeatedly whether a program of this machine is ready, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from dataclasses import dataclass
 
 from scheduling.backends.local import processes
 
-LONGEST_LINE = 4096  # bytes; an answer's first line is much shorter
+LONGEST_LINE = 4096  # bytes; the first line of a response is much shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known by now."""
+    """The result of the probes so far."""
 
-    ready_at: processes.Stamp | None  # since when it is ready; None while it is not
-    trouble: str  # what it said instead, in plain words
+    ready_at: processes.Stamp | None  # when it became ready; None while it is not
+    trouble: str  # what is wrong, in words for users
 
 
 class Probe:
-    """A thread that asks, and calls `changed` whenever `answer` is another one.
+    """A thread that probes and calls `changed` whenever `answer` changes.
 
-    Ready is what has answered once, until it has not `failures` times in a row.
+    The program becomes ready with its first successful probe and stays ready until `failures` probes in a row have
+    failed.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Probe:
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks no more; what is being asked just now changes nothing any more."""
+        """Ends the probing. A probe that is under way has no effect any more."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -65,7 +66,7 @@ class Probe:
             self._changed()
 
     def _ask(self) -> str:
-        """What is wrong; empty when it answers as it should."""
+        """Probes once and returns what is wrong; empty if the program is ready."""
         deadline = time.monotonic() + self._timeout
         try:
             with socket.create_connection(("127.0.0.1", self._port), self._timeout) as connection:

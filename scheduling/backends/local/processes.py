@@ -1,7 +1,7 @@
-"""Processes and clocks as Linux' /proc shows them.
+"""Processes and clocks, read from Linux' /proc.
 
-A process is named by (pid, start time), which is never given twice within one boot, so that a number
-that was used again is not mistaken for the process that had it before.
+A process is identified by (pid, start time). This pair is unique within one boot, so a process is never mistaken for
+an earlier one with the same pid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MARKER = "FAIRLOT_RUN"  # the variable by which processes of a dead supervisor are found
+MARKER = "FAIRLOT_RUN"  # the variable that identifies the processes of a dead supervisor
 Stamp = tuple[str, float, float]  # boot id, CLOCK_BOOTTIME, wall clock; both in seconds
 
 
@@ -40,32 +40,32 @@ def boot_id() -> str:
 
 
 def stamp() -> Stamp:
-    """This moment, so that `age` can count back to it even after a reboot."""
+    """Returns the present moment in a form from which `age` can count even after a reboot."""
     return (boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
 def age(then: Stamp) -> float:
-    """Seconds since `then`: by the boot clock, or by the wall clock when the machine was booted since."""
+    """Returns the seconds since `then`, by the boot clock, or by the wall clock if the machine was rebooted since."""
     boot, at, wall = then
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     if boot == boot_id():
         return max(0.0, uptime - at)
-    return max(uptime, time.time() - wall)  # it was before this boot, whatever the wall clock says
+    return max(uptime, time.time() - wall)  # it was before this boot, even if the wall clock disagrees
 
 
 def look(pid: int) -> Process | None:
-    """The process with this number, or None."""
+    """Returns the process with this pid, or None."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             line = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = line[line.rindex(b")") + 2 :].split()  # the name before may contain anything
+    fields = line[line.rindex(b")") + 2 :].split()  # the program's name comes before and may contain anything
     return Process(pid, int(fields[19]), fields[0].decode(), int(fields[1]), int(fields[2]))
 
 
 def cpu_seconds(counted: Iterable[Process]) -> float:
-    """Processor time that these have taken, with that of their children that ended and were waited for."""
+    """Returns the processor seconds of these processes, including those of their reaped children."""
     ticks = 0
     for process in counted:
         try:
@@ -78,9 +78,10 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 
 
 def is_first(pid: int) -> bool:
-    """Whether it is the first process of a process table of its own.
+    """Returns whether the process is the first one of its own process table (PID namespace).
 
-    Once killed, it goes when all others of the table are gone, and has their parents outside wait for them.
+    When such a process is killed, it ends only after all others of its table, and their parents outside must reap
+    them.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -91,15 +92,16 @@ def is_first(pid: int) -> bool:
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Whether this very process exists and is no zombie."""
+    """Returns whether exactly this process exists and is no zombie."""
     process = look(pid)
     return process is not None and process.start == start and process.state not in "ZX"
 
 
 def descendants(root: int) -> list[Process]:
-    """All processes below `root`, parents first. One that is born meanwhile may be missed."""
+    """Returns all processes below `root`, parents first. May miss a process that is forked meanwhile."""
     children: Callable[[int], list[int]] = _children
-    if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # a kernel option, on in most
+    # Needs a kernel option that most kernels have.
+    if not os.path.exists(f"/proc/{root}/task/{root}/children"):
         table = _child_table()
         children = lambda pid: table.get(pid, [])  # noqa: E731
     found: list[Process] = []
@@ -122,7 +124,7 @@ def _children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 pids += map(int, file.read().split())
     except (FileNotFoundError, ProcessLookupError):
-        return pids  # it ended while we looked; its children are our subreaper's now
+        return pids  # it ended meanwhile, and the subreaper adopted its children
     return pids
 
 
@@ -139,7 +141,7 @@ def _all() -> list[Process]:
 
 
 def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
-    """Living processes that carry the marker in their environment or are among `known`, with all below."""
+    """Returns living processes that carry the marker in their environment or are in `known`, with all below them."""
     wanted = f"{MARKER}={marker}".encode()
     known = {(int(pid), int(start)) for pid, start in known}
     found: dict[int, Process] = {}
@@ -151,7 +153,7 @@ def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
 
 
 def with_arguments(program: str, modes: Iterable[str], *arguments: str) -> list[Process]:
-    """Living processes of this user that run `program` in one of `modes` with these arguments first."""
+    """Returns this user's living processes that run `program` in one of `modes`, with these first arguments."""
     wanted = {(mode, *arguments) for mode in modes}
     found = []
     for process in _all():
@@ -172,11 +174,11 @@ def _environment(pid: int) -> list[bytes]:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []  # gone, or another user's and so none of ours
+        return []  # gone, or another user's and therefore not a job's
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """Signals this very process; one that is gone needs none."""
+    """Sends a signal to exactly this process. Does nothing if it is gone."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -186,13 +188,13 @@ def send(process: Process, number: signal.Signals) -> None:
         if now is not None and now.start == process.start:
             signal.pidfd_send_signal(handle, number)
     except (ProcessLookupError, PermissionError):
-        return  # gone, or made itself another user's: then it stays in the way until it ends
+        return  # gone, or running as another user by now: then it stays until it ends
     finally:
         os.close(handle)
 
 
 def kill(processes: Iterable[Process]) -> None:
-    """SIGKILL to each, and to their groups at one stroke: nothing can hop away by forking."""
+    """Sends SIGKILL to each process and its whole process group, so that none escapes by forking."""
     processes = list(processes)
     for group in {process.group for process in processes} - {os.getpgrp(), 0, 1}:
         try:
@@ -204,7 +206,7 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
-    """Waits until all have ended, children or not, for `seconds` at most."""
+    """Waits at most `seconds` until all of these have ended, whether or not they are children."""
     deadline = time.monotonic() + seconds
     for process in waited:
         try:
@@ -220,7 +222,7 @@ def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
 
 
 def oom_kills() -> int:
-    """How often the kernel's out-of-memory killer has struck since boot; 0 where it does not tell."""
+    """Returns how often the kernel's out-of-memory killer has struck since boot; 0 where it does not say."""
     for line in Path("/proc/vmstat").read_text().splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -228,13 +230,13 @@ def oom_kills() -> int:
 
 
 def parent_of_this_process() -> int:
-    """The parent's number as this /proc shows it: getppid() is 0 in a process table that it is not in."""
+    """Returns the parent's pid as this /proc shows it. getppid() returns 0 in a process table without the parent."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()
     return int(fields[1])
 
 
 def own_name() -> tuple[int, int]:
-    """(pid, start time) of the process that asks."""
+    """Returns (pid, start time) of this process."""
     process = look(os.getpid())
     if process is None:
         raise OSError("/proc does not show this process")

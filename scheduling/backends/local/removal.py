@@ -1,7 +1,7 @@
-"""Deletes what is kept of an ended job.
+"""Deletes the files of an ended job.
 
-What jobs leave behind may be anything: links to elsewhere, folders that they closed, trees of any depth.
-Everything is reached from the open root folder, name by name; a link is deleted and never followed.
+Jobs may leave anything behind: links to other places, folders that they closed, trees of any depth. Everything is
+reached from the open root folder, name by name. A link is deleted and never followed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scheduling.backends.opening import FOLDER, opened
 
 REMOVED = ".removed"
 AT_ONCE = 1000  # names of a folder that are read before they are deleted
-CLEAR_SECONDS = 15.0  # for what is in the way of a start, and for temporary files while the next turn waits
-REMOVE_SECONDS = 300.0  # for all of a job
+CLEAR_SECONDS = 15.0  # for files that block a start, and for temporary files while the next attempt waits
+REMOVE_SECONDS = 300.0  # for all files of a job
 
 
 def remove(files: JobFiles) -> None:
-    """Deletes the job's folder and its reports; Busy while it runs, OSError when the disk refuses.
+    """Deletes the job's folder and its reports. Raises Busy while the job runs and OSError when the disk refuses.
 
-    The folder is moved aside at first, so that the job has its files or none. Doing it twice has no effect
-    but to delete what was left aside when the first time was cut short, as by TimeoutError after REMOVE_SECONDS.
+    The folder is first moved aside, so the job has either all of its files or none. A second call only deletes what
+    the first one left when it was cut short, for example by TimeoutError after REMOVE_SECONDS.
     """
     if not files.root.is_dir():
         return
@@ -55,7 +55,7 @@ def _remove_reports(files: JobFiles, aside: int) -> None:
 
 @contextmanager
 def _aside(root: int) -> Iterator[int]:
-    """The folder of what is being deleted, for one process at a time."""
+    """Opens the folder of files that are being deleted. One process at a time may have it."""
     with suppress(FileExistsError):
         os.mkdir(REMOVED, 0o700, dir_fd=root)
     with opened(os.open(REMOVED, FOLDER, dir_fd=root)) as aside:
@@ -66,7 +66,7 @@ def _aside(root: int) -> Iterator[int]:
 
 @contextmanager
 def _not_running(files: JobFiles, root: int) -> Iterator[None]:
-    """Holds the job's run lock, if there is one, with its folder opened up; Busy when a supervisor holds it."""
+    """Holds the job's run lock, if any, and makes its folder writable. Raises Busy when a supervisor holds it."""
     name = str(files.job_id)
     try:
         is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=root).st_mode)
@@ -78,13 +78,13 @@ def _not_running(files: JobFiles, root: int) -> Iterator[None]:
     with opened(_open(name, root)) as folder, _run_lock(folder) as run_lock:
         if run_lock is not None and not try_lock(run_lock):
             raise Busy(f"processes of job {name} still run")
-        os.close(_open_up(name, root))  # who moves a folder must be allowed to write into it
+        os.close(_open_up(name, root))  # moving a folder needs write permission in it
         yield
 
 
 @contextmanager
 def _run_lock(folder: int) -> Iterator[int | None]:
-    """The open file of the run lock; None for a job that was never started or spoilt it."""
+    """Opens the file of the run lock; None when the job never started or has replaced the file."""
     try:
         run_lock = opening.open_file("run.lock", os.O_RDWR, folder=folder)
     except (FileNotFoundError, IsADirectoryError, opening.NotPlain):
@@ -100,7 +100,7 @@ def _run_lock(folder: int) -> Iterator[int | None]:
 
 
 def _open(name: str, parent: int) -> int:
-    """Opens the folder `name` as it is, since its job may still run; opened up only if it is closed to us."""
+    """Opens the folder `name`. Changes its mode only if it cannot be opened otherwise, as its job may still run."""
     try:
         return os.open(name, FOLDER, dir_fd=parent)
     except PermissionError:
@@ -108,7 +108,7 @@ def _open(name: str, parent: int) -> int:
 
 
 def _open_up(name: str, parent: int) -> int:
-    """Opens the folder `name`, which its job may have closed even to its owner."""
+    """Makes the folder `name` accessible and opens it. Its job may have closed it even to the owner."""
     path_only = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with opened(os.open(name, path_only, dir_fd=parent)) as place:
         os.chmod(f"/proc/self/fd/{place}", 0o700)
@@ -116,10 +116,10 @@ def _open_up(name: str, parent: int) -> int:
 
 
 def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
-    """Deletes `name` from the folder `aside`, and the parts of it that are there already.
+    """Deletes `name` from the folder `aside`, including parts that an earlier call moved there.
 
-    Folders are moved out of their parents and emptied one by one: however deep they were, one is open. Raises
-    TimeoutError after `seconds`; the rest stays, to be deleted by the next call.
+    Folders are moved out of their parents and emptied one by one, so only one is open at any depth. Raises
+    TimeoutError after `seconds`; the next call deletes the rest.
     """
     until = time.monotonic() + seconds
     todo = deque(found for found in os.listdir(aside) if found == name or found.startswith(f"{name}."))
@@ -136,7 +136,7 @@ def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
                     _check(until)
                     if _unlinked(entry, folder):
                         continue
-                    os.close(_open_up(entry, folder))  # who moves a folder must be allowed to write into it
+                    os.close(_open_up(entry, folder))  # moving a folder needs write permission in it
                     part_of_it = next(free)
                     os.rename(entry, part_of_it, src_dir_fd=folder, dst_dir_fd=aside)
                     todo.append(part_of_it)
@@ -149,7 +149,7 @@ def _check(until: float) -> None:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Deletes what is no folder; whether it was none."""
+    """Deletes the name unless it is a folder. Returns whether it was deleted."""
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:

@@ -1,4 +1,4 @@
-"""Reports on leases: reading a supervisor's, and writing the last one where no supervisor can."""
+"""Reports on leases: reads those of supervisors, and writes the last one where no supervisor can."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scheduling.backends.local.files import Busy, JobFiles, read_json, write_jso
 
 logger = logging.getLogger(__name__)
 
-LAUNCH_SECONDS = 30.0  # for a supervisor's first sign of life, on a machine that swaps
-BURY_SECONDS = 1.0  # for leftovers to die of a SIGKILL; longer only in the grip of the kernel
+LAUNCH_SECONDS = 30.0  # until a supervisor's first heartbeat, on a machine that swaps
+BURY_SECONDS = 1.0  # for leftover processes to die of SIGKILL; only a blocked system call takes longer
 
 
 def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
-    """A report in the words of the interface; while the gang lives, with its last heartbeat."""
+    """Converts a report to an Observation. While the gang runs, adds its last heartbeat."""
     beat = files.last_beat(status["epoch"]) if status["phase"] != "ended" else {}
 
     def age_of(key: str) -> float | None:
@@ -50,7 +50,7 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
 
 
 def remarks(status: dict[str, Any]) -> list[Remark]:
-    """What a report says beyond how the gang is: which logs cannot be written, and why."""
+    """Returns a remark for each log that cannot be written, with the reason."""
     return [
         Remark(
             source=f"log {status['job_id']}-{status['epoch']}-{rank}",
@@ -64,7 +64,7 @@ def remarks(status: dict[str, Any]) -> list[Remark]:
 
 
 def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-    """The report, brought to an end if its supervisor is gone without having done so."""
+    """Returns the report. Ends the gang first if its supervisor is gone and did not report the end."""
     if status["phase"] == "ended":
         return status
     if status["supervisor"]:
@@ -85,24 +85,25 @@ def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
             finally:
                 os.close(run_lock)
     except Busy:
-        return status  # somebody is at it; the next look will show
+        return status  # another process is doing it; the next observation shows the result
     return status
 
 
 def put_down(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
-    """Kills a supervisor that hangs with all that it runs, and reports the end; what resists is tried again."""
+    """Kills a hanging supervisor with everything that it runs, and reports the end. Survivors are left to the next
+    call."""
     logger.error("job %s, epoch %s: %s", files.job_id, status["epoch"], why)
     supervisors = [processes.look(status["supervisor"][0])] if status["supervisor"] else launched(files)
     for supervisor in supervisors:
         if supervisor is None or (status["supervisor"] and supervisor.start != status["supervisor"][1]):
             continue
-        # Stopped at first: as long as it lives it holds all of its job together, however these detached.
+        # Stopped first: while it lives, even detached processes of its job remain its descendants.
         processes.send(supervisor, signal.SIGSTOP)
         deadline = time.monotonic() + BURY_SECONDS
         while left := [each for each in processes.descendants(supervisor.pid) if each.state not in "ZX"]:
             processes.kill(left)
             others = [each for each in left if not processes.is_first(each.pid)]
-            if not others:  # it waits for zombies that only the supervisor's own end will clear away
+            if not others:  # only zombies are left, which the supervisor's own end clears away
                 break
             processes.wait_for_end(others, max(0.0, deadline - time.monotonic()))
             if time.monotonic() > deadline:
@@ -119,12 +120,12 @@ def put_down(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
 
 
 def launched(files: JobFiles) -> list[processes.Process]:
-    """Supervisors of a job, found by their command line: of one that hangs before it says who it is."""
+    """Returns a job's supervisors by their command line. This finds one that hangs before it has reported its pid."""
     return processes.with_arguments("shim.py", ("start", "go-on"), str(files.root), str(files.job_id))
 
 
 def terminate(files: JobFiles, epoch: int, token: str) -> bool:
-    """Tells the supervisor by a signal to end its gang with grace; whether there was one to tell."""
+    """Signals the supervisor to end its gang with grace. Returns whether there was a supervisor."""
     status = read_json(files.status(epoch))
     if status is None or status["token"] != token or status["phase"] == "ended" or not status["supervisor"]:
         return False
@@ -136,9 +137,10 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def bury(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Ends what a vanished supervisor left. True once nothing is left.
+    """Kills what a vanished supervisor left and reports the end. Returns whether nothing is left.
 
-    The caller holds both locks, or has killed the supervisor, which may hold one as long as the kernel keeps it.
+    The caller holds both locks, or has killed the supervisor, which may hold one of them as long as the kernel keeps
+    it.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
@@ -160,7 +162,7 @@ def bury(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
 
 
 def finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
-    """Writes the last report of an epoch that no supervisor will report on."""
+    """Writes the last report of an epoch that has no supervisor."""
     hidden.forget(files, epoch)
     now = processes.stamp()
     status = read_json(files.status(epoch)) or {"ordered_at": now}

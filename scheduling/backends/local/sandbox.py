@@ -1,10 +1,10 @@
-"""Confines a gang's processes: a user of their own, no privileges, own mounts, processes and IPC.
+"""Confines a gang's processes: a separate user, no privileges, and their own mounts, processes and IPC.
 
-Only supervisors and the probe of `isolation.py` use this. Both are fresh processes with one thread, so that
-they may run Python between fork and exec, and may create PID namespaces, which the kernel refuses to others.
+Only supervisors and the probe of `isolation.py` use this. Both are fresh processes with one thread. They may
+therefore run Python between fork and exec, and may create PID namespaces, which the kernel refuses to others.
 
-The mounts hide folders rather than name what is visible: a job finds the machine's programs and libraries
-where they are, but neither the portal's folders, nor home folders, nor what other jobs left in /tmp.
+The mounts hide folders instead of listing what is visible. A job finds the machine's programs and libraries in their
+usual places, but not the portal's folders, home folders or other jobs' files in /tmp.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
-SYS_MOUNT_SETATTR = 442  # the same on all architectures but Alpha; Linux 5.12
+SYS_MOUNT_SETATTR = 442  # the same on all architectures except Alpha; Linux 5.12
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP = 1, 4, 23, 24
 PR_SET_CHILD_SUBREAPER = 36
 KEYCTL_JOIN_SESSION_KEYRING = 1
@@ -35,36 +35,39 @@ PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
 SHARED = ("/dev/shm", "/dev/mqueue")  # noqa: S108 - memory and message queues, of which jobs get their own
 READY = b"ready\n"
-REFUSED = 3  # a probe's exit code for what the machine does not allow; all others but 0 are no answer
-# Errors that say nothing about what the machine allows: it was short of something, or a process was killed.
+# Exit code of a probe that the machine forbids; other codes except 0 mean that there is no answer.
+REFUSED = 3
+# Errors that do not show what the machine allows: a resource was short, or a process was killed.
 PASSING = {
     0, errno.EINTR, errno.EIO, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT
 }  # fmt: skip
-MOST_FILES = 65536  # descriptors that a library may have left open
+MOST_FILES = 65536  # file descriptors that a library may have left open
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Bind(TypedDict):
-    """A folder or file that stays visible although what is around it is hidden."""
+    """A folder or file that stays visible inside a hidden folder."""
 
     path: str
     writable: bool
 
 
 class View(TypedDict):
-    """What a gang sees of the machine."""
+    """The parts of the machine that a gang sees."""
 
-    hidden: list[str]  # folders and files, none of them within another
-    temporary: list[str]  # places that show the job's own temporary folder instead
+    hidden: list[str]  # folders and files, none of them inside another
+    temporary: list[str]  # folders that show the job's own temporary folder instead
     tmp: str  # that folder
     binds: list[Bind]
-    devices: NotRequired[list[str]]  # files of GPUs that it does not hold; earlier releases wrote none
-    read_only: bool  # everything but the writable binds, where the job has no user of its own
+    # Device files of GPUs that the gang does not hold; earlier releases wrote none.
+    devices: NotRequired[list[str]]
+    # Makes everything except writable binds read-only, for jobs that run as the portal's user.
+    read_only: bool
 
 
 class Confinement(TypedDict):
-    """How a gang is confined; `uid` None leaves it the supervisor's user, `view` None its mounts."""
+    """How a gang is confined. `uid` None keeps the supervisor's user, and `view` None keeps its mounts."""
 
     uid: int | None
     view: View | None
@@ -84,13 +87,13 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def drop_privileges(uid: int | None) -> None:
-    """Becomes the user for good, without groups, capabilities, or programs that would give them back.
+    """Becomes the user irrevocably, without groups, capabilities or programs that would return them.
 
-    With `uid` None the user stays and the privileges go. Until it runs another program, no process of this user
-    may look into its memory or its open files. Raises OSError.
+    With `uid` None the user stays and only the privileges are dropped. Until this process executes another program,
+    no process of the same user may read its memory or its open files. Raises OSError.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
-        with suppress(PermissionError):  # no CAP_SETPCAP: no_new_privs keeps exec from giving any, too
+        with suppress(PermissionError):  # no CAP_SETPCAP: no_new_privs also keeps exec from granting any
             if _libc.prctl(PR_CAPBSET_READ, ctypes.c_ulong(capability), 0, 0, 0) == 1:
                 prctl(PR_CAPBSET_DROP, capability)
     if uid is not None:
@@ -102,34 +105,34 @@ def drop_privileges(uid: int | None) -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     _call("capset", _libc.capset(header, (ctypes.c_uint32 * 6)()))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    prctl(PR_SET_DUMPABLE, 0)  # a change of user would undo it
+    prctl(PR_SET_DUMPABLE, 0)  # comes last, because a change of user would undo it
 
 
 def be_first_to_go() -> None:
-    """Has the kernel end this process and those that it forks before the portal, if memory runs out.
+    """Makes the kernel kill this process and its children before the portal when memory runs out.
 
     An ordinary user's process can do so only while it is dumpable.
     """
     score = Path("/proc/self/oom_score_adj")
-    if int(score.read_text()) < 500:  # lowering it takes a right that few have
+    if int(score.read_text()) < 500:  # lowering the score needs a capability that few have
         score.write_text("500")
 
 
 def _leave_keyring() -> None:
-    """Takes a session keyring of its own; that of who started Fairlot may hold keys, and others share it."""
+    """Joins a new session keyring. The inherited one may hold keys of the user who started Fairlot and is shared."""
     number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
     if number is None:
         return
     if _libc.syscall(number, KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
-        # Containers often forbid it, to jobs as well; kernels may lack it.
+        # Containers often forbid this, to jobs as well, and some kernels lack it.
         _call("keyctl", 0 if ctypes.get_errno() in {errno.EPERM, errno.ENOSYS} else -1)
 
 
 def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = lambda: None) -> None:
-    """Makes the folders that a job may write to, its user's where it has one; OSError when the disk refuses.
+    """Creates the folders that a job may write and gives them to its user, if it has one. Raises OSError.
 
-    `folder` belongs to the portal, so that the job can put nothing in the place of one of them. No process of
-    the job may run. `go_on` is called again and again meanwhile, as giving a large tree takes long.
+    `folder` belongs to the portal, so the job cannot replace one of them. No process of the job may run meanwhile.
+    `go_on` is called repeatedly, because changing the owner of a large tree takes long.
     """
     for name in OWN:
         path = folder / name
@@ -140,13 +143,13 @@ def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = l
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         if uid is not None and found.st_uid != uid:
             _give(path, found.st_uid, uid, go_on)
-    if uid is not None:  # only now may the team's other jobs come here
+    if uid is not None:  # only now may the team's other jobs enter
         os.chown(folder, -1, uid, follow_symlinks=False)
         folder.chmod(0o710)
 
 
 def let_read(folder: Path, *, below: Path, gid: int) -> None:
-    """Lets a group read a tree of the portal's, which it made in `below` just now; nothing when there is none."""
+    """Lets a group read a tree that the portal has just made in `below`. Does nothing when there is none."""
     if not folder.exists():
         return
     for above in folder.parents:
@@ -156,15 +159,16 @@ def let_read(folder: Path, *, below: Path, gid: int) -> None:
         above.chmod(0o710)
     for _, _, names, fd in os.fwalk(folder):
         os.chown(fd, -1, gid)
-        os.chmod(fd, 0o750)  # noqa: S103 - of the team alone
+        os.chmod(fd, 0o750)  # noqa: S103 - the group is the team's
         for name in names:
-            if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):  # no link to elsewhere
+            # A link may lead elsewhere.
+            if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
                 os.chown(name, -1, gid, dir_fd=fd, follow_symlinks=False)
                 os.chmod(name, 0o640, dir_fd=fd)
 
 
 def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
-    """Gives a tree to `uid`: what `owner` has in it under one name only, as another name may be elsewhere."""
+    """Changes the owner of a tree from `owner` to `uid`, except of hard links, which may also lie elsewhere."""
     try:
         for _, folders, files, fd in os.fwalk(path):
             for name in (*folders, *files):
@@ -181,15 +185,16 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
 
 
 class Namespaces:
-    """Process table, mounts and IPC of one gang. They live as long as `init`, their first process.
+    """The process table, mounts and IPC of one gang. They exist as long as `init`, their first process.
 
-    A process is born into a process table and cannot move. Helpers that end at once make `init` and later processes,
-    so that this process itself stays as it is; the kernel makes it the parent, as it is a subreaper.
+    A process cannot move to another process table after its birth. Short-lived helpers therefore fork `init` and
+    later processes, and this process keeps its own table. As a subreaper it becomes their parent when the helper
+    ends.
     """
 
     def __init__(self, view: View) -> None:
-        """Opens them; this process must be a subreaper. Raises OSError."""
-        self.emptied, tell = os.pipe()  # a byte in it: no process but `init` is left
+        """Creates the namespaces. This process must be a subreaper. Raises OSError."""
+        self.emptied, tell = os.pipe()  # a byte in it means that only `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
         self.init = _born(lambda: _unshare("a process table", CLONE_NEWPID))
@@ -198,10 +203,10 @@ class Namespaces:
             _hold(view, tell, waiting, us)
         os.close(tell)
         os.close(waiting)
-        os.write(go, b"\n")  # from now on this process is its parent
+        os.write(go, b"\n")  # from now on this process is the parent of `init`
         os.close(go)
         answer = _read_line(self.emptied)
-        if not answer.startswith(READY):  # it may already have said that no process is there yet
+        if not answer.startswith(READY):  # `init` may already have written that no process is left
             os.kill(self.init, signal.SIGKILL)
             os.waitpid(self.init, 0)
             raise _heard(answer)
@@ -213,17 +218,17 @@ class Namespaces:
         }
 
     def fork(self) -> int:
-        """Like os.fork(), for a child in the process table; it has to `enter` the rest. Raises OSError."""
+        """Forks a child into the process table. The child must call `enter` for the rest. Raises OSError."""
         return _born(self._join)
 
     def _join(self) -> None:
-        """Chooses the process table for what the helper forks, which the job's processes see from its birth on."""
+        """Chooses the process table for the helper's child. The job's processes can see that child from its birth."""
         be_first_to_go()
-        prctl(PR_SET_DUMPABLE, 0)  # so that one of the same user cannot reach through it what is hidden
+        prctl(PR_SET_DUMPABLE, 0)  # keeps processes of the same user from reaching hidden files through it
         self._enter(CLONE_NEWPID)
 
     def enter(self) -> None:
-        """Moves a forked process into the mounts and the IPC."""
+        """Moves a forked process into the mounts and the IPC namespace."""
         self._enter(CLONE_NEWIPC)
         self._enter(CLONE_NEWNS)
 
@@ -231,12 +236,12 @@ class Namespaces:
         _call("setns", _libc.setns(self._spaces[kind], kind))
 
     def end(self) -> None:
-        """Kills whatever is in them."""
+        """Kills every process in the namespaces."""
         os.kill(self.init, signal.SIGKILL)
 
 
 def _born(choose: Callable[[], None]) -> int:
-    """Like os.fork(), for a child whose process table `choose` has chosen, in a helper; raises OSError."""
+    """Forks a child into the process table that `choose` selects in a helper process. Raises OSError."""
     told, tell = os.pipe()
     helper = os.fork()
     if helper == 0:
@@ -255,7 +260,7 @@ def _born(choose: Callable[[], None]) -> int:
     os.close(tell)
     with os.fdopen(told, "rb") as file:
         said = file.read()
-    os.waitpid(helper, 0)  # the child is this process's own only now
+    os.waitpid(helper, 0)  # this process adopts the child when the helper ends
     if not said.isdigit():
         raise _heard(said)
     return int(said)
@@ -269,15 +274,15 @@ def _read_line(fd: int) -> bytes:
 
 
 def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
-    """Is the first process of new namespaces: makes the mounts, then waits for orphans until it is killed.
+    """Runs as the first process of new namespaces: makes the mounts, then reaps orphans until it is killed.
 
-    When it ends, for whatever reason, the kernel kills every process that is left in them.
+    When it ends for any reason, the kernel kills every process that is left in them.
     """
     try:
-        os.read(waiting, 1)  # until the helper is gone, whose death would count as the parent's
+        os.read(waiting, 1)  # until the helper has ended, because its death would count as the parent's
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if processes.parent_of_this_process() != supervisor:
-            os._exit(125)  # it died before the line above
+            os._exit(125)  # the parent died before the line above
         os.setsid()
         os.umask(0o022)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -303,13 +308,13 @@ def _unshare(what: str, kinds: int) -> None:
     try:
         _call(f"unshare {what}", _libc.unshare(kinds))
     except OSError as error:
-        if error.errno == errno.ENOSPC:  # no disk is full
+        if error.errno == errno.ENOSPC:  # this does not mean a full disk
             raise OSError(errno.EUSERS, f"unshare {what}: a limit of /proc/sys/user is reached") from None
         raise
 
 
 def _told(error: BaseException) -> bytes:
-    """What a process says of an error to another one, which raises it by `_heard`."""
+    """Encodes an error for another process, which raises it with `_heard`."""
     number = error.errno if isinstance(error, OSError) and error.errno else 0
     return f"{number} {in_words(error)}".encode()
 
@@ -320,7 +325,7 @@ def _heard(said: bytes) -> OSError:
 
 
 def in_words(error: BaseException) -> str:
-    """Returns what went wrong for people, with the file that it went wrong with."""
+    """Describes an error for users, with the file that it concerns."""
     if not isinstance(error, OSError) or not error.strerror:
         return repr(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
@@ -343,7 +348,7 @@ def _set_flags(path: str, *, add: int = 0, remove: int = 0, recursive: bool = Fa
 
 
 def _arrange(view: View) -> None:
-    """Makes the mounts of a view in the mount namespace of this process, which is its own. Raises OSError."""
+    """Makes the mounts of a view in this process's own mount namespace. Raises OSError."""
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
     with _opened([view["tmp"], *(bind["path"] for bind in view["binds"])]) as (tmp, *sources):
         if view["read_only"]:
@@ -358,7 +363,7 @@ def _arrange(view: View) -> None:
             _mount("/dev/null", path, "", MS_BIND)
         for path in filter(os.path.exists, view.get("devices", ())):
             _mount("/dev/null", path, "", MS_BIND)
-            _set_flags(path, add=MOUNT_ATTR_NODEV)  # it cannot be opened, as a device that cgroups forbid
+            _set_flags(path, add=MOUNT_ATTR_NODEV)  # makes opening it fail, like a device that cgroups forbid
         for source, bind in zip(sources, view["binds"], strict=True):
             _make_place(bind["path"], is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
             _bind(source, bind["path"], writable=bind["writable"])
@@ -366,7 +371,7 @@ def _arrange(view: View) -> None:
         _set_flags(path, add=MOUNT_ATTR_RDONLY)
     for path in filter(os.path.isdir, SHARED):
         _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    if view["read_only"]:  # terminals of the portal's user are the job's, too
+    if view["read_only"]:  # otherwise the job could use the terminals of the portal's user
         _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
         _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -374,7 +379,7 @@ def _arrange(view: View) -> None:
 
 @contextmanager
 def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
-    """Descriptors of places that are about to be hidden. A link is followed by nobody."""
+    """Opens paths that are about to be hidden. Raises OSError for paths that contain a link."""
     opened: list[int] = []
     try:
         for path in paths:
@@ -389,7 +394,7 @@ def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:
-    """Makes what can be mounted over, where the path is hidden."""
+    """Creates a mount point at a path that lies in a hidden folder."""
     if os.path.exists(path):
         return
     os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
@@ -400,7 +405,7 @@ def _make_place(path: str, *, is_folder: bool) -> None:
 def _bind(source: int, path: str, *, writable: bool) -> None:
     _mount(f"/proc/self/fd/{source}", path, "", MS_BIND | MS_REC)
     kept = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (0 if writable else MOUNT_ATTR_RDONLY)
-    _set_flags(path, add=kept, recursive=True)  # what is mounted below comes along
+    _set_flags(path, add=kept, recursive=True)  # includes what is mounted below
     if writable:
         _set_flags(path, remove=MOUNT_ATTR_RDONLY)
 
@@ -411,16 +416,16 @@ def _bind(source: int, path: str, *, writable: bool) -> None:
 class Findings(TypedDict):
     """What a confined process could do."""
 
-    exposed: list[str]  # what it could read or write, and must not
-    unreachable: list[str]  # what it could not read, and needs
-    closed_devices: list[str]  # which device files it could not open
+    exposed: list[str]  # paths that it could read or write, but must not
+    unreachable: list[str]  # paths that it needs, but could not read
+    closed_devices: list[str]  # device files that it could not open
 
 
 class Question(TypedDict):
     """What a probe tries."""
 
     confinement: Confinement
-    folder: str  # like a job's
+    folder: str  # stands for a job's folder
     secret: list[str]  # must be neither readable nor writable
     code: list[str]  # must not be writable
     needed: list[str]  # must be readable
@@ -428,7 +433,7 @@ class Question(TypedDict):
 
 
 def probe(asked: Question) -> Findings:
-    """Tries a confinement on a child, as a supervisor does; OSError says what fails."""
+    """Tries a confinement on a child process, as a supervisor would use it. Raises OSError with what failed."""
     confinement, folder = asked["confinement"], Path(asked["folder"])
     prepare_folders(folder, confinement["uid"])
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -467,12 +472,12 @@ def probe(asked: Question) -> Findings:
 
 
 def _is_writable(path: str) -> bool:
-    # Over a hidden file lies the null device.
+    # A hidden file shows the null device.
     return os.access(path, os.W_OK) and not os.path.samestat(os.stat(path), os.stat(os.devnull))
 
 
 def _is_readable(path: str) -> bool:
-    """Whether there is something to be read; an empty folder hides what was there."""
+    """Returns whether there is anything to read. A hidden folder is empty."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,12 +1,12 @@
-"""The supervisor's program: a small process per gang that outlives whoever started it.
+"""The supervisor's program: a small process per gang, which outlives the process that started it.
 
-    python -I shim.py check                    whether it could run here: a Question (sandbox.py) on standard
-                                               input, the Findings on standard output
+    python -I shim.py check                    whether it could run here: a Question (sandbox.py) on standard input,
+    the Findings on standard output
     python -I shim.py start ROOT JOB LOCK      detaches and runs the job's newest gang
-    python -I shim.py go-on ROOT JOB LOCK      the same without detaching: its own successor
+    python -I shim.py go-on ROOT JOB LOCK      the same without detaching, used by a supervisor to run a newer gang
 
-LOCK is the file descriptor of the run lock, taken by the starter and held until nothing is left to run,
-so there is no moment in which two supervisors of one job could both believe to be the one.
+LOCK is the file descriptor of the run lock. The starter takes it, and the supervisor holds it until nothing is left
+to run. Two supervisors of one job can therefore never run at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # run by path and isolated from user settings, so the package must be found
+if __name__ == "__main__":  # started by path and isolated from user settings, so it must find the package
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from scheduling.backends.local import processes, sandbox
@@ -28,19 +28,19 @@ from scheduling.backends.local.supervisor import Supervisor
 
 
 def detach() -> None:
-    """Leaves the starter: its child ends at once, and we are nobody's but init's."""
+    """Detaches from the starter: the starter's child ends at once, and init adopts this process."""
     if os.fork() > 0:
         os._exit(0)
     os.chdir("/")
     os.umask(0o077)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a starter's thread may have blocked some
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the starter's thread may have blocked some signals
 
 
 def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
-    """Takes the newest gang if it is still to be run; else gives the run lock back and returns None.
+    """Takes the newest gang if it still has to run. Otherwise releases the run lock and returns None.
 
-    Both happen under the orders lock: a starter either finds us holding the run lock with this question
-    still ahead of us, or finds it free.
+    Both happen under the orders lock. A starter therefore either finds the run lock free, or finds it held by a
+    supervisor that has yet to call this.
     """
     with files.orders_lock(inf):
         if (found := _ordered(files)) is None:
@@ -53,19 +53,19 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
 
 
 def is_over(files: JobFiles, run_lock: int) -> bool:
-    """Whether no newer gang is to be run; gives the run lock back then, as `claim` does."""
+    """Returns whether no newer gang has to run. If so, releases the run lock like `claim`."""
     try:
         with files.orders_lock(inf):
             if _ordered(files) is not None:
                 return False
             os.close(run_lock)
-    except FileNotFoundError:  # the job's folder was removed, and its lock with it
+    except FileNotFoundError:  # the job's folder was removed together with its lock
         return True
     return True
 
 
 def _ordered(files: JobFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The newest gang and its status if no supervisor has it yet."""
+    """Returns the newest gang and its status if no supervisor has it yet."""
     gang = read_json(files.gang)
     status = read_json(files.status(gang["epoch"])) if gang else None
     if gang is None or status is None or status["phase"] != "starting" or status["supervisor"]:
@@ -75,7 +75,7 @@ def _ordered(files: JobFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 def main(mode: str, root: str, job_id: str, lock: str) -> None:
     run_lock = int(lock)
-    os.set_inheritable(run_lock, False)  # no job may hold it
+    os.set_inheritable(run_lock, False)  # no process of the job may hold it
     if mode == "start":
         detach()
     files = JobFiles(Path(root), int(job_id))
@@ -85,13 +85,13 @@ def main(mode: str, root: str, job_id: str, lock: str) -> None:
     Supervisor(files, gang).run()
     if is_over(files, run_lock):
         return
-    # A newer gang was ordered meanwhile. A fresh start of this program owes nothing to this run.
+    # A newer gang was ordered meanwhile. The program starts again, so that it keeps no state of this run.
     os.set_inheritable(run_lock, True)
     os.execv(sys.executable, [sys.executable, "-I", __file__, "go-on", root, job_id, lock])  # noqa: S606
 
 
 def check() -> None:
-    """Prints what the probe finds; ends with a line on standard error when it fails."""
+    """Prints the findings of the probe. Ends with a line on standard error when the probe fails."""
     try:
         json.dump(sandbox.probe(json.load(sys.stdin)), sys.stdout)
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Runs one gang from its start to the moment when nothing is left of it.
+"""Runs one gang from its start until none of its processes is left.
 
-One supervisor serves all workers of a gang, so that starting, failing and ending are one decision in
-one place and need no talk between processes. It is the subreaper of everything below it: whatever the
-job forks and however it detaches, it stays in this process tree until it is gone, and only when the
-kernel says that no child is left is the end reported. Where the gang has namespaces (sandbox.py), what
-detaches becomes a child of their first process instead, which is one of ours. Orders are files (files.py),
-read when poked and every second; they are absolute and fenced by the epoch.
+One supervisor serves all workers of a gang, so starting, failing and ending are decided in one place without
+messages between processes. It is the subreaper of its descendants: however a process of the job forks or detaches,
+it stays in this process tree. The end is reported only when the kernel says that no child is left. Where the gang
+has namespaces (sandbox.py), detached processes become children of the first process of those namespaces, which is
+Fairlot's. Orders are files (files.py) that are read every second, and at once when the FIFO is written. They are
+idempotent and carry the epoch.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, ex
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
 MOST_ALONE = 5  # heartbeats without the folder of all jobs, which may be away for a moment
-SOON_SECONDS = 0.02  # between looks at processes that are about to stop or to die
-LEFTOVER_GRACE_SECONDS = 2.0  # for what a program forked and left behind when it ended
-MASTER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
+SOON_SECONDS = 0.02  # between checks of processes that are about to stop or to die
+LEFTOVER_GRACE_SECONDS = 2.0  # for processes that a program forked and left behind when it ended
+MASTER_PORTS = range(20_000, 30_000)  # below the ports that the kernel gives to outgoing connections
 
 
 class Supervisor:
-    """The state of one gang's run and what moves it on."""
+    """The state of one gang's run, and the event loop that advances it."""
 
     def __init__(self, files: JobFiles, gang: dict[str, Any]) -> None:
         self.files = files
@@ -46,17 +46,17 @@ class Supervisor:
         self.port_locks: list[int] = []
         self.namespaces: sandbox.Namespaces | None = None
         self.probe: Probe | None = None
-        self.answered = Answer(None, "")  # as it was told last
-        # Why and how it ends: (end, exit code, words). The first verdict stands.
+        self.answered = Answer(None, "")  # as last reported
+        # How and why the gang ends: (end, exit code, message). The first verdict is final.
         self.verdict: tuple[str, int | None, str] | None = None
-        self.kill_at = inf  # on the monotonic clock
+        self.kill_at = inf  # seconds on the monotonic clock
         self.killed = False
         self.freezing: PendingWork | None = None
-        self.seen_stopped = 0  # consecutive looks at which every process was stopped
-        self.terminated = False  # we were told to go ourselves, as when the machine shuts down
+        self.seen_stopped = 0  # consecutive checks at which every process was stopped
+        self.terminated = False  # this process got SIGTERM, for example because the machine shuts down
         self.orders_due = True
         self.unreported = False
-        self.alone = 0  # heartbeats in a row without the folder of all jobs
+        self.alone = 0  # consecutive heartbeats without the folder of all jobs
         self.complaint = ""
         self.next_beat = 0.0
         self.oom_kills = processes.oom_kills()
@@ -88,12 +88,12 @@ class Supervisor:
         self._clear_temporary()
 
     def _fresh_temporary(self) -> None:
-        """Puts aside what a killed supervisor left in the workers' temporary folder."""
+        """Renames a temporary folder that a killed supervisor left."""
         with self.files.opened(self.files.folder) as folder, suppress(FileNotFoundError):
             opening.put_aside("tmp", folder=folder)
 
     def _clear_temporary(self) -> None:
-        """Deletes the workers' temporary folder; what takes too long is left for the next turn's end."""
+        """Deletes the workers' temporary folder. What takes too long is deleted at the end of the next attempt."""
         try:
             with self.files.opened(self.files.folder) as folder:
                 removal.clear("tmp", folder)
@@ -103,7 +103,7 @@ class Supervisor:
     # --- reports -------------------------------------------------------------------------------
 
     def _report(self, **changes: Any) -> None:
-        """Tells the state. A full disk is no reason to end a job: what could not be told is told later."""
+        """Reports the state. A full disk must not end a job, so a failed report is repeated later."""
         self.status |= changes | self._steps()
         if troubles := self._log_troubles():
             self.status["log_troubles"] = troubles
@@ -117,13 +117,13 @@ class Supervisor:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.orders_due = True
         self.alone = self.alone + 1 if self._is_alone() else 0
-        if self.alone >= MOST_ALONE:  # nobody gives orders here any more, nor reads reports
+        if self.alone >= MOST_ALONE:  # no one can give orders or read reports any more
             self._end(("lost", None, "the folder of all jobs was removed"), self.gang["grace_seconds"])
         if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
         self.workers[0].read_progress_file()
         below = processes.descendants(os.getpid())
-        ours = os.times()  # with those of orphans, whom this process waits for
+        ours = os.times()  # includes orphans, which this process reaps
         cpu = processes.cpu_seconds(below) + ours.children_user + ours.children_system
         beat = {
             "epoch": self.status["epoch"],
@@ -131,13 +131,13 @@ class Supervisor:
             "processes": [(process.pid, process.start) for process in below if process.pid != self._init],
             "cpu": cpu,
         }
-        with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
+        with suppress(OSError):  # the last heartbeat on disk then grows old, which readers see
             write_json(self.files.beat, beat | self._steps(), durable=False)
 
     def _is_alone(self) -> bool:
         try:
             self.files.root.stat()
-        except OSError as error:  # a disk that refuses has the folder all the same
+        except OSError as error:  # any other error does not mean that the folder is gone
             return isinstance(error, FileNotFoundError)
         return False
 
@@ -146,7 +146,7 @@ class Supervisor:
             self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
-        """By rank, which logs could not be written, why, and since when; what was mended stays on record."""
+        """Returns by rank which logs could not be written, why and since when. Resolved troubles stay listed."""
         known: dict[str, tuple[str, processes.Stamp]] = self.status.get("log_troubles", {})
         found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
         return known | {
@@ -173,10 +173,10 @@ class Supervisor:
     # --- start ---------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Makes signals and pokes end the waiting."""
+        """Makes signals and writes to the FIFO wake the event loop."""
         try:
             self.selector.register(self.files.open_poke(os.O_RDWR), selectors.EVENT_READ)
-        except OSError as error:  # then orders are read at each heartbeat
+        except OSError as error:  # orders are then read only at each heartbeat
             logger.warning("nobody can poke this supervisor: %s", opening.why(error))
         waked, wake = os.pipe()
         os.set_blocking(waked, False)
@@ -210,7 +210,7 @@ class Supervisor:
             self._begin_to_ask()
 
     def _confine(self) -> None:
-        """Makes the folders and the namespaces that the gang's confinement asks for."""
+        """Creates the folders and namespaces of the gang's confinement."""
         confinement: sandbox.Confinement = self.gang.get("confinement", UNCONFINED)
         try:
             sandbox.prepare_folders(self.files.folder, confinement["uid"], go_on=self._beat_if_due)
@@ -225,7 +225,7 @@ class Supervisor:
             self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
-        """Starts the worker; ends the gang when it cannot be started."""
+        """Starts the worker. Ends the gang and returns False when it cannot be started."""
         self._beat_if_due()
         try:
             worker.start(shared, self.namespaces)
@@ -243,7 +243,7 @@ class Supervisor:
         return port
 
     def _endpoint(self) -> dict[str, str]:
-        """A port of its own for what answers others; several gangs on one machine may have asked for the same."""
+        """Reserves a port for a gang with an endpoint, because several gangs may have asked for the same one."""
         if not self.gang.get("endpoint"):
             return {}
         port = self._reserve_port()
@@ -263,7 +263,7 @@ class Supervisor:
             self.answered = Answer(None, "")
             self.status |= {"ready_at": None, "why_not_ready": ""}
 
-    # --- what happens --------------------------------------------------------------------------
+    # --- event loop ------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -281,7 +281,7 @@ class Supervisor:
         self._beat_if_due()
 
     def _reap(self) -> bool:
-        """Collects what ended and judges it; False when nothing of the job is left."""
+        """Reaps ended processes and judges workers among them. Returns False when nothing of the job is left."""
         ended: list[Worker] = []
         left = True
         try:
@@ -293,29 +293,29 @@ class Supervisor:
         except ChildProcessError:
             left = False
         if self.namespaces is not None and left and self._has_ended():
-            self.namespaces.end()  # and so its first process, which is the last one left
-        # Of several at once, one that was killed is the likelier cause than one that then gave up.
+            self.namespaces.end()  # also ends their first process, which is the last one left
+        # When several end at once, one that was killed is a likelier cause than one that exited.
         for worker in sorted(ended, key=lambda worker: not os.WIFSIGNALED(worker.exit or 0)):
             self._judge(worker)
         return left
 
     def _has_ended(self) -> bool:
-        """Whether no process of the gang is left in its namespaces."""
+        """Returns whether no process of the gang is left in its namespaces."""
         if any(worker.pid is not None and worker.exit is None for worker in self.workers):
             return False
         return not self._processes()
 
     def _processes(self) -> list[processes.Process]:
-        """All that the job runs: everything below this process but the first one of its namespaces."""
+        """Returns the job's processes: all below this one except the first one of its namespaces."""
         return [each for each in processes.descendants(os.getpid()) if each.pid != self._init]
 
     @property
     def _init(self) -> int:
-        """The first process of the gang's namespaces, which is none of the job's; 0 without namespaces."""
+        """Returns the pid of the first process of the gang's namespaces, which is Fairlot's; 0 without them."""
         return self.namespaces.init if self.namespaces is not None else 0
 
     def _judge(self, worker: Worker) -> None:
-        """Decides how the gang ends when a main process ended."""
+        """Decides whether and how the gang ends after a worker's main process has ended."""
         if self.verdict is not None or worker.exit is None:
             return
         waiting = [other for other in self.workers if other.exit is None]
@@ -330,7 +330,7 @@ class Supervisor:
         return f"worker {worker.rank} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
-        """Goes on with a freeze or an end that takes its time, and tells whether it is ready."""
+        """Continues a suspension or an end that takes time, and reports changes of readiness."""
         if self.probe is not None and (answer := self.probe.answer) != self.answered:
             self.answered = answer
             self._report(ready_at=self.answered.ready_at, why_not_ready=self.answered.trouble)
@@ -343,7 +343,7 @@ class Supervisor:
             for process in awake:
                 processes.send(process, signal.SIGSTOP)
             self.seen_stopped = 0 if awake else self.seen_stopped + 1
-            # A stopped process cannot fork, so two looks see them all.
+            # A stopped process cannot fork, so two checks cover all processes.
             if self.seen_stopped >= 2 and self.freezing.is_over():
                 self.freezing = None
                 self._ask_no_more()
@@ -371,13 +371,13 @@ class Supervisor:
             self._complain(f"orders cannot be read: {error!r}")
 
     def _complain(self, text: str) -> None:
-        """Writes to supervisor.log what is said nowhere else, once."""
+        """Writes a problem to supervisor.log, and only once."""
         if text != self.complaint:
             self.complaint = text
             logger.warning("%s", text)
 
     def _obey_newer(self) -> None:
-        """A newer lease: goes on with it if that was meant and is possible, else makes room."""
+        """Handles a newer lease: continues as that lease if this was ordered and is possible, else ends the gang."""
         try:
             with self.files.orders_lock(0):
                 gang, order = read_json(self.files.gang), read_json(self.files.desired)
@@ -388,7 +388,7 @@ class Supervisor:
                     self._continue_as(gang)
                     return
         except Busy:
-            self.orders_due = True  # somebody is writing orders just now
+            self.orders_due = True  # another process is writing orders now
             return
         self._end(("stopped", None, "stopped to make room for a newer start"), self.gang["grace_seconds"])
 
@@ -396,7 +396,7 @@ class Supervisor:
         return self.verdict is None and all(worker.exit is None for worker in self.workers)
 
     def _continue_as(self, gang: dict[str, Any]) -> None:
-        """Thaws the gang under a new epoch. The older report ends where it was frozen."""
+        """Continues the suspended gang under a new epoch. The older report ends at the time of the suspension."""
         now = processes.stamp()
         self._report(
             phase="ended",
@@ -427,7 +427,7 @@ class Supervisor:
             self.freezing = self.freezing or PendingWork(self.gang)
 
     def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
-        """Ends everything: SIGTERM now (once), SIGKILL after `grace` seconds or an earlier deadline."""
+        """Ends the gang: sends SIGTERM now (once) and SIGKILL after `grace` seconds, or at an earlier deadline."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
         if self.verdict is not None:
             return
@@ -437,7 +437,7 @@ class Supervisor:
             self._signal_all(signal.SIGTERM)
         if self.freezing or self.status["phase"] == "frozen":
             self.freezing = None
-            self._signal_all(signal.SIGCONT)  # only one that runs can use its grace
+            self._signal_all(signal.SIGCONT)  # a stopped process cannot use its grace period
             self._report(phase="running")
 
     def _signal_all(self, number: signal.Signals) -> None:
@@ -446,7 +446,7 @@ class Supervisor:
 
 
 def reserve_port(files: JobFiles) -> tuple[int, int]:
-    """A lock and a free loopback port that no other gang of this machine's backend is given meanwhile."""
+    """Returns a lock and a free loopback port, which no other gang of this backend gets while the lock is held."""
     first = os.getpid() % len(MASTER_PORTS)
     with files.opened(files.root / ".ports", make=True) as folder:
         for port in (*MASTER_PORTS[first:], *MASTER_PORTS[:first]):
@@ -457,7 +457,7 @@ def reserve_port(files: JobFiles) -> tuple[int, int]:
                     if try_lock(lock):
                         probe.bind(("127.0.0.1", port))
                         return lock, port
-                except OSError:  # taken by a program that is none of ours
+                except OSError:  # another program uses the port
                     os.close(lock)
                     continue
             os.close(lock)

@@ -1,7 +1,7 @@
-"""How much gangs on this machine use their GPUs: by NVML, or by processor time where GPUs tell nothing.
+"""Measures how much gangs on this machine use their GPUs: by NVML, or by processor time where NVML does not say.
 
-Declared GPUs, and parts of GPUs, have no measure of their own. A gang on them uses them while it reports progress
-or takes one percent of a processor; one without any process does neither.
+Declared GPUs and parts of GPUs have no measurement. A gang on them counts as using them while it reports progress or
+takes more than one percent of a processor. A gang without processes does neither.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from scheduling.backends.metering import ANY, LONGEST_GAP, WINDOW, Meter
 
 logger = logging.getLogger(__name__)
 
-EVERY = 1.5  # seconds; supervisors say each second what their processes took
-WAITING = 0.01  # of a processor, is what programs take that wait for something
+EVERY = 1.5  # seconds; supervisors report processor time each second
+WAITING = 0.01  # share of a processor that programs take while they wait
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a gang's supervisor said last."""
+    """A supervisor's last report about the work of its gang."""
 
     at: float  # on the boot clock
-    cpu: float  # processor seconds until then
-    steps: float | None  # of the progress that its program reports
+    cpu: float  # processor seconds so far
+    steps: float | None  # as the program reported
 
     def used_since(self, before: _Known) -> float:
-        # What a process took is forgotten with it unless somebody waited for it: something has ended then.
+        # The processor time of a process that nobody reaped is lost, so a lower sum means that a process has ended.
         if self.steps != before.steps or self.cpu < before.cpu:
             return ANY
         return self.cpu - before.cpu
 
 
 class Gauge:
-    """Looks again and again, in one process; what is missed in between, or before, counts as not measured."""
+    """Samples use repeatedly in one process. Times before and between its samples count as not measured."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._looked_at = 0.0
         self._by_gpus: Meter[str] = Meter()
         self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
-        self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the gang's token
-        self._sampled: dict[str, int] = {}  # until when each GPU's use is known, on the driver's clock
+        self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the token of the gang
+        self._sampled: dict[str, int] = {}  # time of each GPU's last sample, on the driver's clock
         self._known: dict[str, _Known] = {}
-        # Since when no look saw a process, and the last of these.
+        # By token: the first and the last of consecutive samples without a process.
         self._empty: dict[str, tuple[float, float]] = {}
 
     def look(self) -> list[Use]:
-        """What there is to tell since the last look; nothing when that was a moment ago."""
+        """Takes a sample and returns what there is to report; nothing when the last sample was a moment ago."""
         now = _clock()
         if now - self._looked_at < EVERY:
             return []
@@ -90,7 +90,7 @@ class Gauge:
         self._by_processors.keep(set(running))
 
     def _used(self) -> dict[str, gpus.Utilization] | None:
-        """By UUID, of GPUs that tell; None while the driver does not answer."""
+        """Returns the GPUs that report use by their UUIDs; None while the driver does not answer."""
         try:
             found = gpus.utilization(self._sampled)
         except gpus.NvmlError as error:
@@ -104,12 +104,12 @@ class Gauge:
     ) -> Use | None:
         uuids = self._uuids[token]
         if uuids and used is None:
-            return None  # the driver does not answer just now
+            return None  # the driver does not answer now
         if uuids and used is not None and used.keys() >= set(uuids):
             now, some = _clock(), [used[uuid] for uuid in uuids]
             percents = [one.busy_percent for one in some]
             unused = self._by_gpus.sample(token, now, ANY if any(percents) else 0.0)
-            # What the driver does not tell may be a process.
+            # An unknown number of processes may be more than zero.
             is_empty = not any(percents) and all(one.processes == 0 for one in some)
             if not is_empty:
                 self._empty.pop(token, None)
@@ -119,7 +119,7 @@ class Gauge:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """For how long no look saw a process, without a gap between them."""
+        """Returns for how many seconds consecutive samples saw no process."""
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:
             since = now
@@ -147,7 +147,7 @@ def _told(token: str, unused: float | None, percent: float, *, by_gpus: bool, ag
 
 
 def _uuids(files: JobFiles, token: str) -> tuple[str, ...]:
-    """Of a gang's GPUs; none where they are declared."""
+    """Returns the UUIDs of a gang's GPUs; empty for declared GPUs."""
     gang = read_json(files.gang)
     if gang is None or gang["token"] != token:
         return ()

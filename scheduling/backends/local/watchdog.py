@@ -1,8 +1,8 @@
-"""Finds supervisors that hang: stopped by a signal, blocked on a file, or in a loop without an end.
+"""Finds supervisors that hang: stopped by a signal, blocked on a file, or in an endless loop.
 
-A supervisor writes a heartbeat each second. Silence is counted by the process that looks, on its own monotonic
-clock, and only while it looks often: a machine that slept, was paused or swapped, or whose clock jumped loses
-no job by that. It does not count either while the disk takes no writes, since then no heartbeat can be written.
+A supervisor writes a heartbeat each second. The observing process counts silence on its own monotonic clock, and
+only while it looks often. A machine that slept, was paused or swapped, or whose clock jumped, therefore loses no
+job. Silence does not count either while the disk takes no writes, since no heartbeat can be written then.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from scheduling.backends.local.files import JobFiles
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 30.0  # seconds of silence until a supervisor is killed
-LONGEST_GAP = 5.0  # seconds between two looks; what is longer counts as so much
-USUAL_GAP = 5.0  # seconds of silence that a busy machine explains
+PATIENCE = 30.0  # seconds of silence after which a supervisor is killed
+LONGEST_GAP = 5.0  # the most seconds that count between two looks
+USUAL_GAP = 5.0  # seconds of silence that are normal on a busy machine
 
 
 @dataclass(slots=True)
 class _Silence:
-    """What was seen of a supervisor last, and for how long nothing else."""
+    """The last sign of life of a supervisor, and the seconds without a newer one."""
 
     sign: object
     seconds: float = 0.0
@@ -44,7 +44,7 @@ class Watchdog:
         self._looked_at = _now()
         self._passed = 0.0  # seconds that count between the last two looks
         self._silences: dict[str, _Silence] = {}
-        self._disk_takes: bool | None = None  # what this look found out; None: nobody asked yet
+        self._disk_takes: bool | None = None  # found out once a look; None: not yet
 
     def begin_look(self) -> None:
         """Starts a look at all supervisors."""
@@ -53,7 +53,7 @@ class Watchdog:
         self._disk_takes = None
 
     def is_overdue(self, files: JobFiles, status: dict[str, Any]) -> bool:
-        """Whether the supervisor of a gang that has not ended was silent for too long."""
+        """Returns whether the supervisor of a gang that has not ended was silent for too long."""
         token, sign = status["token"], _sign(files, status)
         known = self._silences.get(token)
         if known is None or (sign is not None and sign != known.sign):
@@ -75,9 +75,9 @@ class Watchdog:
 
 
 def _sign(files: JobFiles, status: dict[str, Any]) -> object:
-    """What changes as long as the supervisor lives; None from one that gives no sign at all."""
+    """Returns a value that changes as long as the supervisor lives; None if it gives no sign of life."""
     if not status["supervisor"]:
-        # It waits for the end of the turn before, whose supervisor gives signs of its own; or nobody took it up.
+        # It waits for the previous attempt, whose supervisor has its own heartbeat, or no supervisor took it up.
         before = (older for older in files.statuses() if older["epoch"] < status["epoch"])
         return _now() if any(map(_is_supervised, before)) else None
     supervisor = processes.look(status["supervisor"][0])
@@ -95,11 +95,11 @@ def _is_supervised(status: dict[str, Any]) -> bool:
 
 
 def _now() -> float:
-    return time.monotonic()  # which stands still while the machine sleeps
+    return time.monotonic()  # stands still while the machine sleeps
 
 
 def _takes_writes(root: Path) -> bool:
-    """Whether a heartbeat could be written and lasts; waits as long as the disk makes everybody wait."""
+    """Returns whether a heartbeat could be written durably. Waits as long as the disk takes."""
     name = f".probe-{os.getpid()}-{threading.get_ident()}"
     try:
         with opening.folder(root, ".beats") as folder:
@@ -107,6 +107,6 @@ def _takes_writes(root: Path) -> bool:
             os.unlink(name, dir_fd=folder)
     except OSError as error:
         logger.warning("no heartbeat could be written: %s", opening.why(error))
-        # Anything else is of somebody's making, and must not keep a silent supervisor alive.
+        # Any other error has another cause and must not keep a silent supervisor alive.
         return error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
     return True

@@ -1,4 +1,4 @@
-"""One worker of a gang: starting its process from nothing, and keeping what it says."""
+"""One worker of a gang: starts its process and keeps its output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.output import Log, Progress
 
-CHUNK = 65536  # bytes, a pipe's usual size
-FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are made if missing
+CHUNK = 65536  # bytes; the usual size of a pipe
+FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are created if missing
 IGNORED_BY_US = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
 
 
@@ -21,11 +21,11 @@ UNCONFINED: sandbox.Confinement = {"uid": None, "view": None}
 
 
 class CannotStart(Exception):
-    """The worker could not be started; the message says why in plain words."""
+    """The worker could not be started. The message says why, in words for users."""
 
 
 class Worker:
-    """A rank's main process, its pipe and its log. `exit` is what waitpid said once it ended."""
+    """The main process of a rank with its pipe and its log. `exit` is the status from waitpid once it has ended."""
 
     def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
         self._spec: dict[str, Any] = gang["workers"][rank]
@@ -44,12 +44,12 @@ class Worker:
         self._log_limit: int = gang["log_limit_bytes"]
 
     def start(self, shared: dict[str, str], namespaces: sandbox.Namespaces | None) -> None:
-        """Runs the command with the worker's environment and `shared`; CannotStart if it cannot be run."""
+        """Runs the command with the worker's environment and `shared`. Raises CannotStart if that is impossible."""
         environment = self._spec["environment"] | shared
         self.log = self._open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
-        if self._uid is not None:  # so that the job may open /dev/stdout and /dev/stderr again
+        if self._uid is not None:  # lets the job reopen /dev/stdout and /dev/stderr
             os.fchown(output, self._uid, -1)
         told, tell = os.pipe()
         us = os.getpid()
@@ -64,7 +64,7 @@ class Worker:
             raise CannotStart(problem.decode(errors="replace"))
 
     def _open_log(self) -> Log:
-        """The log; one that cannot be opened ends no job, it leaves out what the program writes."""
+        """Opens the log. If that fails, the job runs nevertheless and its output is left out."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             with self._files.opened(self._files.logs, make=True) as logs:
@@ -81,12 +81,12 @@ class Worker:
         supervisor: int,
         namespaces: sandbox.Namespaces | None,
     ) -> None:
-        """Turns this fresh child into the user's program. Never returns."""
+        """Turns the forked child into the user's program. Never returns."""
         try:
             os.setsid()
             for number in IGNORED_BY_US:
                 signal.signal(number, signal.SIG_DFL)
-            if namespaces is None:  # else it was born so
+            if namespaces is None:  # otherwise the helper that forked it has done this
                 sandbox.be_first_to_go()
                 sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
             os.umask(0o022)
@@ -96,11 +96,12 @@ class Worker:
             if namespaces is not None:
                 namespaces.enter()
             sandbox.drop_privileges(self._uid)
-            if namespaces is None:  # else they end with the supervisor
-                sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user would undo it
+            if namespaces is None:  # processes in namespaces end with their supervisor anyway
+                # After the change of user, which would undo it.
+                sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != supervisor:
-                    os._exit(125)  # it died before the line above
-            os.closerange(3, tell)  # all of ours close by exec anyway; this is for what a library left open
+                    os._exit(125)  # the supervisor died before the line above
+            os.closerange(3, tell)  # Fairlot's files close on exec; this closes what a library left open
             os.closerange(tell + 1, sandbox.MOST_FILES)
             self._enter_folders(environment)
             os.execvpe(self._command[0], self._command, environment)  # noqa: S606
@@ -113,7 +114,7 @@ class Worker:
             os._exit(127)
 
     def _enter_folders(self, environment: dict[str, str]) -> None:
-        """Makes the worker's folders as the job's user, who alone may write there, and goes to work."""
+        """Creates the worker's folders as the job's user, who alone may write there, and changes to its work folder."""
         try:
             for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
                 Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,7 +123,7 @@ class Worker:
             raise CannotStart(_unusable(error)) from None
 
     def pump(self) -> bool:
-        """Moves one piece from the pipe to the log; True when there may be more at once."""
+        """Moves one piece from the pipe to the log. Returns whether more may be available at once."""
         if self.pipe is None or self.log is None:
             return False
         try:
@@ -143,10 +144,10 @@ class Worker:
             self.progressed_at = processes.stamp()
 
     def close(self) -> None:
-        """Takes what is left in the pipe and ends the log."""
+        """Reads the rest of the pipe and closes the log."""
         while self.pump():
             continue
-        if self.pipe is not None:  # somebody outside the job still holds the other end
+        if self.pipe is not None:  # a process outside the job still holds the other end
             os.close(self.pipe)
             self.pipe = None
         if self.progress is not None and self.progress.finish():
@@ -157,7 +158,8 @@ class Worker:
             self.log = None
 
     def how_it_ended(self, oom_kills: int) -> str:
-        """Plain words for a worker that ended by itself. `oom_kills`: strikes of the kernel meanwhile."""
+        """Describes for users how the worker ended by itself. `oom_kills` counts the kernel's out-of-memory kills
+        meanwhile."""
         if self.exit is None:
             return "did not end"
         code = os.waitstatus_to_exitcode(self.exit)
@@ -177,7 +179,7 @@ def _unusable(error: OSError) -> str:
 
 
 def exit_code(status: int) -> int:
-    """A waitpid status as shells show it: the code, or 128 + the signal's number."""
+    """Converts a waitpid status to a shell's exit code: the code, or 128 + the signal's number."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
