@@ -1,4 +1,4 @@
-"""Requests that are granted and come to their end."""
+"""Requests that are granted, and grants that end."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def approve_request(
     granted: Mapping[str, Any] | None = None,
     until: datetime | None = None,
 ) -> Request:
-    """Grants what was asked for, or `granted` instead, until a moment or for good."""
+    """Grants the request, or `granted` instead of it, until a moment or permanently."""
     given = request.wanted if granted is None else granted
     return approve_within(actor=actor, request=request, answer=answer, granted=given, until=until)
 
 
 @transaction.atomic(durable=True)
 def end_grant(*, request_id: int) -> bool:
-    """Ends a grant whose time is over; whether it did. Any number of workers may call it."""
+    """Ends a grant whose time has passed; returns whether it did. Any number of workers may call it."""
     return end_within(request=Request.objects.get(pk=request_id)) is not None

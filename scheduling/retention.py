@@ -1,4 +1,4 @@
-"""Letting go of details that nobody looks at any more. What was held, shared and billed stays."""
+"""Deletes old details. Usage, shares and bills stay."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from scheduling.models import (
 
 logger = logging.getLogger(__name__)
 
-# Few enough for one statement that nobody has to wait for.
+# Few enough for one statement that blocks nobody for long.
 AT_ONCE = 1000
-# A job under contention has some at every quantum; what remains tells how it began and ended.
+# A job under contention gets some of these at every quantum; its first and last events stay.
 TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
-# A service has these as often as its replicas come and go; what people did to it stays.
+# A service gets these whenever replicas come and go; actions of people stay.
 REPEATED = ("replaced", "trouble", "proved")
 
 
 def prune(*, records: timedelta, turns: timedelta) -> int:
-    """Deletes inputs of rounds older than `records`, and what repeats and is older than `turns`; returns how many.
+    """Deletes inputs of rounds older than `records`, and repetitive rows older than `turns`; returns how many.
 
-    The latter are orders, turns of jobs, replicas' coming and going, analyses of sharing anomalies, and due times of
-    schedules without a job, but for a schedule's last. A round without its record can no longer be drawn again;
-    its trades, shares and figures stay.
+    Repetitive rows are operations, events of attempts and of replicas, analyses of sharing anomalies, and due times
+    of schedules that made no job, except a schedule's last one. A round without its record can no longer be
+    reproduced; its trades, shares and figures stay.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - turns, lease__state=Lease.State.CLOSED)
@@ -60,10 +60,10 @@ def prune(*, records: timedelta, turns: timedelta) -> int:
 
 
 def remove_files(*, after: timedelta) -> int:
-    """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns of how many.
+    """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns the number of jobs.
 
-    A job is marked when its files are gone, so cut short it is completed the next time. What cannot be
-    deleted now is logged and tried again then.
+    A job is marked once its files are gone, so an interrupted pass is completed by the next one. Files that cannot
+    be deleted are logged and tried again then.
     """
     old = (
         Job.objects.filter(
@@ -94,7 +94,7 @@ def _remove_files(job: Job) -> bool:
 
 
 def _delete(old: models.QuerySet[Any]) -> int:
-    """In small portions, each its own transaction: cut short, it is completed the next time."""
+    """Deletes in small transactions; the next call completes an interrupted one."""
     total = 0
     while found := list(old.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
         total += old.model.objects.filter(pk__in=found).delete()[0]

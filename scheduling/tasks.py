@@ -1,4 +1,4 @@
-"""Celery's doors into the scheduling room. Each may come twice, late or never."""
+"""Celery tasks of the scheduling room. Each message may come twice, late or never."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from scheduling.sessions.actions import sessions_to_step, step_session
 from scheduling.shares.hour_sums import sum_share_hours
 
 logger = logging.getLogger(__name__)
-# Well below the time after which a task is taken for hung.
+# Well below the time after which a task counts as hung.
 ANALYSIS_SECONDS = 60
 
 
 @shared_task
 def run_round(cluster_id: int) -> None:
-    """A round of one cluster, if one is due."""
+    """Runs a round of one cluster if one is due."""
     _run_round(cluster_id)
 
 
 @shared_task
 def run_due_rounds() -> None:
-    """The clock's tick: a round for every cluster where one is due."""
+    """Asks for a round of every cluster where one is due."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
     each(clusters, _run_round)
 
@@ -75,19 +75,19 @@ def _run_round(cluster_id: int) -> None:
 
 @shared_task
 def forecast_starts(cluster_id: int) -> None:
-    """Tells when what waits is expected to start, from where the last round left the cluster."""
+    """Forecasts when waiting jobs start, from the state that the last round left."""
     forecasts.forecast_starts(cluster_id=cluster_id)
 
 
 @shared_task
 def ask_shadow(cluster_id: int) -> None:
-    """Asks the policy beside the cluster's own what it would have decided in the last rounds."""
+    """Asks the cluster's shadow policy for its decisions in the last rounds."""
     shadow.ask_shadow(cluster_id=cluster_id)
 
 
 @shared_task
 def run_operations(cluster_id: int) -> None:
-    """Does what the outbox holds for one cluster."""
+    """Runs the operations in the outbox of one cluster."""
     _perform(Cluster.objects.get(pk=cluster_id))
 
 
@@ -97,20 +97,20 @@ def _perform(cluster: Cluster) -> None:
 
 @shared_task
 def run_due_operations() -> None:
-    """The same for every cluster: what a lost message left undone, and retries."""
+    """Runs the operations of every cluster that a lost message left undone, and retries."""
     each(Cluster.objects.attached(), _perform)
 
 
 @shared_task
 def reconcile_all() -> None:
-    """Compares what should be with what is; who watches an attached cluster does so there."""
+    """Compares the desired with the actual state of each cluster that has no watcher."""
     each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
 
 
 @shared_task
 def check_clusters() -> None:
-    """Asks each attached Kubernetes cluster whether Fairlot can still work there."""
-    # Should many of them take long to not answer, the next look begins with those that this one leaves.
+    """Checks whether Fairlot can still work in each attached Kubernetes cluster."""
+    # If many are slow to answer, the next check begins with those that this one did not reach.
     each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
 
 
@@ -123,20 +123,20 @@ def _check(cluster: Cluster) -> None:
 
 @shared_task
 def run_due_schedules() -> None:
-    """Submits the jobs of all schedules that are due, or writes down why not."""
+    """Submits the jobs of all due schedules, or records why not."""
     each(due_schedules(), lambda schedule_id: run_schedule(schedule_id=schedule_id))
 
 
 @shared_task
 def bill_running_leases() -> None:
-    """Books the full hours of what still runs."""
+    """Books the full hours of running leases."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
     each(clusters, lambda cluster_id: bill_running(cluster_id=cluster_id))
 
 
 @shared_task
 def close_books() -> None:
-    """Closes the full hours of all clusters, of detached ones those until they were detached."""
+    """Closes the full hours of all clusters; those of detached ones until they were detached."""
     each(clusters_to_close(), lambda cluster_id: close_hours(cluster_id=cluster_id))
 
 
@@ -149,75 +149,75 @@ def sum_shares() -> None:
 
 @shared_task
 def price_classes() -> None:
-    """Settles what classes of held time change in the bills of closed hours."""
+    """Settles what class prices change in the bills of closed hours."""
     each(clusters_to_close(), lambda cluster_id: pricing.price_classes(cluster_id=cluster_id))
 
 
 @shared_task
 def seal_books() -> None:
-    """Seals what the books of all clusters, detached ones too, and all journals have got since the last time."""
+    """Adds new entries of all books and journals to their hash chains, including those of detached clusters."""
     books = Cluster.objects.order_by("id").values_list("id", flat=True)
     seal_all([*books, *sorted(JOURNALS)])
 
 
 @shared_task
 def step_service(service_id: int) -> None:
-    """A step of one service towards what it should be."""
+    """Moves one service a step towards its desired state."""
     replicas.step_service(service_id=service_id)
     announce_service(service_id=service_id)
 
 
 @shared_task
 def step_services() -> None:
-    """The same for all: what a lost message left undone, and what was to wait."""
+    """Moves all services a step: those that a lost message left undone, and those that had to wait."""
     ids = services_to_step().values_list("id", flat=True)
     each(ids, lambda service_id: replicas.step_service(service_id=service_id))
 
 
 @shared_task
 def step_sessions() -> None:
-    """Warns and stops sessions whose time has come."""
+    """Warns or stops sessions whose time has come."""
     ids = sessions_to_step().values_list("pk", flat=True)
     each(ids, lambda session_id: step_session(session_id=session_id))
 
 
 @shared_task
 def end_overlong_jobs() -> None:
-    """Stops what has run for as long as it may, or warns of it."""
+    """Stops jobs at their time limit, or warns of it."""
     found = overlong(now_from_database())
     each([one.job_id for one in found], lambda job_id: end_overlong(job_id=job_id))
 
 
 @shared_task
 def end_drains() -> None:
-    """Stops what still runs on drained nodes whose deadline is over."""
+    """Stops what still runs on drained nodes after their deadline."""
     each(drains_due(now_from_database()), lambda node_id: end_drain(node_id=node_id))
 
 
 @shared_task
 def measure_use() -> None:
-    """Asks the metrics of attached clusters how much held GPUs are used."""
+    """Reads the use of allocated GPUs from the metrics of attached clusters."""
     clusters = clusters_to_measure().values_list("id", flat=True)
     each(clusters, lambda cluster_id: measure_cluster(cluster_id=cluster_id))
 
 
 @shared_task
 def step_idle_jobs() -> None:
-    """Warns of GPUs that nobody uses, or stops what holds them."""
+    """Warns of idle GPUs, or stops the jobs that hold them."""
     found = idle_to_step(now_from_database())
     each(found, lambda job_id: step_idle(job_id=job_id))
 
 
 @shared_task
 def end_grants() -> None:
-    """Puts back what was granted until a moment that has come."""
+    """Ends grants whose time has passed."""
     ids = requests_to_end().values_list("pk", flat=True)
     each(ids, lambda request_id: end_grant(request_id=request_id))
 
 
 @shared_task
 def watch_budgets() -> None:
-    """Warns of budgets that are nearly spent, or will be, and of what was spent just before a period ended."""
+    """Warns of budgets that are nearly spent or will be, and of spending just before a period ended."""
     found: list[Outlook] = []
     try:
         with budgets_in_one_moment() as (budgets, moment):
@@ -232,7 +232,7 @@ def watch_budgets() -> None:
 
 @shared_task
 def announce_services() -> None:
-    """Names that somebody has deleted in a cluster come back, those of removed services go."""
+    """Restores service names that somebody deleted in a cluster, and removes those of removed services."""
     ids = services_to_announce().values_list("id", flat=True)
     each(ids, lambda service_id: announce_service(service_id=service_id))
 
@@ -252,7 +252,7 @@ def analyse_nightly() -> None:
 
 @shared_task
 def prune() -> None:
-    """Lets go of details that are older than the settings keep them."""
+    """Deletes details that are older than the settings keep them."""
     retention.prune(
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
         turns=timedelta(days=settings.FAIRLOT_KEEP_TURNS_DAYS),

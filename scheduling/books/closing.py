@@ -1,4 +1,4 @@
-"""Closing the books of a cluster, hour by hour, from what was observed of its nodes and leases."""
+"""Closes the books of a cluster hour by hour, from observations of its nodes and leases."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ STANDINGS = {
     Node.State.CLOSED: Standing.DRAINED,
     Node.State.DOWN: Standing.DOWN,
 }
-# What happened in an hour's last seconds may be written down a little later, so the hour waits for it.
+# Events of an hour's last seconds may be recorded a little later, so the hour waits for them.
 LATE = timedelta(minutes=1)
 
 
 def may_be_closed_until(now: datetime) -> datetime:
-    """Hours that end by then are over, and what happened in them is written down."""
+    """Returns the time before which hours are over and their events recorded."""
     return now - LATE
 
 
 def clusters_to_close() -> list[int]:
-    """Ids of all clusters: of detached ones, too, it is told that they had nothing."""
+    """Returns the ids of all clusters, including detached ones: their books record that they had no GPUs."""
     return list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
 
 
 def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
-    """Closes the hours that are over and all booked, in order; returns how many. Each is a transaction of its own."""
+    """Closes the hours that are over and fully booked, in order; returns how many. Each hour is a transaction."""
     closed = 0
     while closed < at_most and close_next_hour(cluster_id=cluster_id):
         closed += 1
@@ -49,15 +49,15 @@ def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def close_next_hour(*, cluster_id: int) -> bool:
-    """Closes the first hour that is not closed yet; False when it is not over, or not all of it is booked.
+    """Closes the first open hour; returns False if it is not over or not fully booked.
 
-    Days in which the cluster had no GPUs, as when it is detached, are closed at once.
+    Whole days in which the cluster had no GPUs, as when it is detached, are closed at once.
     """
     lock_schedule(cluster_id)
     since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]
     if since is None:
         return False
-    # From the day's beginning, when there was nothing yet, so that sums have whole days.
+    # From the start of the first day, before the cluster existed, so that rollups contain whole days.
     begins = open_book(book=cluster_id, since=start_of_day(since)).until
     if _close_days_without_gpus(cluster_id, begins):
         return True
@@ -69,7 +69,7 @@ def close_next_hour(*, cluster_id: int) -> bool:
 
 
 def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
-    """All whole days from `begins` on until something is there again; False where there is none."""
+    """Closes all whole days from `begins` on until the cluster has nodes again; returns False if there are none."""
     today = start_of_day(may_be_closed_until(now_from_database()))
     if begins != start_of_day(begins) or begins >= today:
         return False
@@ -87,14 +87,14 @@ def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
 
 
 def keeping_open(cluster_id: int, ends: datetime) -> LeaseQuerySet:
-    """Leases that keep the hour before `ends` open: they were there, and are not billed to its end yet."""
+    """Returns the leases that keep the hour before `ends` open: they held GPUs and are not billed to its end yet."""
     return Lease.objects.filter(cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=ends).filter(
         Q(billed_until=None) | Q(billed_until__lt=ends)
     )
 
 
 def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
-    """Writes down that the cluster's nodes are gone with it, or there again as they are now."""
+    """Records that the cluster's nodes are gone with it, or that they are back in their present state."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -122,13 +122,13 @@ def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[Node
 
 
 def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
-    """The last of each node before the hour, and those in it; in order."""
+    """Returns each node's last change before the hour and its changes within it, in order."""
     later = NodeChange.objects.filter(cluster=cluster_id, at__gt=begins, at__lte=ends)
     return [*_last_changes(cluster_id, begins), *later.order_by("at", "id")]
 
 
 def _last_changes(cluster_id: int, at: datetime) -> QuerySet[NodeChange]:
-    """Of each node what it was then."""
+    """Returns the last change of each node before `at`."""
     changes = NodeChange.objects.filter(cluster=cluster_id, at__lte=at)
     return changes.order_by("node_id", "-at", "-id").distinct("node_id")
 
@@ -151,7 +151,7 @@ def _condition(change: NodeChange, begins: datetime) -> Condition:
 
 
 def _holdings(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Holding]]:
-    """What gangs held in the hour, by node. What is still held was billed to the hour's end."""
+    """Returns what gangs held in the hour, by node. GPUs that are still held were billed to the end of the hour."""
     leases = _holding_between(cluster_id, begins, ends)
     held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
     places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")

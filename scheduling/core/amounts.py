@@ -1,4 +1,4 @@
-"""GPU time of one generation in one stretch of time, as shares tell it."""
+"""GPU time of one generation in one time interval, as share reports count it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sol
 
 @dataclass(frozen=True)
 class Amounts:
-    """In GPU-seconds; see ShareInterval."""
+    """GPU-seconds of one generation, by how they count for a team's share; see ShareInterval."""
 
     entitled: float = 0.0
     received: float = 0.0
@@ -29,15 +29,15 @@ class Amounts:
 
     @property
     def due(self) -> float:
-        """What should have been received, after lending, borrowing and trades."""
+        """Returns what the team should have received, after lending, borrowing and trades."""
         return self.entitled - self.lent - self.unused + self.borrowed + self.bought - self.sold
 
     @property
     def delivered(self) -> float | None:
-        """Received in relation to due; None where nothing was due."""
+        """Returns received time divided by due time; None if nothing was due."""
         return delivered(self.received, self.due)
 
     @property
     def owed(self) -> float:
-        """What was due and not received; negative where more was received than was due."""
+        """Returns due time minus received time; negative if the team received more than was due."""
         return self.due - self.received

@@ -1,7 +1,7 @@
-"""Secrets as they lie in the database: sealed with keys that lie elsewhere (FAIRLOT_SEALING_KEYS).
+"""Encryption of secrets in the database, with keys that are kept elsewhere (FAIRLOT_SEALING_KEYS).
 
-The newest key, which is the first, seals; each of them opens. So keys are exchanged without a pause: put a
-new one in front, `manage.py reseal`, take the old one away.
+The first key is the newest: it encrypts. Every key decrypts. To rotate keys without downtime, put a new key in
+front, run `manage.py reseal`, then remove the old key.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
-# Whatever else should be made of the same random text would be another key.
+# Binds the derived keys to this purpose: other keys derived from the same random text differ.
 NO_KEY = "There is no key to seal secrets with: set FAIRLOT_SEALING_KEYS and start Fairlot again."
 PURPOSE = b"fairlot: sealed secrets, version 1"
 
 
 class SealError(Exception):
-    """What is sealed cannot be opened, or nothing can be sealed; `str(error)` says why in plain words."""
+    """A secret cannot be encrypted or decrypted; `str(error)` gives the reason for people."""
 
 
 def seal(secret: bytes) -> bytes:
-    """Encrypts and signs `secret` with the newest key. SealError without a key."""
+    """Encrypts and signs `secret` with the newest key. Raises SealError if there is no key."""
     return _keys().encrypt(secret)
 
 
 def unseal(sealed: bytes) -> bytes:
-    """What was sealed. SealError when none of the keys is the one that it was sealed with."""
+    """Decrypts `sealed`. Raises SealError if none of the keys encrypted it."""
     try:
         return _keys().decrypt(sealed)
     except InvalidToken:
@@ -37,7 +37,7 @@ def unseal(sealed: bytes) -> bytes:
 
 
 def reseal(sealed: bytes) -> bytes:
-    """The same secret, sealed with the newest key."""
+    """Encrypts the same secret again, with the newest key."""
     try:
         return _keys().rotate(sealed)
     except InvalidToken:
@@ -45,7 +45,7 @@ def reseal(sealed: bytes) -> bytes:
 
 
 def why_none() -> str:
-    """Why nothing can be sealed; empty where it can."""
+    """Returns why secrets cannot be encrypted; empty if they can."""
     return "" if settings.FAIRLOT_SEALING_KEYS else NO_KEY
 
 
@@ -61,7 +61,7 @@ def _opened(keys: tuple[str, ...]) -> MultiFernet:
 
 
 def _derived(key: str) -> bytes:
-    """Random text of any length as the 32 bytes that Fernet wants (RFC 5869)."""
+    """Derives the 32 bytes that Fernet needs from random text of any length (RFC 5869)."""
     derivation = HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE)
     return base64.urlsafe_b64encode(derivation.derive(key.encode()))
 

@@ -1,4 +1,4 @@
-"""Celery messages that leave after commit. If the broker is away, beat's next tick does the same."""
+"""Celery messages that leave after commit. If the broker is away, the next tick of beat does the same work."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scheduling.models import Cluster
 
 logger = logging.getLogger(__name__)
 
-# What lies in the queue for longer, because no worker is there, beat asks for anew.
+# Beat asks again for work whose message waited longer because no worker was there.
 EXPIRES_SECONDS = 30
 RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
 
-# After which audit events the next round may decide otherwise than the last: on every attached cluster, for teams,
-# limits and prices are the same on all, or on the cluster of the event's target. tests/scheduling/core/test_enqueue.py
-# says of all other verbs why not.
+# Audit events after which the next round may decide differently. Teams, limits and prices concern every attached
+# cluster; the others concern the cluster of the event's target. tests/scheduling/core/test_enqueue.py gives the reason
+# why each other verb is missing here.
 CHANGES_EVERY_CLUSTER = {
     "ledger.correct", "member.add", "member.change", "member.hand_over", "member.remove", "price.set",
     "quota.remove", "quota.set", "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets",
@@ -35,7 +35,7 @@ CHANGES_ITS_CLUSTER = {
 
 
 def want_rounds_after(verb: str, target: models.Model) -> None:
-    """Asks for rounds soon where the change that an audit event tells of matters to them; in its transaction."""
+    """Asks for rounds soon if the change behind an audit event can affect them; runs in the caller's transaction."""
     if verb in CHANGES_EVERY_CLUSTER:
         want_rounds(Cluster.objects.attached())
     elif verb in CHANGES_ITS_CLUSTER:
@@ -44,8 +44,8 @@ def want_rounds_after(verb: str, target: models.Model) -> None:
 
 
 def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
-    """Notes in the caller's transaction that `clusters` need a round before their quantum is over, and asks for it."""
-    # In one order, so that two who change something at once wait for each other and no more.
+    """Records in the caller's transaction that `clusters` need a round before their quantum ends, and asks for it."""
+    # One order for all, so that two concurrent changes wait for each other instead of deadlocking.
     held = list(clusters.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
     Cluster.objects.filter(pk__in=held).update(round_wanted_at=now_from_database())
     for pk in held:
@@ -58,27 +58,27 @@ def wake_rounds(cluster_id: int) -> None:
 
 
 def wake_forecasts(cluster_id: int) -> None:
-    """Asks to tell anew when the cluster's waiting jobs are expected to start."""
+    """Asks for new forecasts of when the cluster's waiting jobs will start."""
     _after_commit("scheduling.tasks.forecast_starts", cluster_id)
 
 
 def wake_shadow(cluster_id: int) -> None:
-    """Asks the policy beside the cluster's own what it would have decided."""
+    """Asks the cluster's shadow policy for its decisions."""
     _after_commit("scheduling.tasks.ask_shadow", cluster_id)
 
 
 def wake_operations(cluster_id: int) -> None:
-    """Asks a worker to do what the outbox holds."""
+    """Asks a worker to run the operations in the outbox."""
     _after_commit("scheduling.tasks.run_operations", cluster_id)
 
 
 def wake_service(service_id: int) -> None:
-    """Asks for a look at a service's replicas."""
+    """Asks a worker to check a service's replicas."""
     _after_commit("scheduling.tasks.step_service", service_id)
 
 
 def wake_analyses() -> None:
-    """Asks a worker to go on with what analyses there are."""
+    """Asks a worker to continue the pending analyses."""
     _after_commit("scheduling.tasks.analyse_sharing")
 
 

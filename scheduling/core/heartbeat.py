@@ -1,4 +1,4 @@
-"""A file whose age tells a health check that a program still does its work."""
+"""A heartbeat file: its age tells a health check whether a program still works."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from django.conf import settings
 
 
 def beat() -> None:
-    """Makes the file of FAIRLOT_HEARTBEAT_FILE new; does nothing where none is set."""
+    """Touches the file named by FAIRLOT_HEARTBEAT_FILE; does nothing if that is not set."""
     if settings.FAIRLOT_HEARTBEAT_FILE:
         Path(settings.FAIRLOT_HEARTBEAT_FILE).touch()

@@ -1,7 +1,7 @@
-"""Tells open pages that something changed. Redis may lose it all: pages also ask by themselves.
+"""Notifications to open pages. Redis may lose any of them: pages also poll.
 
-News go out on a channel, for who listens, and into a stream of the latest, for who was not listening yet
-when they came; `position` is where the stream ends.
+Each message goes to a channel, for current listeners, and to a stream of recent messages, for pages that were not
+listening yet; `position` returns the end of that stream.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from scheduling.core.redis_sender import outgoing
 logger = logging.getLogger(__name__)
 
 NEWS = "fairlot:news"
-KEPT = 10_000  # of the latest news, about
+KEPT = 10_000  # recent messages, about
 NOTHING_YET = "0-0"
 SEND_SECONDS = 2.0
-# How long a page waits for the connection, if there is none yet, and for the answer.
+# How long a page waits for a missing connection, and then for the answer.
 POSITION_SECONDS = (0.03, 0.06)
 SILENT_SECONDS = 2.0
 _silent_until = float("-inf")
 RECENT_SECONDS = 0.5
 _recent = (float("-inf"), "")
-# Both in one step: who has read the stream up to a piece of news hears of the next ones in their order.
+# Both in one step, so that a reader of the stream hears the messages that follow in their order.
 SEND = f"""
 for _, topic in ipairs(ARGV) do
   local at = redis.call('XADD', KEYS[1], 'MAXLEN', '~', {KEPT}, '*', 'topic', topic)
@@ -41,21 +41,22 @@ end
 
 
 def channel() -> str:
-    """Channels know no databases, so that several portals on one Redis would hear each other."""
+    """Returns the channel's name, which contains the database number: Redis channels are shared by all databases."""
     database = redis.ConnectionPool.from_url(settings.REDIS_URL).connection_kwargs.get("db", 0)
     return f"fairlot:live:{database}"
 
 
 def publish(*topics: str) -> None:
-    """Sends topics such as "job:12", "jobs:<tenant id>", "cluster:<id>" after the transaction commits."""
+    """Sends topics such as "job:12", "jobs:<tenant id>" or "cluster:<id>" after the transaction commits."""
     if topics:
         transaction.on_commit(lambda: outgoing.put(("live", topics), lambda: _send(topics)), robust=True)
 
 
 def position() -> str:
-    """Where the news stand now; what is read from the database afterwards has all of them in it.
+    """Returns the current end of the stream; data read from the database afterwards contains all earlier changes.
 
-    Empty when Redis does not answer at once. It is left alone for a while then, so that no page waits for it again.
+    Returns an empty string if Redis does not answer at once, and then does not ask again for a while, so that no
+    page waits a second time.
     """
     global _silent_until  # noqa: PLW0603 - one for the process
     if time.monotonic() < _silent_until:
@@ -70,7 +71,7 @@ def position() -> str:
 
 
 def recent_position() -> str:
-    """Where the news stood a moment ago, for many pages at once: what came since is told to them once more."""
+    """Returns a recent position that many pages share; a page may then hear recent messages twice."""
     global _recent  # noqa: PLW0603 - as above
     at, found = _recent
     if time.monotonic() - at > RECENT_SECONDS:

@@ -1,7 +1,6 @@
-"""So many of something a second, of all processes together: the generic cell rate algorithm, in Redis.
+"""A rate limit shared by all processes: the generic cell rate algorithm, in Redis.
 
-Source: ATM Forum, Traffic Management Specification 4.1 (1999), section 4.4.2: the virtual scheduling
-algorithm.
+Source: ATM Forum, Traffic Management Specification 4.1 (1999), section 4.4.2: the virtual scheduling algorithm.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from django.conf import settings
 
 logger = logging.getLogger(__name__)
 
-# KEYS[1]: when the next one would be due if all came evenly. ARGV: seconds between two, how many may come
-# at once, seconds to hold all of them back. Answers the seconds to wait, as text: numbers lose their fraction.
+# KEYS[1]: when the next request would be due if all came evenly. ARGV: seconds between two requests, how many may come
+# at once, seconds to hold all of them back. Returns the seconds to wait as text, because numbers lose their fraction.
 TAKE = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -32,13 +31,13 @@ end
 redis.call('SET', KEYS[1], string.format('%.6f', due), 'EX', math.ceil(due - now) + 60)
 return string.format('%.6f', math.max(0, due - now - burst * every))
 """
-# While Redis does not answer, each process keeps to this part of the limit by itself.
+# While Redis does not answer, each process limits itself to this fraction of the rate.
 ALONE = 0.1
 
 
 @dataclass(frozen=True)
 class Limit:
-    """`take` returns when one more may be; raises nothing, for a limit is no reason to fail."""
+    """A number of requests per second. `take` returns when one more may be sent and never raises."""
 
     name: str
     per_second: float
@@ -49,7 +48,7 @@ class Limit:
         self.sleep(self._ask(0.0))
 
     def hold(self, seconds: float) -> None:
-        """Nobody goes on for so long: the other side asked for it."""
+        """Stops all requests for `seconds`, because the other side asked for it."""
         self._ask(seconds)
 
     def _ask(self, pause: float) -> float:

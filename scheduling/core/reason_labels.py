@@ -1,4 +1,4 @@
-"""What the reasons of a round are called in a word or two, and which of them hang on a limit."""
+"""Short labels for the reasons of a round, and the set of reasons that depend on a limit."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ SHORT: Mapping[int, str] = {
 }
 
 
-# Those that hang on a limit: whose and of what it is takes an Explainer to say.
+# Reasons that depend on a limit; an Explainer finds whose limit it is and on what.
 OF_LIMITS = frozenset({Reason.QUOTA_IN_USE, Reason.HOURS_SPENT, Reason.BORROWED_ENOUGH, Reason.PREEMPTIBLE})

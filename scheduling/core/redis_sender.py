@@ -1,6 +1,6 @@
-"""Messages on their way to Redis, sent by one thread of the process: nobody waits for Redis.
+"""Messages to Redis, sent by one thread per process, so that no caller waits for Redis.
 
-All of them may be lost: beat and the pages' own polling make up for it.
+Any of them may be lost: beat and the polling of pages make up for it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Callable, Hashable
 
 logger = logging.getLogger(__name__)
 
-# More than that wait only while Redis does not answer, and by then beat has done the same.
+# So many messages wait only if Redis does not answer, and by then beat has asked for the same work.
 MOST_WAITING = 1000
-# How long a process that ends waits for its last messages.
+# How long an ending process waits for its last messages.
 LAST_WORDS_SECONDS = 1.0
 
 
 class Outgoing:
-    """A queue in front of one thread, which starts with the first message; the same message waits once."""
+    """A queue in front of one thread, which starts with the first message. Equal messages wait in it once."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew, as after a fork, which no thread survives."""
+        """Resets the queue, for a new process after a fork: threads do not survive one."""
         self._changed = threading.Condition()
         self._waiting: dict[Hashable, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
@@ -34,7 +34,7 @@ class Outgoing:
         self._dropped = 0
 
     def put(self, key: Hashable, send: Callable[[], None]) -> None:
-        """Has `send` called soon, in another thread; `key` says what it sends."""
+        """Queues `send` for the thread; `key` identifies the message."""
         with self._changed:
             if key not in self._waiting and len(self._waiting) >= MOST_WAITING:
                 self._waiting.pop(next(iter(self._waiting)))
@@ -46,7 +46,7 @@ class Outgoing:
             self._changed.notify_all()
 
     def flush(self, within: float) -> bool:
-        """Waits until all is sent; returns whether that took no longer than `within` seconds."""
+        """Waits until all messages are sent; returns False if that takes longer than `within` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._sending, within)
 
@@ -61,7 +61,7 @@ class Outgoing:
                 logger.warning("%s messages were dropped, as Redis takes none", dropped)
             try:
                 send()
-            except Exception:  # the next message may be one that can be sent
+            except Exception:  # the next message may succeed
                 logger.exception("a message was not sent: %r", key)
             with self._changed:
                 self._sending = False

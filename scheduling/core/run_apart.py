@@ -1,4 +1,4 @@
-"""Work on many things at once, none of which holds up the others; what fails is told on its cluster's page."""
+"""Work on many items in which no failing item blocks the others; failures appear on the cluster's page."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-# What the database cannot do now: whoever tries again later may succeed with everything.
+# The database is unavailable: a later attempt may succeed for all items.
 OUT_OF_REACH = (OperationalError, InterfaceError)
 LONGEST_TEXT = 1000
 MOST_FAILURES = 20
 
 
 def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
-    """Does it for all items at once; where it fails, in halves, so that an item that fails holds up no other.
+    """Calls `do` with all items at once; if that fails, with halves of them, so that a failing item blocks no other.
 
-    `do` is a transaction of its own. Returns what it returned, of all but the items that failed, and those
-    that were left for the next pass after MOST_FAILURES in a row, which have one cause.
+    `do` is a transaction. Returns the results for all items except those that failed and those that were left for
+    the next pass after MOST_FAILURES failures in a row, which have one common cause.
     """
     left: list[Sequence[T]] = [items] if items else []
     done: list[R] = []
@@ -42,7 +42,7 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
         except Exception as error:
             if len(some) > 1:
                 middle = len(some) // 2
-                some = random.sample(some, len(some))  # else the same ones would wait in each pass
+                some = random.sample(some, len(some))  # otherwise the same items would wait in each pass
                 left += [some[middle:], some[:middle]]
                 continue
             failures += 1
@@ -56,7 +56,7 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
 
 @transaction.atomic(durable=True)
 def note_failure(*, cluster_id: int, what: str, error: Exception) -> None:
-    """Has the cluster's page say what went wrong in following it, and when."""
+    """Shows on the cluster's page what failed, and when."""
     text = f"{what[:300]}: {type(error).__name__}: {error}"
     storable = text.replace("\0", "").encode("utf-8", "replace").decode()
     Cluster.objects.filter(pk=cluster_id).update(

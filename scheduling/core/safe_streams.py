@@ -1,4 +1,4 @@
-"""Standard output and standard error that a full disk does not turn into an error."""
+"""Standard output and standard error that ignore a full disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Dropping(io.FileIO):
-    """A file that drops what the disk has no room for: a program must not end because its log cannot be written."""
+    """A file that drops what does not fit on the disk: a program must not end because its log cannot be written."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -25,11 +25,11 @@ class Dropping(io.FileIO):
 
 
 def outlive_full_disks() -> None:
-    """Has standard output and standard error drop what there is no room for, where they are files."""
+    """Makes standard output and standard error drop what does not fit on the disk, if they are files."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is not getattr(sys, f"__{name}__") or not _is_file(number):
             continue
-        kept: Any = Dropping(number, "w", closefd=False)  # not buffered, as by PYTHONUNBUFFERED
+        kept: Any = Dropping(number, "w", closefd=False)  # unbuffered, as with PYTHONUNBUFFERED
         text = io.TextIOWrapper(kept, encoding="utf-8", errors="backslashreplace", write_through=True)
         setattr(sys, name, text)
         setattr(sys, f"__{name}__", text)

@@ -1,7 +1,7 @@
-"""What becomes of somebody's work in teams that the person leaves: it waits, is cancelled, or goes to a member.
+"""What happens to a user's work in teams that the user leaves: it waits, is cancelled, or goes to another member.
 
-Who may not submit in a team any more starts nothing there: a round stops what runs at the end of its quantum, and it
-waits (fairshare.Reason.OWNER_MAY_NOT) until its owner may again, or somebody takes it over.
+A user who may no longer submit in a team starts nothing there: a round stops what runs at the end of its quantum.
+The jobs wait (fairshare.Reason.OWNER_MAY_NOT) until their owner may submit again or somebody takes them over.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ L = TypeVar("L", Service, Schedule)
 
 
 class Fate(StrEnum):
-    """What becomes of the work."""
+    """What happens to the work."""
 
     WAITS = "waits"
     CANCEL = "cancel"
@@ -50,7 +50,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Work:
-    """What `user` has in `tenants` that has not ended; their ids, or None for all teams."""
+    """The work of `user` in `tenants` (their ids; None for all teams) that has not ended."""
 
     user: User
     tenants: Collection[int] | None = None
@@ -61,7 +61,7 @@ class Work:
 
     @property
     def services(self) -> models.QuerySet[Service]:
-        """Those whose replicas run as the user's, or that are the user's."""
+        """Returns the services that the user owns or whose replicas run as the user."""
         its = models.Q(owner=self.user) | models.Q(current__author=self.user)
         return self._there(Service.objects.kept().filter(its))
 
@@ -70,7 +70,7 @@ class Work:
         return self._there(Schedule.objects.kept().filter(owner=self.user))
 
     def counts(self) -> dict[str, int]:
-        """How many there are of each kind, by its name in the singular; none of which there are none."""
+        """Returns how many there are of each kind, by its singular name; kinds without any are left out."""
         training = self.jobs.filter(kind=Job.Kind.TRAINING)
         found = {
             "running job": training.filter(state__in=Job.HOLDING),
@@ -87,7 +87,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """How many went to another owner, and what stays behind, as it names secrets."""
+    """What went to another owner, and what stays behind because it names secrets."""
 
     jobs: int
     services: int
@@ -96,7 +96,7 @@ class HandedOver:
 
 
 def work_of_member(membership: Membership) -> Work:
-    """What waits once that membership is gone: of teams where no other one of the user lets it run."""
+    """Returns the work that would wait without this membership: in teams where no other membership allows it."""
     others = Membership.objects.filter(
         user=membership.user_id, role__in=Membership.Role.at_least(Membership.Role.MEMBER)
     ).exclude(pk=membership.pk)
@@ -106,7 +106,7 @@ def work_of_member(membership: Membership) -> Work:
 
 
 def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
-    """Who may take over work in `tenant`, as far as `reader` may know: by roles in teams that `reader` may read."""
+    """Returns the users who may take over work in `tenant`, from teams whose members `reader` may see."""
     may = Membership.objects.filter(
         tenant__in=Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage),
         role__in=Membership.Role.at_least(Membership.Role.MEMBER),
@@ -118,7 +118,7 @@ def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
 def remove_member(
     *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Ends a membership; of the user's work in the team becomes what `fate` says, in the same transaction."""
+    """Ends a membership; `fate` decides about the user's work in the team, in the same transaction."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     done = _settle(actor, work_of_member(membership), fate, to)
@@ -130,7 +130,7 @@ def remove_member(
 def deactivate_user(
     *, actor: User | None, user: User, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Shuts a user out at once; of the user's work becomes what `fate` says, in the same transaction."""
+    """Deactivates a user at once; `fate` decides about the user's work, in the same transaction."""
     require(actor, "user.change")
     user = lock_with_admins(user)
     done = _settle(actor, Work(user), fate, to)
@@ -142,16 +142,16 @@ def deactivate_user(
 def settle_work(
     *, actor: User | None, user: User, fate: str, to: User | None = None, tenant: Tenant | None = None
 ) -> HandedOver | None:
-    """Cancels or hands over what `user` has in `tenant`, or in all teams, whether the user has left or not.
+    """Cancels or hands over the work of `user` in `tenant`, or in all teams, whether or not the user has left.
 
-    Raises NotAllowed unless the actor manages the team; for all teams, unless the actor is an admin.
+    Raises NotAllowed unless the actor manages the team or, for all teams, is an admin.
     """
     require(actor, "user.change" if tenant is None else "member.change", tenant)
     return _settle(actor, Work(user, None if tenant is None else [tenant.pk]), fate, to)
 
 
 def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> HandedOver | None:
-    """Inside the caller's transaction, whose actions see to it that the actor may."""
+    """Settles the work in the transaction of a caller that has checked the actor's permission."""
     match fate:
         case Fate.WAITS:
             return None
@@ -167,16 +167,16 @@ def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> Hande
 
 
 def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
-    """Returns the work as it is once nobody else changes it, until the transaction ends.
+    """Locks the work until the transaction ends and returns its present state.
 
-    In the order in which the controller of services and the runs of schedules lock, too: their rows, then the schedules
-    of clusters, then the clusters' rows.
+    The order is that of the service controller and of schedule runs: their rows, then the schedules of clusters,
+    then the clusters' rows.
     """
     services, schedules = _locked(work.services), _locked(work.schedules)
     clusters = set(work.jobs.values_list("cluster_id", flat=True))
     lock_schedules(clusters)
     want_rounds(Cluster.objects.attached())
-    # What is submitted to yet another cluster meanwhile waits.
+    # A job that is submitted to yet another cluster meanwhile is not cancelled; it waits.
     jobs = work.jobs.filter(cluster__in=clusters).select_related("tenant").order_by("pk").defer("spec")
     return list(jobs), services, schedules
 
@@ -184,7 +184,7 @@ def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
 def _locked(rows: models.QuerySet[L]) -> list[L]:
     ids = list(rows.values_list("pk", flat=True))
     held = rows.model._default_manager.filter(pk__in=ids).order_by("pk").select_for_update(of=("self",))
-    # Read again: another transaction may have handed one over, or changed it, before the lock was had.
+    # Read again: another transaction may have handed over or changed a row before this one got the lock.
     return list(rows.filter(pk__in=[row.pk for row in held]).order_by("pk"))
 
 
@@ -214,15 +214,15 @@ def _cancel(actor: User | None, work: Work) -> None:
 
 
 def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
-    """Makes `to` the owner; what was held until now stays in the ledger as its former owner's.
+    """Makes `to` the owner; past usage stays in the ledger under the former owner.
 
-    Refused for who may not submit in each of the teams. What names secrets stays, and waits: they are looked up by
-    name whenever it runs, so that the former owner's program would run with what the new one keeps by those names.
+    Raises Refused if `to` may not submit in each of the teams. Work that names secrets stays and waits: secrets are
+    looked up by name at each start, so the former owner's program would run with the new owner's secrets.
     """
     jobs, services, schedules = _lock(work)
     now = now_from_database()
     _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules) for row in rows})
-    # A service may go back to any of its revisions.
+    # A service may return to any of its revisions.
     revisions = ServiceRevision.objects.filter(service__in=services, author=work.user)
     stay = {one.service_id for one in revisions if _names_secrets(one.spec)}
     free_services = [one for one in services if one.pk not in stay]
@@ -262,13 +262,13 @@ def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
 def _names_secrets(spec: object) -> bool:
     try:
         return bool(named_secrets(JobSpec.stored(spec)))
-    except SpecError:  # nobody knows what it names
+    except SpecError:  # what it names cannot be read
         return True
 
 
 def _give_jobs(jobs: list[Job], to: User, *, by: str, now: datetime) -> None:
     ids = [job.pk for job in jobs]
-    # What is seen to be held so far is booked as its present owner's.
+    # Usage observed so far is booked under the present owner.
     held = Lease.objects.filter(job__in=ids, state__in=Lease.HOLDING, last_seen_at__isnull=False)
     by_moment: dict[datetime, list[Lease]] = defaultdict(list)
     for lease in held.select_related("job__owner", "job__tenant", "generation"):
@@ -277,7 +277,7 @@ def _give_jobs(jobs: list[Job], to: User, *, by: str, now: datetime) -> None:
     for until, leases in by_moment.items():
         bill(leases, until=until)
         update_rows(leases, ["billed_until"])
-    # Without a reason a waiting job is new to rounds; a request's key was its former owner's.
+    # Without a reason, rounds see a waiting job as new. The request key belonged to the former owner.
     Job.objects.filter(pk__in=ids).update(owner=to, request_key=None, reason=0)
     insert_rows(JobEvent(job=job, at=now, epoch=job.epoch, kind="handed_over", text=by) for job in jobs)
     pubsub.publish(*(f"job:{pk}" for pk in ids), *{f"jobs:{job.tenant_id}": None for job in jobs})
@@ -286,7 +286,7 @@ def _give_jobs(jobs: list[Job], to: User, *, by: str, now: datetime) -> None:
 def _note(
     actor: User | None, user: User, to: User, moved: dict[str, list[Job] | list[Service] | list[Schedule]]
 ) -> None:
-    """An event in each team, so that its managers read it."""
+    """Writes an audit event in each team, so that its managers see it."""
     by_tenant: dict[int, dict[str, list[int]]] = defaultdict(dict)
     for kind, rows in moved.items():
         for row in rows:

@@ -1,4 +1,4 @@
-"""Taking nodes out of use and back: nothing new starts there, and what runs finishes, or leaves by a deadline."""
+"""Drains nodes and returns them: nothing new starts on a drained node, and its jobs finish or leave by a deadline."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from scheduling.models import Lease, Node, Operation
 if TYPE_CHECKING:
     from accounting.models import User
 
-# By these words a job's history tells for what its turn ended.
+# A job's history names the end of its attempt with these words.
 BEING_DRAINED = "is being drained"
 
 
 class DrainMode(models.TextChoices):
-    """What becomes of the jobs that run on a node when it is drained."""
+    """What happens to the jobs on a node when it is drained."""
 
     FINISH = "finish", "Let running jobs finish"
     DEADLINE = "deadline", "Let them run until a deadline"
@@ -45,10 +45,10 @@ def drain_node(
     mode: str = DrainMode.FINISH,
     deadline: datetime | None = None,
 ) -> None:
-    """Takes a node out of use: nothing new starts there from now on. Again on a drained node changes the mode.
+    """Takes a node out of use: nothing new starts there. On a drained node it changes the mode.
 
-    Jobs that run there finish; those that still run at the `deadline`, or with mode *now* at once, stop with
-    their grace and go on elsewhere. Refused for an unknown mode, and a deadline that is missing or over.
+    Running jobs finish; those that still run at `deadline` (with mode *now*: at once) stop with their grace period
+    and continue elsewhere. Raises Refused for an unknown mode and for a missing or past deadline.
     """
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
@@ -78,7 +78,7 @@ def drain_node(
         history = History()
         _let_nothing_start(node, text=text, now=now, history=history)
         for lease in _leases_on(node):
-            history.change(lease.job)  # so that its open pages are told
+            history.change(lease.job)  # to update its open pages
             history.note(lease.job, "draining", f"{text}; it may run on {until}", at=now, turn=lease.epoch)
         history.save()
     pubsub.publish(f"cluster:{node.cluster_id}")
@@ -86,7 +86,7 @@ def drain_node(
 
 @transaction.atomic(durable=True)
 def return_node(*, actor: User, node: Node) -> None:
-    """Puts a drained or lost node back to use. What runs there goes on, what was stopped takes its turn again."""
+    """Returns a drained or lost node to use. Jobs that run there continue; jobs that were stopped wait for a round."""
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
     now = now_from_database()
@@ -98,21 +98,21 @@ def return_node(*, actor: User, node: Node) -> None:
 
 
 def drains_due(now: datetime) -> list[int]:
-    """Ids of drained nodes whose deadline is over."""
+    """Returns the ids of drained nodes whose deadline has passed."""
     due = Node.objects.filter(state=Node.State.DRAINED, drain_deadline__lte=now)
     return list(due.order_by("pk").values_list("pk", flat=True))
 
 
 @transaction.atomic(durable=True)
 def end_drain(*, node_id: int) -> bool:
-    """Stops what still runs on a drained node whose deadline is over; False where there is nothing to do."""
+    """Stops what still runs on a drained node after its deadline; returns False if there is nothing to do."""
     cluster = Node.objects.filter(pk=node_id).values_list("cluster_id", flat=True).first()
     if cluster is None:
         return False
     lock_schedule(cluster)
     now = now_from_database()
     node = Node.objects.filter(pk=node_id, state=Node.State.DRAINED, drain_deadline__lte=now).first()
-    if node is None:  # it was returned, or given more time, meanwhile
+    if node is None:  # it was returned or given more time meanwhile
         return False
     Node.objects.filter(pk=node_id).update(drain_deadline=None)
     after = {"deadline": node.drain_deadline and node.drain_deadline.isoformat()}
@@ -123,7 +123,7 @@ def end_drain(*, node_id: int) -> bool:
 
 
 def leave_node(node: Node, *, text: str, now: datetime) -> None:
-    """Every gang with a worker on the node leaves; inside the caller's transaction and lock."""
+    """Stops every gang with a worker on the node; runs in the caller's transaction and under its lock."""
     history = History()
     _let_nothing_start(node, text=text, now=now, history=history)
     orders = [StopOrder(lease, text, Cause.DRAINED) for lease in _leases_on(node)]
@@ -132,7 +132,7 @@ def leave_node(node: Node, *, text: str, now: datetime) -> None:
 
 
 def _let_nothing_start(node: Node, *, text: str, now: datetime, history: History) -> None:
-    """Withdraws reservations of its GPUs, and ends what sleeps there or was told to: it may not go on there."""
+    """Withdraws reservations of the node's GPUs and ends frozen gangs there, which may not resume on it."""
     leases = _leases_on(node)
     withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why="drained")
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:

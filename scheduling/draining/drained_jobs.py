@@ -1,4 +1,4 @@
-"""Whom the drain of a node concerns, as a given user may know it, and which drains concern a job."""
+"""Which jobs the drain of a node concerns, as far as a user may see them, and which drains concern a job."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class DrainedJob:
     gpus: int  # on the node
     gpus_elsewhere: int  # of the same gang, which stops as a whole
     since: datetime | None  # when it got them
-    ends: datetime | None  # when it ends at the latest, as far as that is known
+    ends: datetime | None  # when it ends at the latest, if known
 
 
 @dataclass(frozen=True, slots=True)
 class DrainedJobs:
-    """What `user` may see of the jobs of a node, and how many others there are."""
+    """The jobs of a node that a user may see, and the number of the others."""
 
     seen: list[DrainedJob]
     hidden: int
 
 
 def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
-    """The drained nodes where gangs of these leases run, until they end or a deadline is over."""
+    """Returns the drained nodes on which gangs of these leases run until they end or a deadline passes."""
     held = [one.pk for one in leases if one and one.state in (Lease.State.STARTING, Lease.State.RUNNING)]
     drained = (
         Node.objects.filter(state=Node.State.DRAINED, held_gpus__lease__in=held)
@@ -47,11 +47,11 @@ def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
 
 
 def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
-    """The jobs, replicas and sessions that hold GPUs of the node now, the longest there first."""
+    """Returns the jobs, replicas and sessions that hold GPUs of the node now, the longest holder first."""
     here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node=node)
     visible = here.filter(job__in=Job.objects.visible_to(user))
     leases = list(
-        visible.annotate(here=Count("held_gpus"))  # of those on the node
+        visible.annotate(here=Count("held_gpus"))  # of those GPUs that are on the node
         .select_related("job__tenant", "job__owner", "job__service")
         .defer("job__spec")
         .order_by("held_from", "pk")

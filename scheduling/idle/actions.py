@@ -1,4 +1,4 @@
-"""Jobs whose GPUs nobody uses: rules for them, warning and stopping them, and putting that off."""
+"""Actions on idle GPUs: set rules, warn and stop jobs that do not use their GPUs, snooze warnings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHAT_FOLLOWS: dict[str, Step] = {
     IdleRule.Action.STOP: Step.STOP,
 }
 IN_WORDS = {Step.PREEMPTIBLE: "it takes no part in the sharing any more", Step.STOP: "it is stopped"}
-# Sessions have an idle clock of their own.
+# Sessions have their own idle timeout.
 KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
 LONGEST_SNOOZE_HOURS = 366 * 24
 FIELDS = ("action", "after_minutes", "grace_minutes", "snooze_hours", "services")
@@ -49,9 +49,9 @@ def set_idle_rule(
     snooze_hours: int,
     services: bool = False,
 ) -> IdleRule:
-    """The rule of a tenant with all below it, of a cluster, or without both of all; what is set again is replaced.
+    """Sets the idle rule of a tenant and its subtree, of a cluster, or (without both) of all; replaces an existing one.
 
-    Raises NotAllowed unless the actor is an admin, Refused for what makes no rule.
+    Raises NotAllowed unless the actor is an admin, Refused for values that make no valid rule.
     """
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
@@ -83,7 +83,7 @@ def set_idle_rule(
 
 @transaction.atomic(durable=True)
 def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
-    """What is above it holds again. Raises NotAllowed unless the actor is an admin."""
+    """Removes a rule, so that the rule above it applies again. Raises NotAllowed unless the actor is an admin."""
     require(actor, "idle_rule.set")
     held = IdleRule.objects.select_for_update(of=("self",)).select_related("tenant", "cluster")
     found = held.filter(pk=rule.pk).first()
@@ -102,7 +102,7 @@ def _told(rule: IdleRule) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class IdleRules:
-    """All rules there are, to find the one that holds for a job."""
+    """All idle rules, to find the one that applies to a job."""
 
     of_tenants: Mapping[int, IdleRule]
     of_clusters: Mapping[int, IdleRule]
@@ -118,19 +118,19 @@ class IdleRules:
         )
 
     def rule_of(self, tenant: Tenant, cluster_id: int | None) -> IdleRule | None:
-        """The nearest on the tenant's way up, else the cluster's, else that of all."""
+        """Returns the nearest rule of the tenant and its ancestors, else the cluster's, else the rule of all."""
         for step in reversed(tenant.lineage):
             if step in self.of_tenants:
                 return self.of_tenants[step]
         return self.of_clusters.get(cluster_id or 0, self.of_all)
 
     def terms_of(self, job: Job) -> Terms | None:
-        """What holds for a job; None: nothing does."""
+        """Returns the terms that apply to a job; None if no rule does."""
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
             return None
         if rule.action == IdleRule.Action.PREEMPTIBLE and job.preemptible:
-            return None  # it is so already, and keeps nobody's GPUs
+            return None  # it is preemptible already and keeps GPUs from nobody
         is_replica = job.kind == Job.Kind.REPLICA
         if is_replica and not rule.services:
             return None
@@ -138,13 +138,13 @@ class IdleRules:
             after=td(minutes=rule.after_minutes),
             grace=td(minutes=rule.grace_minutes),
             snooze=td(hours=rule.snooze_hours),
-            # A service would only put another replica in its place.
+            # If a replica were stopped, its service would start another one.
             then=Step.NOTHING if is_replica else WHAT_FOLLOWS.get(rule.action, Step.NOTHING),
         )
 
 
 def idleness_of(use: GpuUse) -> Idleness:
-    """Of a row that was read with its lease."""
+    """Returns the idleness in a row that was read with its lease."""
     return Idleness(
         since=use.idle_since,
         lasted=use.idle_for,
@@ -158,7 +158,7 @@ def idleness_of(use: GpuUse) -> Idleness:
 
 
 def idle_to_step(now: datetime) -> list[int]:
-    """Ids of jobs of which something is to be done now."""
+    """Returns the ids of jobs that need a warning or another step now."""
     rules = IdleRules.read()
     idle = GpuUse.objects.idle().select_related("job__tenant", "lease").defer("job__spec")
     return [use.job_id for use in idle if _step(use, rules, now) is not Step.NOTHING]
@@ -171,10 +171,10 @@ def _step(use: GpuUse, rules: IdleRules, now: datetime) -> Step:
 
 @transaction.atomic(durable=True)
 def step_idle(*, job_id: int) -> Step:
-    """Warns the job's people that its GPUs are idle, or stops it or leaves it idle GPUs only, when that is due.
+    """Warns the owner and managers of a job with idle GPUs, stops it or makes it preemptible, whichever is due.
 
-    Any number of workers may call this at any time: the schedule's lock lets one in, and what one of them did
-    the next one finds done.
+    Any number of workers may call this at any time: the schedule lock admits one at a time, and each sees what
+    earlier calls did.
     """
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     use = (
@@ -198,7 +198,7 @@ def step_idle(*, job_id: int) -> Step:
     elif step is Step.PREEMPTIBLE:
         why = f"From now on only on GPUs that nobody else wants: nobody has used its GPUs for {in_words(use.idle_for)}"
         set_preemptible_within(actor=None, job=use.job, preemptible=True, why=why)
-        # Once somebody lets it take part again, a warning comes first.
+        # If somebody ends its preemptible state, a warning comes first again.
         GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
         write_to_people(use.job, f"{why}. Its page lets it take part again")
     return step
@@ -221,7 +221,7 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
 
 
 def write_to_people(job: Job, said: str) -> None:
-    """Mail to its owner and the managers of its team."""
+    """Mails the job's owner and the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
     text = f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}."
@@ -231,10 +231,10 @@ def write_to_people(job: Job, said: str) -> None:
 
 @transaction.atomic(durable=True)
 def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUse:
-    """Puts warning and stopping off until a moment, within what the rule lets; who says so says why.
+    """Postpones the warning and the stop until a moment, within the bounds of the rule; the actor gives a reason.
 
-    Raises NotAllowed for others than the owner, managers of the team and operators; Refused where nothing is
-    to be put off, or for longer than the rule lets.
+    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator; Refused if there is
+    nothing to postpone, or for longer than the rule allows.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may put this off.")
@@ -277,7 +277,7 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
 
 
 def in_words(lasted: td) -> str:
-    """A duration in minutes, or from two hours on in hours."""
+    """Returns a duration in minutes, or in hours from two hours on."""
     minutes = max(1, round(lasted.total_seconds() / 60))
     return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"
 

@@ -1,4 +1,4 @@
-"""When a job whose GPUs nobody uses is warned and when it is stopped: what follows from a rule, and nothing else."""
+"""When a job with idle GPUs is warned and when it is stopped, derived from a rule and measurements alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-# What was measured longer ago says nothing about the present.
+# Older measurements say nothing about the present.
 STALE = timedelta(minutes=3)
 NOTHING = timedelta(0)
 
@@ -14,35 +14,35 @@ NOTHING = timedelta(0)
 class Step(Enum):
     NOTHING = "nothing"
     WARN = "warn"
-    PREEMPTIBLE = "preemptible"  # from now on it runs only where nobody else wants the GPUs
+    PREEMPTIBLE = "preemptible"  # from now on it runs only on GPUs that nobody else wants
     STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A rule as it holds for one job."""
+    """A rule as it applies to one job."""
 
     after: timedelta
     grace: timedelta
-    snooze: timedelta  # the longest
-    then: Step = Step.NOTHING  # what follows the warning
+    snooze: timedelta  # the longest allowed
+    then: Step = Step.NOTHING  # the step after the warning
 
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """Of one job in play. None is what was not, or is not any more."""
+    """How one job that has not ended uses its GPUs. None marks events that have not happened or no longer count."""
 
-    since: datetime | None  # when its GPUs were last used, or it began; None: they are used
-    lasted: timedelta  # held without use since then, as measured
+    since: datetime | None  # when its GPUs were last used, or when it started; None: they are in use
+    lasted: timedelta  # measured time since then in which it held GPUs without using them
     measured_until: datetime
-    is_of_this_turn: bool  # whether it still holds the GPUs of which that was measured
-    first_told: datetime | None = None  # when it was first warned, or put that off
+    is_of_this_turn: bool  # whether it still holds the GPUs that were measured
+    first_told: datetime | None = None  # when it was first warned or snoozed
     warned: datetime | None = None
-    lasted_warned: timedelta = NOTHING  # of `lasted`, what came after the warning
+    lasted_warned: timedelta = NOTHING  # the part of `lasted` after the warning
     snoozed_until: datetime | None = None
 
     def is_warned(self, terms: Terms) -> bool:
-        """Whether a warning stands: not used since, no snooze since, and idle for long enough by the present rule."""
+        """Returns whether a warning stands: no use and no snooze since, and idle long enough by the current rule."""
         return (
             self.since is not None
             and self.warned is not None
@@ -52,16 +52,16 @@ class Idleness:
         )
 
     def grace_left(self, terms: Terms) -> timedelta | None:
-        """For how long it has to hold its GPUs without use until that is done; None while nothing says so.
+        """Returns how much more idle time leads to the step after the warning; None if no step is pending.
 
-        Time in which it holds none, or nobody measures, is nobody's chance to use them, and does not count.
+        Time without GPUs or without measurements does not count, because the job had no chance to use them.
         """
         if terms.then is Step.NOTHING or not self.is_warned(terms):
             return None
         return max(NOTHING, terms.grace - self.lasted_warned)
 
     def acts_at(self, terms: Terms, now: datetime) -> datetime | None:
-        """Before when that is surely not done, as told at `now`; None while nothing says so."""
+        """Returns the earliest time of the step after the warning, as known at `now`; None if no step is pending."""
         left = self.grace_left(terms)
         if left is None or self.warned is None:
             return None
@@ -69,13 +69,13 @@ class Idleness:
         return max(now, self.warned + terms.grace, goes_on + left)
 
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
-        """Until when it may be put off at most, however often that is asked for."""
+        """Returns the latest time until which the job can be snoozed, however often somebody asks."""
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now
         return first + terms.snooze
 
     def step(self, terms: Terms, now: datetime) -> Step:
-        """What is to be done at `now`."""
+        """Returns the step that is due at `now`."""
         if self.since is None or self.lasted < terms.after:
             return Step.NOTHING
         if not self.is_of_this_turn or now - self.measured_until > STALE:
