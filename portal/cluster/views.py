@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.clock import now_from_database
 from accounting.core.name_order import by_name
 from accounting.core.prepared import Prepared
-from portal.cluster.floor import legend_of, read_floor
+from portal.cluster.gpu_map import legend_of, read_gpu_map
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs
 from scheduling.models import Cluster
@@ -19,12 +19,12 @@ def cluster(request: HttpRequest) -> HttpResponse:
     """Every cluster, one below the other; there is usually one."""
     clusters = _attached()
     now = now_from_database()
-    floors = [(one, read_floor(one, request.user)) for one in clusters]
+    gpu_maps = [(one, read_gpu_map(one, request.user)) for one in clusters]
     context = {
         "failing": {one.pk for one in clusters if one.has_failure(now)},
         "silent": {one.pk for one in clusters if one.is_silent(now)},
-        "floors": floors,
-        "legend": legend_of(rows for _, rows in floors),
+        "gpu_maps": gpu_maps,
+        "legend": legend_of(rows for _, rows in gpu_maps),
         "topics": " ".join(f"cluster:{one.pk}" for one in clusters) + f" {topics_of_jobs(request.user)}",
     }
     return render_page(request, "cluster/cluster.html", context)

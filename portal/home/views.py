@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.prepared import Prepared
 from accounting.models.tenants import ids_with_role
 from portal.fragments import render_page
-from portal.home import glance
+from portal.home import dashboard
 from portal.jobs.filters import with_generation
 from portal.live.topics import topics_of_jobs
 from scheduling.models import Cluster, Job
@@ -34,23 +34,23 @@ def home(request: HttpRequest) -> HttpResponse:
     else:
         seen = ids_with_role(user)
         states, unfinished, ended = (ask(user.pk, seen) for ask in _OWN)
-    teams = glance.own_teams(user.pk)
+    teams = dashboard.own_teams(user.pk)
     clusters = _clusters()
-    floor = glance.Floor.read()
+    gpu_totals = dashboard.GpuTotals.read()
     context = {
-        "counts": glance.counts(states, floor.held_by(None if everybodys else user.pk, seen)),
+        "counts": dashboard.counts(states, gpu_totals.held_by(None if everybodys else user.pk, seen)),
         "unfinished": unfinished,
         "ended": ended,
         "everybodys": everybodys,
         "teams": teams,
         "share": (
-            glance.share_now(
-                set(ids_with_role(user)), floor, [one for one in clusters if one.detached_at is None]
+            dashboard.share_now(
+                set(ids_with_role(user)), gpu_totals, [one for one in clusters if one.detached_at is None]
             )
             if teams
             else []
         ),
-        "machines": glance.machines_now(floor),
+        "machines": dashboard.machines_now(gpu_totals),
         "topics": f"{topics_of_jobs(user)} " + " ".join(f"cluster:{c.pk}" for c in clusters),
     }
     return render_page(request, "home/home.html", context)

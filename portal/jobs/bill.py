@@ -19,7 +19,7 @@ from accounting.ledger import Payer
 from accounting.models import JobDay, LedgerTransaction, Tenant, UsageSegment
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, moment, perform, show
-from portal.jobs import story
+from portal.jobs import detail
 from portal.jobs.views import frame, visible_job
 from scheduling.models import Job
 
@@ -65,7 +65,7 @@ def archived_of(shown: Job) -> datetime | None:
 def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -> HttpResponse:
     lines = lines_of(request, shown)
     context = frame(request, shown, "bill") | {
-        "cost": story.cost_of(shown, request.user),
+        "cost": detail.cost_of(shown, request.user),
         "archived": archived_of(shown),
         "page": Paginator(lines, LINES_PER_PAGE).get_page(request.GET.get("page")),
         "may_correct": request.user.is_admin

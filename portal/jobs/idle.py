@@ -13,7 +13,7 @@ from scheduling.models import GpuUse, Job
 
 
 @dataclass(frozen=True)
-class Told:
+class IdleUse:
     """Of a job in play. `terms` is what a rule says of it when it is idle; None: nothing."""
 
     use: GpuUse
@@ -36,26 +36,26 @@ class Told:
         return self.terms is not None and self.terms.then is Step.PREEMPTIBLE
 
 
-def told_of(uses: Iterable[GpuUse]) -> list[Told]:
+def idle_uses(uses: Iterable[GpuUse]) -> list[IdleUse]:
     """Of jobs that come with their tenants and leases; three queries at most."""
     found = list(uses)
     if not found:
         return []
     now = now_from_database()
     rules = IdleRules.read() if any(use.idle_since for use in found) else None
-    return [_told(use, rules, now) for use in found]
+    return [_idle_use(use, rules, now) for use in found]
 
 
-def _told(use: GpuUse, rules: IdleRules | None, now: datetime) -> Told:
+def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
     # Until its next turn, and until that is measured, it is as it was in its last one.
     since = max(use.measured_until, use.job.state_since)
     is_present = use.job.state != Job.State.RUNNING or now - since <= STALE
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
     idle = idleness_of(use)
     if terms is None:
-        return Told(use, None, is_present, is_of_this_turn=idle.is_of_this_turn)
+        return IdleUse(use, None, is_present, is_of_this_turn=idle.is_of_this_turn)
     ends = idle.snooze_ends(terms, now)
-    return Told(
+    return IdleUse(
         use=use,
         terms=terms,
         is_present=is_present,
@@ -68,7 +68,7 @@ def _told(use: GpuUse, rules: IdleRules | None, now: datetime) -> Told:
     )
 
 
-def use_of(job: Job) -> Told | None:
+def use_of(job: Job) -> IdleUse | None:
     """None for what has ended, or was never measured."""
     if job.has_ended or job.state == Job.State.CANCELLING:
         return None
@@ -76,4 +76,4 @@ def use_of(job: Job) -> Told | None:
     if use is None:
         return None
     use.job = job
-    return told_of([use])[0]
+    return idle_uses([use])[0]

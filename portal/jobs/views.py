@@ -21,7 +21,7 @@ from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
 from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import INCLUDED, render_page, wanted_part
-from portal.jobs import story
+from portal.jobs import detail
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
@@ -86,15 +86,15 @@ def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
     head = frame(request, shown, "overview")
     if refusal is None and wanted_part(request) in INCLUDED:  # which needs nothing of the rest
         return render_page(request, "jobs/overview.html", head)
-    few = story.few_leases(shown)
-    leases = Paginator(story.leases_of(shown) if few is None else few, LEASES_PER_PAGE)
+    few = detail.few_leases(shown)
+    leases = Paginator(detail.leases_of(shown) if few is None else few, LEASES_PER_PAGE)
     context = head | {
-        "speeds": story.speeds_of(shown),
-        "cost": story.cost_of(shown, request.user, few),
-        "strip": story.strip_of(shown, few),
+        "speeds": detail.speeds_of(shown),
+        "cost": detail.cost_of(shown, request.user, few),
+        "strip": detail.strip_of(shown, few),
         "page": leases.get_page(request.GET.get("page")),
         "recent": _recent(pk),
-        "generation_names": story.generation_names(shown),
+        "generation_names": detail.generation_names(shown),
         "labels": _labels(pk) if shown.spec.get("labels") else (),
     }
     return show(request, "jobs/overview.html", context, refusal=refusal)
@@ -117,7 +117,7 @@ def events(request: HttpRequest, pk: int) -> HttpResponse:
 def spec(request: HttpRequest, pk: int) -> HttpResponse:
     """What was asked for, as YAML."""
     shown = visible_job(request, pk)
-    context = frame(request, shown, "spec") | {"yaml": story.yaml_of(shown)}
+    context = frame(request, shown, "spec") | {"yaml": detail.yaml_of(shown)}
     return render_page(request, "jobs/spec.html", context)
 
 
@@ -188,7 +188,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING
-    lease, forecast, now = story.present_lease(shown), story.forecast_of(shown), timezone.now()
+    lease, forecast, now = detail.present_lease(shown), detail.forecast_of(shown), timezone.now()
     may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
     return {
         "job": shown,

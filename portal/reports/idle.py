@@ -17,7 +17,7 @@ from accounting.core.name_order import by_name
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.reports.idle import IdleRow, idle_report
 from portal.fragments import render_page
-from portal.jobs.idle import told_of
+from portal.jobs.idle import idle_uses
 from portal.live.topics import topics_of_jobs
 from portal.reports.by_mail import by_mail
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
@@ -72,7 +72,7 @@ def idle(request: HttpRequest) -> HttpResponse:
         "tenants": list(Tenant.objects.visible_to(request.user).order_by(*by_name("name"))),
         "tenant": tenant,
         "page": page,
-        "rows": told_of(page.object_list),
+        "rows": idle_uses(page.object_list),
         "teams": rows[:TEAMS],
         "more": len(rows) - TEAMS,
         "period": period,

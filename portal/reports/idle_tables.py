@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.clock import now_from_database
 from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
-from portal.jobs.idle import Told, told_of
+from portal.jobs.idle import IdleUse, idle_uses
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.idle import BY_TEAM, TeamIdle, idle_by_team, idle_now
 from portal.reports.periods import ReportPeriod, asked_period
@@ -72,7 +72,7 @@ def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = No
             ("Teams", tenant.name if tenant else "All that you may see"),
         ],
         tables=[
-            Table("now", "Idle now", NOW, [_row(told) for told in told_of(idle_now(viewer, tenant))]),
+            Table("now", "Idle now", NOW, [_row(told) for told in idle_uses(idle_now(viewer, tenant))]),
             Table(
                 "teams",
                 "By team",
@@ -90,7 +90,7 @@ def _team(one: TeamIdle) -> Sequence[Cell]:
     return row.tenant, row.idle, one.processless, row.held, row.part, row.idle_cost, row.cost, row.currency
 
 
-def _row(told: Told) -> Sequence[Cell]:
+def _row(told: IdleUse) -> Sequence[Cell]:
     use, job = told.use, told.use.job
     acts = told.terms is not None and told.acts_at is not None
     return (

@@ -18,7 +18,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from portal.fragments import render_page
-from portal.jobs.story import yaml_of
+from portal.jobs.detail import yaml_of
 from portal.live.topics import topics_of_jobs
 from portal.schedules.timing import preview_of
 from portal.sorting import Names, Since, Sorting

@@ -23,7 +23,7 @@ from portal.administration.access import posted_from
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
-from portal.services import story
+from portal.services import detail
 from portal.services.rules import Rules
 from portal.sessions import hosts
 from portal.sessions.visits import invite_to_service, may_use
@@ -56,12 +56,12 @@ def services(request: HttpRequest) -> HttpResponse:
         found = found.filter(owner=request.user)
     found = found.select_related("tenant", "owner", "cluster", "current")
     page = Paginator(SORTING.order(found, request.GET), SERVICES_PER_PAGE).get_page(request.GET.get("page"))
-    costs = story.costs_of(page, request.user)
+    costs = detail.costs_of(page, request.user)
     context = {
         "mine": mine,
         "sort": SORTING.chosen(request.GET),
         "page": page,
-        "rows": [(one, story.status_of(one), costs.get(one.pk, [])) for one in page],
+        "rows": [(one, detail.status_of(one), costs.get(one.pk, [])) for one in page],
         "teams": Tenant.objects.visible_to(request.user).count(),
         "topics": topics_of_jobs(request.user),
     }
@@ -77,24 +77,24 @@ def service(request: HttpRequest, pk: int) -> HttpResponse:
 def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
     """With the refused `rules` as they were typed; 422 then."""
     pk = shown.pk
-    members = story.members_of(shown)
-    failed = story.latest_failure(shown, members)
+    members = detail.members_of(shown)
+    failed = detail.latest_failure(shown, members)
     changeable = Service.objects.changeable_by(request.user).filter(pk=pk)
     context = {
         "service": shown,
-        "status": story.status_of(shown),
-        "sentences": story.sentences_of(shown, members, reader=request.user),
+        "status": detail.status_of(shown),
+        "sentences": detail.sentences_of(shown, members, reader=request.user),
         "drained": nodes_drained_under(member.lease for member in members),
         "failed": failed,
         "failure": failure_of(failed) if failed else None,
-        "troubles": story.troubles_of(shown, members),
+        "troubles": detail.troubles_of(shown, members),
         "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),
-        "revisions": story.revisions_of(shown),
+        "revisions": detail.revisions_of(shown),
         "interruptions": interruptions.shown(of_service(shown)),
-        "claimable_from": min(story.claimable_from(members), default=None),
-        "on_notice": story.on_notice(members),
+        "claimable_from": min(detail.claimable_from(members), default=None),
+        "on_notice": detail.on_notice(members),
         "events": shown.events.all()[:EVENTS_SHOWN],
-        "cost": story.costs_of([shown], request.user).get(shown.pk, []),
+        "cost": detail.costs_of([shown], request.user).get(shown.pk, []),
         "rules": rules or Rules.of(shown),
         "address": hosts.origin_of_service(pk),
         "may_open": bool(shown.ready and hosts.origin_of_service(pk)) and may_use(pk, request.user),

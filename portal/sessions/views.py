@@ -21,7 +21,7 @@ from portal import interruptions
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
-from portal.sessions import hosts, story
+from portal.sessions import detail, hosts
 from portal.sessions.visits import invite
 from portal.sorting import Names, Sorting
 from scheduling.draining.drained_jobs import nodes_drained_under
@@ -53,7 +53,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
         "mine": mine,
         "sort": SORTING.chosen(request.GET),
         "page": page,
-        "rows": story.told_of(page, request.user),
+        "rows": detail.details_of(page, request.user),
         "teams": Tenant.objects.visible_to(request.user).count(),
         "topics": topics_of_jobs(request.user),
     }
@@ -65,7 +65,7 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
     """How it is, how long it lasts, and the ways in."""
     shown = visible_session(request, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
-    told = story.told_of([shown], request.user)[0]
+    told = detail.details_of([shown], request.user)[0]
     context = {
         "told": told,
         "drained": nodes_drained_under([told.lease]),

@@ -22,9 +22,9 @@ from accounting.access import audit
 from accounting.core.errors import NotAllowed
 from accounting.models import Membership, Tenant, User
 from portal.models import Visit
-from portal.services.story import members_of, sentences_of, troubles_of
+from portal.services.detail import members_of, sentences_of, troubles_of
 from portal.sessions.absence import Absence
-from portal.sessions.story import told_of
+from portal.sessions.detail import details_of
 from portal.tokens.actions import find_token
 from scheduling.leases.interruptions import back_by, of_service, of_session
 from scheduling.models import Cluster, Job, Lease, Service, Session
@@ -192,7 +192,7 @@ def absence(*, session_id: int, key: str) -> Absence | None:
     session = sessions.filter(pk=session_id).first()
     if visit is None or session is None:
         return None
-    told = told_of([session], visit.user)[0]
+    told = details_of([session], visit.user)[0]
     gone = next((one for one in of_session(session.job) if one.ended is None), None)
     return Absence(
         who=f"The session {session.job.name}",

@@ -25,9 +25,9 @@ from accounting.limits.quotas import figure
 from accounting.models import Tenant, User
 from fairshare.model import Reason
 from portal import wording
+from portal.jobs.detail import places as places_of
+from portal.jobs.detail import why_ended
 from portal.jobs.filters import ListedJob
-from portal.jobs.story import places as places_of
-from portal.jobs.story import why_ended
 from scheduling.backends.local.isolation import Isolation
 from scheduling.clusters import isolation
 from scheduling.core.reason_labels import SHORT

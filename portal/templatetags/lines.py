@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from portal import wording
-from portal.cluster.floor import OTHER, Cell
+from portal.cluster.gpu_map import OTHER, Cell
 from portal.jobs.filters import ListedJob
 from portal.templatetags.fairlot import ago_at, as_sentence, chip, moment, reason_chip, state_chip
 from scheduling.models import Job, JobEvent

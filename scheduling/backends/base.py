@@ -209,7 +209,7 @@ class LogChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class ClusterEvent:
     """A message from the cluster about a job, beside the job's state."""
 
     source: str  # identifies the message, so that a repetition is recognised
@@ -248,7 +248,7 @@ class Backend(Protocol):
     def news(self) -> Sequence[Observation]:
         """Returns at least those observations that changed since the last call."""
 
-    def remarks(self) -> Sequence[Remark]:
+    def cluster_events(self) -> Sequence[ClusterEvent]:
         """Returns the cluster's messages since the last call; after a restart, earlier ones again too."""
 
     def staleness(self) -> float:

@@ -19,7 +19,7 @@ from scheduling.core.locks import lock_schedule
 from scheduling.core.run_apart import apart
 from scheduling.execution.node_inventory import apply_offers
 from scheduling.leases.actions import BEGIN, apply_observations, close_never_started, hand_over
-from scheduling.leases.cluster_events import note_remarks
+from scheduling.leases.cluster_events import note_cluster_events
 from scheduling.leases.gpu_use import note_gpu_use
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.models.leases import FROZEN
@@ -64,9 +64,9 @@ def note_news(cluster: Cluster, backend: Backend) -> None:
 
 def note_what_it_says(cluster: Cluster, backend: Backend) -> None:
     """Writes down what the cluster says about jobs beyond how they are."""
-    remarks = backend.remarks()
-    if remarks:
-        note_remarks(cluster_id=cluster.pk, remarks=remarks)
+    events = backend.cluster_events()
+    if events:
+        note_cluster_events(cluster_id=cluster.pk, events=events)
 
 
 def tend(cluster: Cluster, backend: Backend) -> None:

@@ -78,19 +78,19 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
     jobs: dict[int, Job] = {}
     for lease in leases.values():
         lease.job = jobs.setdefault(lease.job_id, lease.job)
-    desk = _Desk(cluster_id, now)
+    batch = ObservationBatch(cluster_id, now)
     gone: list[Lease] = []
     for seen in observations:
         if seen.token not in leases:
             continue
         lease = leases[seen.token]
         if lease.state in Lease.HOLDING:
-            desk.observe(lease, seen)
+            batch.observe(lease, seen)
         elif lease.end_reason == FROZEN and lease.job.frozen and seen.phase is Phase.ENDED:
-            desk.frozen_are_gone(lease)
+            batch.frozen_are_gone(lease)
         if seen.phase is Phase.ENDED and lease.state == Lease.State.CLOSED:
             gone.append(lease)
-    desk.save()
+    batch.save()
     return gone
 
 
@@ -103,7 +103,7 @@ def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int
 def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
     lock_schedule(cluster_id)
     now = now_from_database()
-    desk = _Desk(cluster_id, now)
+    batch = ObservationBatch(cluster_id, now)
     leases = list(
         Lease.objects.filter(pk__in=lease_ids, cluster=cluster_id, state=Lease.State.STOPPING).select_related(
             "job__owner", "job__tenant", "generation", "cluster"
@@ -115,11 +115,11 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
     closed = [lease for lease in leases if lease.pk not in first or not first[lease.pk].attempts]
     for lease in closed:
         begin = first.get(lease.pk)
-        at = desk.moment(lease, 0.0)
-        desk.close(lease, at=at, why="stopped before it began")
-        desk.never_started(lease, at=at, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
+        at = batch.moment(lease, 0.0)
+        batch.close(lease, at=at, why="stopped before it began")
+        batch.never_started(lease, at=at, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
     Operation.objects.filter(lease__in=closed, verb__in=BEGIN).update(done_at=now)
-    desk.save()
+    batch.save()
     return {lease.pk for lease in closed}
 
 
@@ -212,7 +212,7 @@ def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
         wake_operations(lease.cluster_id)
 
 
-class _Desk:
+class ObservationBatch:
     """Collects what observations change, and writes it in few statements."""
 
     def __init__(self, cluster_id: int, now: datetime) -> None:

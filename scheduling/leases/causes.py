@@ -11,7 +11,7 @@ from fairshare import model as fs
 from fairshare.guarantees import ROUNDING, held_by
 from scheduling.core.reason_labels import OF_LIMITS, SHORT
 from scheduling.models import Job
-from scheduling.shares.snapshot import Legend
+from scheduling.shares.snapshot import SnapshotIndex
 
 
 class Cause(StrEnum):
@@ -39,7 +39,7 @@ _AWAY = frozenset({fs.Reason.NODES_AWAY, fs.Reason.NEVER_NO_SUCH_GENERATION, fs.
 class Causes:
     """Says of jobs that a round stops why, as everybody may read it who sees the job."""
 
-    def __init__(self, view: fs.Snapshot, plan: fs.Decision, legend: Legend) -> None:
+    def __init__(self, view: fs.Snapshot, plan: fs.Decision, legend: SnapshotIndex) -> None:
         self._view, self._plan, self._legend = view, plan, legend
 
     @cached_property

@@ -9,7 +9,7 @@ from datetime import timedelta
 from django.db import transaction
 
 from accounting.core.clock import now_from_database
-from scheduling.backends.base import Remark
+from scheduling.backends.base import ClusterEvent
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
 from scheduling.core.run_apart import apart
@@ -21,34 +21,34 @@ MOST = 20  # of one turn; what else its cluster says is left out
 LONGEST_AGO = 3600.0  # seconds; clusters keep events no longer
 
 
-def note_remarks(*, cluster_id: int, remarks: Sequence[Remark]) -> int:
+def note_cluster_events(*, cluster_id: int, events: Sequence[ClusterEvent]) -> int:
     """Adds what no note says yet, each thing once a turn however often it is said; returns how many."""
-    return sum(apart(cluster_id, remarks, lambda some: [_note(cluster_id, some)]))
+    return sum(apart(cluster_id, events, lambda some: [_note(cluster_id, some)]))
 
 
 @transaction.atomic(durable=True)
-def _note(cluster_id: int, remarks: Sequence[Remark]) -> int:
+def _note(cluster_id: int, events: Sequence[ClusterEvent]) -> int:
     lock_schedule(cluster_id)
     now = now_from_database()
-    jobs = Job.objects.filter(cluster=cluster_id).in_bulk({remark.job_id for remark in remarks})
+    jobs = Job.objects.filter(cluster=cluster_id).in_bulk({event.job_id for event in events})
     known = JobEvent.objects.filter(job__in=jobs, kind=KIND)
     told = {(note.job_id, note.epoch, note.text) for note in known}
     sources = {(note.job_id, note.detail.get("event")) for note in known}
     count = Counter((job_id, epoch) for job_id, epoch, _ in told)
     history, changed, notes = History(), set(), 0
-    for remark in sorted(remarks, key=lambda remark: -remark.age):
-        turn, source = (remark.job_id, remark.epoch), (remark.job_id, remark.source)
-        if remark.job_id not in jobs or source in sources or (*turn, remark.text) in told:
+    for event in sorted(events, key=lambda event: -event.age):
+        turn, source = (event.job_id, event.epoch), (event.job_id, event.source)
+        if event.job_id not in jobs or source in sources or (*turn, event.text) in told:
             continue
         if count[turn] >= MOST:
             continue
-        told.add((*turn, remark.text))
+        told.add((*turn, event.text))
         sources.add(source)
         count[turn] += 1
         notes += 1
-        job = jobs[remark.job_id]
-        at = max(job.created_at, now - timedelta(seconds=min(remark.age, LONGEST_AGO)))
-        history.note(job, KIND, remark.text, at=at, turn=remark.epoch, event=remark.source)
+        job = jobs[event.job_id]
+        at = max(job.created_at, now - timedelta(seconds=min(event.age, LONGEST_AGO)))
+        history.note(job, KIND, event.text, at=at, turn=event.epoch, event=event.source)
         changed.add(f"job:{job.pk}")
     history.save()
     pubsub.publish(*sorted(changed))

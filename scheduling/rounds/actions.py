@@ -47,7 +47,7 @@ from scheduling.shares.situations import (
     situation_of_record,
     situation_of_round,
 )
-from scheduling.shares.snapshot import Legend, read_snapshot
+from scheduling.shares.snapshot import SnapshotIndex, read_snapshot
 from scheduling.shares.trades import record_trades
 
 logger = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ class _Commit:
     """Turns a decision into leases, orders and reasons."""
 
     def __init__(
-        self, cluster: Cluster, view: fs.Snapshot, legend: Legend, decision: fs.Decision, now: datetime
+        self, cluster: Cluster, view: fs.Snapshot, legend: SnapshotIndex, decision: fs.Decision, now: datetime
     ) -> None:
         self.cluster, self.legend, self.decision, self.now = cluster, legend, decision, now
         self.causes = Causes(view, decision, legend)

@@ -15,7 +15,7 @@ from fairshare.guarantees import lent_to
 from scheduling.core import pubsub
 from scheduling.leases.causes import Causes
 from scheduling.models import Cluster, Job, JobEvent, Lease, ServiceEvent
-from scheduling.shares.snapshot import Legend
+from scheduling.shares.snapshot import SnapshotIndex
 
 WARNED = "warned_of_claims"
 # Guarantees come and go with what others want; people read of it this often at most.
@@ -23,7 +23,13 @@ WARNED_EVERY = timedelta(hours=1)
 
 
 def give_notice(
-    cluster: Cluster, view: fs.Snapshot, plan: fs.Decision, legend: Legend, *, causes: Causes, now: datetime
+    cluster: Cluster,
+    view: fs.Snapshot,
+    plan: fs.Decision,
+    legend: SnapshotIndex,
+    *,
+    causes: Causes,
+    now: datetime,
 ) -> None:
     """Begins and ends the notices of what a round lets run on more than is guaranteed; in its transaction.
 

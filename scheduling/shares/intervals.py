@@ -19,7 +19,7 @@ from fairshare.entitlement import entitlements
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval
 from scheduling.shares.share_hours import write_hours_again
 from scheduling.shares.situations import Lasted, forget
-from scheduling.shares.snapshot import Axes, Legend
+from scheduling.shares.snapshot import Axes, SnapshotIndex
 from scheduling.shares.trades import end_trades
 
 # A lease of which nothing was heard for so long is not taken to hold its GPUs until its end is known.
@@ -91,7 +91,7 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
 
 
 def save_shares(
-    cluster: Cluster, situation: Situation, decision: fs.Decision, legend: Legend, *, corrected: bool
+    cluster: Cluster, situation: Situation, decision: fs.Decision, legend: SnapshotIndex, *, corrected: bool
 ) -> None:
     """Keeps what each user is owed, as far as the policy says, and its share until the next round.
 

@@ -56,7 +56,7 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
-class Legend:
+class SnapshotIndex:
     """What the indices of a snapshot's arrays mean, by primary key."""
 
     generations: list[int]
@@ -145,7 +145,7 @@ def read_snapshot(
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
     between: bool = False,
-) -> tuple[fs.Snapshot, Legend]:
+) -> tuple[fs.Snapshot, SnapshotIndex]:
     """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
 
     `also` are (tenant, user) that have an account though they have no job here any more. The settings are those of
@@ -170,7 +170,7 @@ def _read_snapshot(
     now: datetime,
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
-) -> tuple[fs.Snapshot, Legend]:
+) -> tuple[fs.Snapshot, SnapshotIndex]:
     """The same as if there were no limits."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
@@ -178,7 +178,7 @@ def _read_snapshot(
     column = {generation: k for k, generation in enumerate(generations)}
     jobs = _JobColumns.read(cluster)
     accounts, account = _read_accounts(cluster, jobs, column, lock=lock, also=also)
-    legend = Legend(
+    legend = SnapshotIndex(
         generations=generations,
         nodes=[node.pk for node in nodes],
         accounts=accounts.keys,
@@ -202,7 +202,7 @@ def _read_snapshot(
     return snapshot, legend
 
 
-def within_limits(snapshot: fs.Snapshot, legend: Legend, *, between: bool = False) -> fs.Snapshot:
+def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
     """A snapshot as if there were no limits, with those that the legend tells of."""
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
@@ -221,7 +221,7 @@ class Change:
 
 def before_and_after(
     cluster: Cluster, change: Change, *, now: datetime
-) -> tuple[fs.Snapshot, fs.Snapshot, Legend]:
+) -> tuple[fs.Snapshot, fs.Snapshot, SnapshotIndex]:
     """The cluster as the next quantum would see it at `now`, without and with the change."""
     limits = RoundLimits.read(cluster, now=now)
     snapshot, legend = _read_snapshot(cluster, limits, now=now)
@@ -341,7 +341,7 @@ def _read_jobs(
     cluster: Cluster,
     jobs: _JobColumns,
     account: fs.Ints,
-    legend: Legend,
+    legend: SnapshotIndex,
     *,
     accounts: _Accounts,
     now: datetime,
@@ -480,7 +480,7 @@ def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
     return found
 
 
-def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapshot:
+def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs.Snapshot:
     """The snapshot as if `job`, which is not stored yet, had just been queued as its last one."""
     accounts, jobs = snapshot.accounts, snapshot.jobs
     pair, keys = (job.tenant_id, job.owner_id), legend.accounts
@@ -527,7 +527,7 @@ def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) 
 
 
 def _with_leaf(
-    accounts: fs.Accounts, legend: Legend, tenant: Tenant, user_id: int
+    accounts: fs.Accounts, legend: SnapshotIndex, tenant: Tenant, user_id: int
 ) -> tuple[fs.Accounts, list[tuple[int, int | None]]]:
     """The tree with a user's leaf, and the tenants above it where they had no jobs until now; and its keys."""
     keys = list(legend.accounts)
@@ -628,7 +628,7 @@ def _blocked(
 
 def _without_spent_hours(
     snapshot: fs.Snapshot,
-    legend: Legend,
+    legend: SnapshotIndex,
     keys: Sequence[tuple[int, int | None]] = (),
     *,
     between: bool = False,

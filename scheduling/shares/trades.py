@@ -13,14 +13,14 @@ from accounting.ledger import TradedTime, book_trades
 from accounting.models import Generation, Tenant
 from fairshare import model as fs
 from scheduling.models import Cluster, Round, Trade
-from scheduling.shares.snapshot import Legend
+from scheduling.shares.snapshot import SnapshotIndex
 
 MICROSECOND = Decimal("0.000001")
 # A trade is the same as long as these are.
 SAME = ("seller_id", "buyer_id", "slow_id", "fast_id", "fast_gpus", "slow_gpus")
 
 
-def record_trades(round_: Round, decision: fs.Decision, legend: Legend) -> None:
+def record_trades(round_: Round, decision: fs.Decision, legend: SnapshotIndex) -> None:
     """Writes what is traded from a round on; ends and books what was traded until then and is no more.
 
     What is traded as before goes on, but not beyond the end of an hour (UTC), as reports count a trade where it began.
@@ -52,7 +52,7 @@ def _open(cluster: Cluster) -> list[Trade]:
     return list(Trade.objects.filter(round__cluster=cluster, ends=None).order_by("pk"))
 
 
-def _row(trade: fs.Trade, legend: Legend) -> tuple[float, ...]:
+def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
     """The values of the columns SAME, and those that follow them."""
     return (
         legend.accounts[trade.seller][0],

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from scheduling.backends.base import Gang, Observation, Phase, Remark, Worker
+from scheduling.backends.base import ClusterEvent, Gang, Observation, Phase, Worker
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.backend import KubernetesBackend
 from scheduling.backends.kubernetes.gang_ungater import Tender
@@ -49,7 +49,7 @@ class Rig:
         )
         self.seen: dict[uuid.UUID, Observation] = {}
         self.told: list[Observation] = []
-        self.remarks: list[Remark] = []
+        self.cluster_events: list[ClusterEvent] = []
         self.trouble: BaseException | None = None
 
     @contextmanager
@@ -74,7 +74,7 @@ class Rig:
                 for observation in self.backend.news():
                     self.told.append(observation)
                     self.seen[observation.token] = observation
-                self.remarks += self.backend.remarks()
+                self.cluster_events += self.backend.cluster_events()
                 self.backend.tend()
                 if stop.is_set():
                     return

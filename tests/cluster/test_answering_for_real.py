@@ -72,7 +72,7 @@ def test_a_kubelet_says_when_a_program_is_ready_and_it_leaves_before_it_is_told_
     )
     assert when(rig, gang, ready=False).phase is Phase.RUNNING
     wait_for(
-        lambda: any("does not answer as one that is ready" in remark.text for remark in rig.remarks),
+        lambda: any("does not answer as one that is ready" in event.text for event in rig.cluster_events),
         what="why it is not ready stands on its time line",
     )
     for ready in (True, False, True):
@@ -85,4 +85,4 @@ def test_a_kubelet_says_when_a_program_is_ready_and_it_leaves_before_it_is_told_
     assert ended.end is End.STOPPED
     log = rig.backend.read_log(job_id=gang.job_id, rank=0, offset=0, limit=10_000).data.decode()
     assert log == "told to stop\n"
-    assert not [remark.text for remark in rig.remarks if "PreStop" in remark.text]
+    assert not [event.text for event in rig.cluster_events if "PreStop" in event.text]

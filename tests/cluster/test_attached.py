@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from accounting.models import UsageSegment
-from scheduling.backends.base import Remark
+from scheduling.backends.base import ClusterEvent
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.network_sources import hidden_in
 from scheduling.clusters.attaching import set_bare_pods, set_reachable
@@ -263,14 +263,14 @@ def test_what_the_cluster_says_of_a_job_is_on_its_time_line_once(
     lab.changes.close()
     lab.changes = lab.backend.changes(timeout=0.1)
     heard: list[str] = []
-    take = lab.backend.remarks
+    take = lab.backend.cluster_events
 
-    def overheard() -> Sequence[Remark]:
-        remarks = take()
-        heard.extend(remark.text for remark in remarks)
-        return remarks
+    def overheard() -> Sequence[ClusterEvent]:
+        events = take()
+        heard.extend(event.text for event in events)
+        return events
 
-    monkeypatch.setattr(lab.backend, "remarks", overheard)
+    monkeypatch.setattr(lab.backend, "cluster_events", overheard)
     lab.until(lambda: any("the quota few" in text for text in heard), "it is heard again")
     assert told.count() == 1
     assert told.get().epoch == lab.lease(gang).epoch

@@ -147,7 +147,7 @@ def test_one_that_has_found_no_node_yet_goes_when_it_is_stopped(rig: Rig, nodes:
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
     wait_for(
-        lambda: any((remark.job_id, remark.epoch) == (1, 1) for remark in rig.remarks),
+        lambda: any((event.job_id, event.epoch) == (1, 1) for event in rig.cluster_events),
         what="the scheduler's words are on its time line",
     )
     rig.stop(gang)

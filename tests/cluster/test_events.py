@@ -45,7 +45,7 @@ def rigging(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[
 
 
 def said(rig: Rig, gang: Gang) -> list[str]:
-    return [remark.text for remark in rig.remarks if remark.job_id == gang.job_id]
+    return [event.text for event in rig.cluster_events if event.job_id == gang.job_id]
 
 
 def wait_for_word(rig: Rig, gang: Gang, *words: str) -> str:
@@ -162,7 +162,7 @@ def test_who_comes_later_hears_the_same_events_under_the_same_names(
     wait_for_word(first, gang, "no node takes it")
     second = rigging()
     wait_for_word(second, gang, "no node takes it")
-    sources = [{remark.source for remark in rig.remarks} for rig in (first, second)]
+    sources = [{event.source for event in rig.cluster_events} for rig in (first, second)]
     assert sources[0] & sources[1]
     first.stop(gang)
     first.wait(gang)

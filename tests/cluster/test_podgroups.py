@@ -133,7 +133,7 @@ def test_a_gang_is_one_podgroup_in_all_its_turns_and_that_goes_with_its_job(
     [same] = admin.items(GROUPS.format(tenant))
     assert same["metadata"]["uid"] == group["metadata"]["uid"]
     # That the first of them to be let through waited for the others is nothing to people.
-    assert not [remark.text for remark in rig.remarks if "pod group" in remark.text]
+    assert not [event.text for event in rig.cluster_events if "pod group" in event.text]
     rig.stop(again)
     rig.wait(again)
     admin.delete(f"{JOBS.format(tenant)}/{job['metadata']['name']}", propagationPolicy="Background")

@@ -15,7 +15,7 @@ from portal.api.fields import FileFormat
 from portal.api.idle import schemas
 from portal.api.jobs.endpoints import visible_job
 from portal.api.reports.schemas import Days
-from portal.jobs.idle import Told, told_of, use_of
+from portal.jobs.idle import IdleUse, idle_uses, use_of
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
 from portal.reports.idle_tables import idle_file
 from portal.reports.periods import asked_period
@@ -40,7 +40,7 @@ def idle(
         request.user = request.auth
         return idle_file(request, format)
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
-    return [_show(told) for told in told_of(idle_now(request.auth, tenant)[:MOST])]
+    return [_show(told) for told in idle_uses(idle_now(request.auth, tenant)[:MOST])]
 
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
@@ -92,7 +92,7 @@ def remove_rule(request: HttpRequest, rule_id: int) -> Status:
     return Status(204, None)
 
 
-def _show(told: Told) -> dict[str, Any]:
+def _show(told: IdleUse) -> dict[str, Any]:
     job, lease = told.use.job, told.use.lease
     return _use(told) | {
         "job": job.pk,
@@ -116,7 +116,7 @@ def _team(one: TeamIdle) -> dict[str, Any]:
     }
 
 
-def _use(told: Told) -> dict[str, Any]:
+def _use(told: IdleUse) -> dict[str, Any]:
     use = told.use
     return {
         "measured_until": use.measured_until,

@@ -21,10 +21,10 @@ from portal.api.document import MAY_CONFLICT
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs import schemas
 from portal.api.problems import problems_of
+from portal.jobs.detail import forecast_of, present_lease
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
-from portal.jobs.story import forecast_of, present_lease
 from scheduling.backends.base import LogUnreadable
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.reason_labels import OF_LIMITS, SHORT

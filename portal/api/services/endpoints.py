@@ -15,7 +15,7 @@ from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.services import schemas
 from portal.jobs.failure import failure_of
-from portal.services.story import (
+from portal.services.detail import (
     Member,
     latest_failure,
     members_by_service,

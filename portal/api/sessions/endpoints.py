@@ -15,7 +15,7 @@ from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.services.schemas import ServiceFilters
 from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of
-from portal.sessions.story import Told, told_of
+from portal.sessions.detail import SessionDetail, details_of
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
 from scheduling.sessions.actions import keep_session, start_session, stop_session
@@ -43,7 +43,7 @@ def list_sessions(
     seen = Session.objects.visible_to(request.auth).select_related(*RELATED).order_by("-pk")
     found = list(seen.filter(**{name: value for name, value in wanted.items() if value})[: limit + 1])
     return {
-        "items": [show(told) for told in told_of(found[:limit], request.auth)],
+        "items": [show(detail) for detail in details_of(found[:limit], request.auth)],
         "next": found[limit - 1].pk if len(found) > limit else None,
     }
 
@@ -85,18 +85,18 @@ def stop(request: HttpRequest, session_id: int) -> Status:
 
 
 def _shown(request: HttpRequest, session_id: int) -> dict[str, Any]:
-    told = told_of([visible_session(request, session_id)], request.auth)[0]
-    failure = failure_of(told.job)
-    return show(told) | {
-        "interruptions": interruptions.as_json(interruptions.shown(of_session(told.job))),
-        "expected_back_at": back_by([told.job]),
+    detail = details_of([visible_session(request, session_id)], request.auth)[0]
+    failure = failure_of(detail.job)
+    return show(detail) | {
+        "interruptions": interruptions.as_json(interruptions.shown(of_session(detail.job))),
+        "expected_back_at": back_by([detail.job]),
         "exit_meaning": failure.meaning if failure else "",
         "last_lines": failure.lines if failure else [],
     }
 
 
-def show(told: Told) -> dict[str, Any]:
-    job, session = told.job, told.session
+def show(detail: SessionDetail) -> dict[str, Any]:
+    job, session = detail.job, detail.session
     return {
         "id": job.pk,
         "name": job.name,
@@ -104,15 +104,15 @@ def show(told: Told) -> dict[str, Any]:
         "team": job.tenant.slug,
         "owner": job.owner.get_username(),
         "cluster": job.cluster.name,
-        "ready": told.is_ready,
-        "reason": told.reason,
-        "sentence": told.sentence,
-        "warned": told.is_warned,
+        "ready": detail.is_ready,
+        "reason": detail.reason,
+        "sentence": detail.sentence,
+        "warned": detail.is_warned,
         "idle_minutes": session.idle_minutes,
         "longest_hours": session.longest_hours,
-        "idle_ends_at": told.idle_ends,
-        "ends_at": told.ends,
-        "claimable_from": told.claimable_from,
+        "idle_ends_at": detail.idle_ends,
+        "ends_at": detail.ends,
+        "claimable_from": detail.claimable_from,
         "created_at": job.created_at,
         "end_message": job.end_message,
     }

@@ -15,10 +15,20 @@ from uuid import UUID
 
 from kubernetes.config import ConfigException
 
-from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered, Use
+from scheduling.backends.base import (
+    BackendError,
+    ClusterEvent,
+    Gang,
+    LogChunk,
+    Observation,
+    Offer,
+    Unanswered,
+    Use,
+)
 from scheduling.backends.kubernetes import claims, objects, probes
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.cluster_cache import View
+from scheduling.backends.kubernetes.cluster_events import SELECTORS, ClusterEvents
 from scheduling.backends.kubernetes.gang_ungater import Tender
 from scheduling.backends.kubernetes.log_stream import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
@@ -37,7 +47,6 @@ from scheduling.backends.kubernetes.orders import (
 from scheduling.backends.kubernetes.podgroups import PodGroups
 from scheduling.backends.kubernetes.probes import NameTaken
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
-from scheduling.backends.kubernetes.remarks import SELECTORS, Remarks
 from scheduling.backends.kubernetes.standalone_pods import BareOrders
 from scheduling.backends.kubernetes.transcript import read_mark
 from scheduling.core.rate_limiter import Limit
@@ -86,7 +95,7 @@ class _Watch:
     view: View
     reflectors: list[Reflector]
     follower: Follower
-    remarks: Remarks
+    cluster_events: ClusterEvents
     threads: list[threading.Thread]
 
     @property
@@ -248,9 +257,9 @@ class KubernetesBackend:
         """Nothing: a cluster's metrics tell it (scheduling/metrics.py)."""
         return ()
 
-    def remarks(self) -> Sequence[Remark]:
+    def cluster_events(self) -> Sequence[ClusterEvent]:
         """What events of the cluster say, where this process watches."""
-        return self._watch.remarks.take() if self._watch else ()
+        return self._watch.cluster_events.take() if self._watch else ()
 
     def staleness(self) -> float:
         """Of the watch; what is asked for is true when it comes."""
@@ -366,9 +375,9 @@ class KubernetesBackend:
 
         desk = Desk(self.api, self.logs, self._log_limit, pattern_of, view.note_progress, SILENCE_SECONDS)
         view.audience = follower = Follower(desk, streams=self._log_streams)
-        remarks = Remarks(view)
+        cluster_events = ClusterEvents(view)
         reflectors = [Reflector(self.api, path, mirror, query) for mirror, path, query in self._kinds(view)]
-        for events, selector in zip(remarks.mirrors, SELECTORS, strict=True):
+        for events, selector in zip(cluster_events.mirrors, SELECTORS, strict=True):
             reflectors.append(Reflector(self.api, EVENTS, events, {"fieldSelector": selector}))
         threads = [
             threading.Thread(target=_run, args=(reflector,), name=reflector.path, daemon=True)
@@ -376,7 +385,7 @@ class KubernetesBackend:
         ]
         for thread in threads:
             thread.start()
-        return _Watch(view, reflectors, follower, remarks, threads)
+        return _Watch(view, reflectors, follower, cluster_events, threads)
 
 
 def _remove(folder: Path) -> None:

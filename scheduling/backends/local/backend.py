@@ -15,12 +15,12 @@ from uuid import UUID
 from scheduling.backends import opening
 from scheduling.backends.base import (
     BackendError,
+    ClusterEvent,
     End,
     Endpoint,
     Gang,
     LogChunk,
     Observation,
-    Remark,
     Use,
     Worker,
 )
@@ -70,8 +70,8 @@ class LocalBackend:
         self.log_limit_bytes = log_limit_bytes
         self.places = places or Places(jobs=self.root)
         self._gauge = Gauge(self.root)
-        self._new_remarks: list[Remark] = []
-        self._said: set[str] = set()  # sources of remarks in the last observation
+        self._new_events: list[ClusterEvent] = []
+        self._said: set[str] = set()  # sources of events in the last observation
         self._watchdog = watchdog.Watchdog(self.root)
 
     def learn(self, job_id: int) -> None:
@@ -188,7 +188,7 @@ class LocalBackend:
     def observe(self) -> Sequence[Observation]:
         """Returns the state of every lease that has not been forgotten. Ends leases that have lost their supervisor."""
         observations = []
-        said: dict[str, Remark] = {}
+        said: dict[str, ClusterEvent] = {}
         self._watchdog.begin_look()
         for path in reports_in(self.root):
             try:
@@ -197,11 +197,11 @@ class LocalBackend:
                     files = JobFiles(self.root, int(status["job_id"]))
                     status = self._settled(files, status)
                     observations.append(reports.observation(files, status))
-                    said |= {remark.source: remark for remark in reports.remarks(status)}
+                    said |= {event.source: event for event in reports.cluster_events(status)}
             except (ValueError, KeyError, TypeError, OSError) as error:
                 logger.error("%s is left out, as it is damaged or the disk refuses: %r", path, error)
         self._watchdog.end_look(str(seen.token) for seen in observations)
-        self._new_remarks += [remark for source, remark in said.items() if source not in self._said]
+        self._new_events += [event for source, event in said.items() if source not in self._said]
         self._said = set(said)
         return observations
 
@@ -216,10 +216,10 @@ class LocalBackend:
     def offers(self) -> None:
         """Returns None: the nodes are declared by people."""
 
-    def remarks(self) -> Sequence[Remark]:
+    def cluster_events(self) -> Sequence[ClusterEvent]:
         """Returns what supervisors reported about logs that they cannot write."""
-        remarks, self._new_remarks = self._new_remarks, []
-        return remarks
+        events, self._new_events = self._new_events, []
+        return events
 
     def use(self) -> Sequence[Use]:
         """Returns what this process has measured, one sample per call."""

@@ -9,7 +9,7 @@ import time
 from typing import Any
 from uuid import UUID
 
-from scheduling.backends.base import End, Observation, Phase, Remark
+from scheduling.backends.base import ClusterEvent, End, Observation, Phase
 from scheduling.backends.local import hidden, processes
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 
@@ -49,10 +49,10 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
     )
 
 
-def remarks(status: dict[str, Any]) -> list[Remark]:
-    """Returns a remark for each log that cannot be written, with the reason."""
+def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
+    """Returns an event for each log that cannot be written, with the reason."""
     return [
-        Remark(
+        ClusterEvent(
             source=f"log {status['job_id']}-{status['epoch']}-{rank}",
             job_id=status["job_id"],
             epoch=status["epoch"],

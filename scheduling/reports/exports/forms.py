@@ -11,7 +11,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.csv_lines import csv_line, harmless
 from accounting.pricing.tariff import MICROSECOND
 from scheduling.models import Job
-from scheduling.reports.exports.reading import Selection, Told, generations_of, read_jobs, read_turns
+from scheduling.reports.exports.reading import ExportedJob, Selection, generations_of, read_jobs, read_turns
 from scheduling.reports.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line
 
 MICROS = 10**6  # of a second
@@ -23,14 +23,14 @@ def sacct(selection: Selection) -> Iterator[str]:
     now, generations = now_from_database(), generations_of()
     yield sacct_head()
     for some in read_jobs(selection, now):
-        yield "".join(line for told in some for line in sacct_lines(told, now, generations))
+        yield "".join(line for exported in some for line in sacct_lines(exported, now, generations))
 
 
 def shredder(selection: Selection) -> Iterator[str]:
     """For `xdmod-shredder -f slurm`: no head, a line for each turn that ended in the period."""
     now, generations = now_from_database(), generations_of()
     for some in read_turns(selection, now):
-        yield "".join(shredder_line(told, now, generations) for told in some)
+        yield "".join(shredder_line(exported, now, generations) for exported in some)
 
 
 COLUMNS = (
@@ -40,32 +40,32 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def row_of(told: Told, now: datetime) -> dict[str, Any]:
+def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
     """What XDMoD's job facts have, in our words: elapsed is from start to end, wall all of it in which GPUs were held,
     wait all other time from submit to end; of the period alone.
     """
-    job, there = told.job, told.there
-    held = [(turn.lease.gpus, _micros(turn.held.begins, turn.held.ends or now)) for turn in told.turns]
+    job, there = exported.job, exported.there
+    held = [(turn.lease.gpus, _micros(turn.held.begins, turn.held.ends or now)) for turn in exported.turns]
     wall = sum(micros for _, micros in held)
     start = job.first_started_at
     if start is not None:
         start = None if start >= (there.ends or now) else max(start, there.begins)
     end = None if there.goes_on and start is None else there.ends
-    ended = told.state in Job.ENDED
-    nodes = sorted({node for turn in told.turns for node in turn.nodes})
+    ended = exported.state in Job.ENDED
+    nodes = sorted({node for turn in exported.turns for node in turn.nodes})
     return {
         "job_id": job.pk,
-        "job_name": told.name,
+        "job_name": exported.name,
         "kind": job.kind,
         "preemptible": job.preemptible,
         "resource": job.cluster.name,
-        "queue": ",".join(dict.fromkeys(turn.lease.generation.name for turn in told.turns)),
-        "user": told.user,
-        "account": told.account,
-        "account_path": told.account_path,
+        "queue": ",".join(dict.fromkeys(turn.lease.generation.name for turn in exported.turns)),
+        "user": exported.user,
+        "account": exported.account,
+        "account_path": exported.account_path,
         "priority": job.priority,
-        "state": told.state,
-        "exit_state": job_state(told),
+        "state": exported.state,
+        "exit_state": job_state(exported),
         "exit_code": job.exit_code if ended else None,
         "submit_time": job.created_at.isoformat(),
         "start_time": start and start.isoformat(),
@@ -78,7 +78,7 @@ def row_of(told: Told, now: datetime) -> dict[str, Any]:
         "worker_count": job.workers,
         "node_count": len(nodes),
         "node_list": ",".join(nodes),
-        "turns": len(told.turns),
+        "turns": len(exported.turns),
     }
 
 
@@ -90,14 +90,16 @@ def jobs_csv(selection: Selection) -> Iterator[str]:
     now = now_from_database()
     yield csv_line(COLUMNS)
     for some in read_jobs(selection, now):
-        yield "".join(csv_line([harmless(cell) for cell in row_of(told, now).values()]) for told in some)
+        yield "".join(
+            csv_line([harmless(cell) for cell in row_of(exported, now).values()]) for exported in some
+        )
 
 
 def jobs_json(selection: Selection) -> Iterator[str]:
     """One array, an object a line."""
     now, before = now_from_database(), "[\n"
     for some in filter(None, read_jobs(selection, now)):
-        yield before + ",\n".join(_json(row_of(told, now)) for told in some)
+        yield before + ",\n".join(_json(row_of(exported, now)) for exported in some)
         before = ",\n"
     yield "[]\n" if before == "[\n" else "\n]\n"
 

@@ -113,7 +113,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Told:
+class ExportedJob:
     """A job with what is known of it, and its turns in order, both as far as they are exported.
 
     Names and numbers of people as they are exported.
@@ -134,23 +134,23 @@ class Told:
     turns: Sequence[Turn] = field(default=())
 
 
-def read_jobs(selection: Selection, now: datetime) -> Iterator[list[Told]]:
+def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
     """Jobs with what they held in the period, in order of their numbers, some at a time."""
-    teller = _Teller(selection, now)
+    exporter = _JobExporter(selection, now)
     for jobs in _in_steps(selection.jobs()):
         some = list(_with_names(jobs))
         turns = _turns([job.pk for job in some])
-        yield [teller.told(job, turns[job.pk]) for job in some]
+        yield [exporter.exported(job, turns[job.pk]) for job in some]
 
 
-def read_turns(selection: Selection, now: datetime) -> Iterator[list[Told]]:
+def read_turns(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
     """For each turn its job with this turn alone, both whole, in order of the turns' keys, some at a time."""
-    teller = _Teller(replace(selection, whole=True), now)
+    exporter = _JobExporter(replace(selection, whole=True), now)
     for leases in _in_steps(selection.turns()):
         some = list(leases.values_list("job_id", "pk"))
         known = {job.pk: job for job in _with_names(Job.objects.filter(pk__in={job for job, _ in some}))}
         turns = {turn.lease.pk: turn for each in _turns(list(known)).values() for turn in each}
-        yield [teller.told(known[job], [turns[lease]]) for job, lease in some]
+        yield [exporter.exported(known[job], [turns[lease]]) for job, lease in some]
 
 
 def _with_names(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -197,7 +197,7 @@ def _turns(jobs: Sequence[int]) -> dict[int, list[Turn]]:
     return found
 
 
-class _Teller:
+class _JobExporter:
     """Names, or pseudonyms: keyed, so that only who has SECRET_KEY can tell whose they are, and always the same."""
 
     def __init__(self, selection: Selection, now: datetime) -> None:
@@ -208,7 +208,7 @@ class _Teller:
         )
         self._tenants = dict(tenants.values_list("pk", "name"))
 
-    def told(self, job: Job, turns: Sequence[Turn]) -> Told:
+    def exported(self, job: Job, turns: Sequence[Turn]) -> ExportedJob:
         # From the first team that the reader may see; whoever sees one sees all below it.
         path = [
             self._name("team", step, self._tenants[step])
@@ -220,7 +220,7 @@ class _Teller:
         assert there is not None  # noqa: S101 - it was selected for that
         last = there.ends or self._now
         over = [turn.held.ends for turn in turns if turn.held.ends and turn.held.ends <= last]
-        return Told(
+        return ExportedJob(
             job=job,
             cpu=job.cpu,  # type: ignore[attr-defined]  # annotated
             state=_state(job, there, [held for _, held in cut if held], started=bool(over)),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from accounting.core.texts import one_line
 from scheduling.backends.base import End
 from scheduling.models import Job
-from scheduling.reports.exports.reading import Told, Turn
+from scheduling.reports.exports.reading import ExportedJob, Turn
 
 SACCT = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Cluster", "Partition", "QOS", "State", "Submit", "Eligible",
@@ -51,64 +51,72 @@ def sacct_head() -> str:
     return "|".join(SACCT) + "\n"
 
 
-def sacct_lines(told: Told, now: datetime, generations: Mapping[int, str]) -> list[str]:
+def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> list[str]:
     """Each turn as `sacct --duplicates` shows a requeued job, with a step JOB.TURN; and the job while it waits."""
     lines = []
-    for turn in told.turns:
-        line = _of_turn(told, turn, now, generations) | {"Restarts": str(turn.number - 1)}
-        step = f"{told.job.pk}.{turn.lease.epoch}"
+    for turn in exported.turns:
+        line = _of_turn(exported, turn, now, generations) | {"Restarts": str(turn.number - 1)}
+        step = f"{exported.job.pk}.{turn.lease.epoch}"
         lines += [_line(SACCT, line), _line(SACCT, line | {"JobID": step, "JobIDRaw": step})]
-    if not told.turns or (told.there.goes_on and not told.turns[-1].held.goes_on):
-        lines.append(_line(SACCT, _without_gpus(told, now, generations)))
+    if not exported.turns or (exported.there.goes_on and not exported.turns[-1].held.goes_on):
+        lines.append(_line(SACCT, _without_gpus(exported, now, generations)))
     return lines
 
 
-def shredder_line(told: Told, now: datetime, generations: Mapping[int, str]) -> str:
+def shredder_line(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> str:
     """One turn as sacct shows a job that was requeued: from the end of the turn before it waited for its start."""
-    (turn,) = told.turns
-    return _line(SHREDDER, _of_turn(told, turn, now, generations))
+    (turn,) = exported.turns
+    return _line(SHREDDER, _of_turn(exported, turn, now, generations))
 
 
-def job_state(told: Told) -> str:
-    if told.state == J.FAILED and told.job.end_reason == End.LOST:
+def job_state(exported: ExportedJob) -> str:
+    if exported.state == J.FAILED and exported.job.end_reason == End.LOST:
         return "NODE_FAIL"
-    return STATES[Job.State(told.state)]
+    return STATES[Job.State(exported.state)]
 
 
-def turn_state(told: Told, turn: Turn) -> str:
+def turn_state(exported: ExportedJob, turn: Turn) -> str:
     """While it goes on, what it does; then why it ended: the last one that was stopped for the job's cancelling."""
     if turn.held.goes_on:
         return "RUNNING"
-    stopped = "CANCELLED" if told.state == J.CANCELLED and turn.is_last else "PREEMPTED"
+    stopped = "CANCELLED" if exported.state == J.CANCELLED and turn.is_last else "PREEMPTED"
     return TURN_STATES.get(turn.lease.end_reason, stopped)
 
 
-def _of_turn(told: Told, turn: Turn, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
+def _of_turn(
+    exported: ExportedJob, turn: Turn, now: datetime, generations: Mapping[int, str]
+) -> dict[str, str]:
     times = _times(turn.waits_since, turn.held.begins, turn.held.ends, now)
-    return _common(told, turn, turn_state(told, turn), generations) | times
+    return _common(exported, turn, turn_state(exported, turn), generations) | times
 
 
-def _without_gpus(told: Told, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
+def _without_gpus(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
     """The job while it waits, or where it ended before it got GPUs."""
-    ended = None if told.there.goes_on else told.there.ends
-    times = _times(told.waits_since, None, ended, now)
-    return _common(told, None, job_state(told), generations) | times | {"Restarts": str(told.turns_over)}
+    ended = None if exported.there.goes_on else exported.there.ends
+    times = _times(exported.waits_since, None, ended, now)
+    return (
+        _common(exported, None, job_state(exported), generations)
+        | times
+        | {"Restarts": str(exported.turns_over)}
+    )
 
 
-def _common(told: Told, turn: Turn | None, state: str, generations: Mapping[int, str]) -> dict[str, str]:
-    job = told.job
-    ended = told.state in Job.ENDED and (turn is None or turn.is_last)
+def _common(
+    exported: ExportedJob, turn: Turn | None, state: str, generations: Mapping[int, str]
+) -> dict[str, str]:
+    job = exported.job
+    ended = exported.state in Job.ENDED and (turn is None or turn.is_last)
     # One a worker where the spec names none: XDMoD warns of jobs without processors.
-    cpus = str(math.ceil(round(job.workers * (told.cpu or 1), 6)))
+    cpus = str(math.ceil(round(job.workers * (exported.cpu or 1), 6)))
     return {
         "JobID": str(job.pk),
         "JobIDRaw": str(job.pk),
-        "JobName": told.name,
-        "User": told.user,
-        "UID": str(told.user_number),
-        "Group": told.account,
-        "GID": str(told.account_number),
-        "Account": told.account,
+        "JobName": exported.name,
+        "User": exported.user,
+        "UID": str(exported.user_number),
+        "Group": exported.account,
+        "GID": str(exported.account_number),
+        "Account": exported.account,
         "Cluster": job.cluster.name,
         "Partition": turn.lease.generation.name if turn else _wanted(job, generations) or "any",
         "QOS": "preemptible" if job.preemptible else job.kind,

@@ -19,7 +19,7 @@ from accounting.core.clock import now_from_database
 from accounting.models import Price, Quota, Tenant, UsageSegment
 from fairshare.model import Reason
 from portal import wording
-from portal.jobs.story import colours_of, cost_of, speeds_of
+from portal.jobs.detail import colours_of, cost_of, speeds_of
 from scheduling.backends.base import End, Phase
 from scheduling.draining.actions import drain_node
 from scheduling.models import Job, JobForecast, JobSpeed, Lease

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from accounting.core.clock import now_from_database
-from scheduling.backends.base import Remark
-from scheduling.leases.cluster_events import KIND, MOST, note_remarks
+from scheduling.backends.base import ClusterEvent
+from scheduling.leases.cluster_events import KIND, MOST, note_cluster_events
 from scheduling.models import Job
 from tests.scheduling.world import World, start, world
 
@@ -20,12 +20,12 @@ def lab() -> World:
     return world(v100=4)
 
 
-def remark(job: Job, text: str, *, source: str = "uid-1", epoch: int = 1, age: float = 0.0) -> Remark:
-    return Remark(source, job.pk, epoch, text, age)
+def event(job: Job, text: str, *, source: str = "uid-1", epoch: int = 1, age: float = 0.0) -> ClusterEvent:
+    return ClusterEvent(source, job.pk, epoch, text, age)
 
 
-def note(lab: World, *remarks: Remark) -> int:
-    return note_remarks(cluster_id=lab.cluster.pk, remarks=remarks)
+def note(lab: World, *events: ClusterEvent) -> int:
+    return note_cluster_events(cluster_id=lab.cluster.pk, events=events)
 
 
 def notes(job: Job) -> list[tuple[int, str]]:
@@ -34,11 +34,11 @@ def notes(job: Job) -> list[tuple[int, str]]:
 
 def test_the_same_thing_is_noted_once_a_turn_whoever_says_it_and_how_often(lab: World) -> None:
     job = start(lab)
-    evicted = remark(job, "it was evicted")
-    assert note(lab, evicted, evicted, remark(job, "it was evicted", source="uid-2")) == 1
+    evicted = event(job, "it was evicted")
+    assert note(lab, evicted, evicted, event(job, "it was evicted", source="uid-2")) == 1
     assert note(lab, evicted) == 0, "a watcher that was restarted hears it again"
-    assert note(lab, remark(job, "it was evicted", epoch=2)) == 0, "nor is it another turn's by then"
-    assert note(lab, remark(job, "it was evicted", source="uid-3", epoch=2)) == 1
+    assert note(lab, event(job, "it was evicted", epoch=2)) == 0, "nor is it another turn's by then"
+    assert note(lab, event(job, "it was evicted", source="uid-3", epoch=2)) == 1
     assert notes(job) == [(1, "it was evicted"), (2, "it was evicted")]
 
 
@@ -46,7 +46,7 @@ def test_notes_say_when_it_happened_and_never_before_the_job_was_there(lab: Worl
     job = start(lab)
     Job.objects.filter(pk=job.pk).update(created_at=now_from_database() - timedelta(seconds=500))
     job.refresh_from_db()
-    note(lab, remark(job, "late", source="a", age=100.0), remark(job, "early", source="b", age=1e9))
+    note(lab, event(job, "late", source="a", age=100.0), event(job, "early", source="b", age=1e9))
     early, late = job.events.filter(kind=KIND).order_by("at")
     assert (early.text, early.at) == ("early", job.created_at)
     assert (now_from_database() - late.at).total_seconds() == pytest.approx(100, abs=60)
@@ -55,14 +55,14 @@ def test_notes_say_when_it_happened_and_never_before_the_job_was_there(lab: Worl
 
 def test_a_cluster_that_says_too_much_is_heard_no_more_in_that_turn(lab: World) -> None:
     job = start(lab)
-    flood = [remark(job, f"trouble {number}", source=f"uid-{number}") for number in range(3 * MOST)]
+    flood = [event(job, f"trouble {number}", source=f"uid-{number}") for number in range(3 * MOST)]
     assert note(lab, *flood[:MOST], *flood[MOST:]) == MOST
     assert note(lab, *flood) == 0
-    assert note(lab, remark(job, "trouble", source="next", epoch=2)) == 1
+    assert note(lab, event(job, "trouble", source="next", epoch=2)) == 1
 
 
 def test_jobs_of_other_clusters_and_unknown_ones_are_left_alone(lab: World) -> None:
     job = start(lab)
-    assert note_remarks(cluster_id=lab.cluster.pk + 1, remarks=[remark(job, "not yours")]) == 0
-    assert note(lab, Remark("uid-1", job.pk + 1000, 1, "nobody's", 0.0)) == 0
+    assert note_cluster_events(cluster_id=lab.cluster.pk + 1, events=[event(job, "not yours")]) == 0
+    assert note(lab, ClusterEvent("uid-1", job.pk + 1000, 1, "nobody's", 0.0)) == 0
     assert notes(job) == []

@@ -57,14 +57,14 @@ def test_what_cannot_be_written_down_of_one_job_does_not_keep_the_others(
     lab: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good, third = start(lab), start(lab), start(lab)
-    real = leases._Desk.observe
+    real = leases.ObservationBatch.observe
 
-    def refuse(desk: leases._Desk, lease: Lease, what: object) -> None:
+    def refuse(batch: leases.ObservationBatch, lease: Lease, what: object) -> None:
         if lease.job_id == bad.pk:
             raise IllegalTransition("as if the table had a hole")
-        real(desk, lease, what)
+        real(batch, lease, what)
 
-    monkeypatch.setattr(leases._Desk, "observe", refuse)
+    monkeypatch.setattr(leases.ObservationBatch, "observe", refuse)
     ends = [seen(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0) for job in (good, bad, third)]
     leases.apply_observations(cluster_id=lab.cluster.pk, observations=ends)
     assert lab.states([good, bad, third]) == [Job.State.SUCCEEDED, Job.State.RUNNING, Job.State.SUCCEEDED]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from portal.jobs.story import leases_of, why_ended
+from portal.jobs.detail import leases_of, why_ended
 from scheduling.backends.base import End, Phase
 from scheduling.draining.actions import drain_node
 from scheduling.jobs.actions import cancel_job

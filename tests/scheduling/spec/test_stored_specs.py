@@ -70,7 +70,7 @@ class Machine(OneByOne):
     def nothing(self, **which: Any) -> None:
         pass
 
-    offers = remarks = tend = forget = nothing
+    offers = cluster_events = tend = forget = nothing
 
 
 @pytest.fixture

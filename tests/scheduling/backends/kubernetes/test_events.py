@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.cluster_cache import View
+from scheduling.backends.kubernetes.cluster_events import ClusterEvents
 from scheduling.backends.kubernetes.events import (
     LONGEST,
     Denial,
@@ -22,7 +23,6 @@ from scheduling.backends.kubernetes.events import (
     of_a_node,
     of_a_pod,
 )
-from scheduling.backends.kubernetes.remarks import Remarks
 
 
 def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **more: Any) -> dict[str, Any]:
@@ -203,11 +203,11 @@ def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
         def gang(self, job_id: int) -> None:
             return None
 
-    remarks = Remarks(cast(View, Nothing()))
+    events = ClusterEvents(cast(View, Nothing()))
     refused = event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7))
-    remarks.mirrors[0].put(refused)
+    events.mirrors[0].put(refused)
     assert known == []
-    remarks.take()
+    events.take()
     assert known == [7]
 
 
@@ -218,12 +218,12 @@ def test_a_word_that_comes_before_its_turn_waits_for_it() -> None:
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
     view = View()
     view.jobs.put(made | {"status": {}})
-    remarks = Remarks(view)
-    remarks.mirrors[0].put(event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7)))
-    assert remarks.take() == []
+    events = ClusterEvents(view)
+    events.mirrors[0].put(event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7)))
+    assert events.take() == []
     turn = objects.Turn(1, str(uuid4()), "A100", ["node-1", "node-2"])
     begun = objects.new_job(7, pod, workers=2, owner="ours", begin=turn)
     begun["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
     view.jobs.put(begun | {"status": {}})
-    assert [(remark.job_id, remark.epoch) for remark in remarks.take()] == [(7, 1)]
-    assert remarks.take() == []
+    assert [(event.job_id, event.epoch) for event in events.take()] == [(7, 1)]
+    assert events.take() == []

@@ -206,7 +206,7 @@ def test_whatever_is_the_log_nobody_reads_anothers_file(rig: Rig, outside: Path,
     assert rig.wait(gang).end is End.STOPPED
     again = rig.start(rig.gang("echo again", epoch=2))
     assert rig.wait(again).end is End.SUCCEEDED
-    assert any("log of worker 0 cannot be written" in remark.text for remark in rig.backend.remarks())
+    assert any("log of worker 0 cannot be written" in event.text for event in rig.backend.cluster_events())
     assert is_untouched(outside)
 
 
@@ -370,10 +370,10 @@ def test_a_log_that_cannot_be_opened_ends_no_job_and_the_job_says_so(rig: Rig) -
     files.log(0).mkdir()
     seen = rig.wait(rig.start(rig.gang("echo step 5")))
     assert (seen.end, seen.steps) == (End.SUCCEEDED, 5)
-    [remark] = rig.backend.remarks()
-    assert "The log of worker 0 cannot be written (Is a directory)" in remark.text
+    [event] = rig.backend.cluster_events()
+    assert "The log of worker 0 cannot be written (Is a directory)" in event.text
     rig.backend.observe()
-    assert list(rig.backend.remarks()) == []
+    assert list(rig.backend.cluster_events()) == []
 
 
 def test_reports_that_cannot_be_read_hide_no_others(rig: Rig, outside: Path) -> None:

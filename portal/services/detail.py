@@ -17,7 +17,7 @@ from accounting.models import User
 from accounting.usage.plan import Row, Scope, Sources
 from fairshare.model import Reason
 from portal import interruptions
-from portal.jobs.story import unbooked_of, yaml_of
+from portal.jobs.detail import unbooked_of, yaml_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
@@ -56,7 +56,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Told:
+class RevisionDetail:
     """A revision, and what is other in it than in the one before."""
 
     revision: ServiceRevision
@@ -212,11 +212,11 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
     ]
 
 
-def revisions_of(service: Service) -> list[Told]:
+def revisions_of(service: Service) -> list[RevisionDetail]:
     """All of them, latest first, each compared with the one before it."""
     found = list(service.revisions.select_related("author").order_by("-number"))
     before = [*found[1:], None]
-    return [Told(now, _difference(then, now)) for now, then in zip(found, before, strict=False)]
+    return [RevisionDetail(now, _difference(then, now)) for now, then in zip(found, before, strict=False)]
 
 
 def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tuple[str, str]]:

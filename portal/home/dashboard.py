@@ -50,7 +50,7 @@ class Machines:
 
 
 @dataclass(frozen=True)
-class Floor:
+class GpuTotals:
     """Who holds how many GPUs of each generation now, and the nodes: read once for all that the page says of them."""
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
@@ -124,18 +124,18 @@ own_teams = Prepared(
 _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_list("shares")[:1])
 
 
-def share_now(teams: Container[int], floor: Floor, clusters: Iterable[Cluster]) -> list[ShareNow]:
+def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
     """Of all `teams` together, by the last round of each of `clusters`."""
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:
         for rate in next((shares for (shares,) in _shares(cluster.pk)), []):
             if rate["tenant"] in teams:
                 entitled[rate["generation"]] += rate["entitled"]
-    held = floor.held_by(None, teams)
-    return [ShareNow(name, total, entitled[pk], held.get(pk, 0)) for pk, name, total, *_ in floor.nodes]
+    held = gpu_totals.held_by(None, teams)
+    return [ShareNow(name, total, entitled[pk], held.get(pk, 0)) for pk, name, total, *_ in gpu_totals.nodes]
 
 
-def machines_now(floor: Floor) -> list[Machines]:
+def machines_now(gpu_totals: GpuTotals) -> list[Machines]:
     """Every generation of all clusters."""
-    busy = floor.held_by(None)
-    return [Machines(name, total, busy.get(pk, 0), *away) for pk, name, total, *away in floor.nodes]
+    busy = gpu_totals.held_by(None)
+    return [Machines(name, total, busy.get(pk, 0), *away) for pk, name, total, *away in gpu_totals.nodes]

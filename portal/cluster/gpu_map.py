@@ -75,7 +75,7 @@ class GenerationRow:
         return self.counts[OWN] + self.counts[OTHER]
 
 
-def read_floor(cluster: Cluster, user: User) -> list[GenerationRow]:
+def read_gpu_map(cluster: Cluster, user: User) -> list[GenerationRow]:
     """All nodes of `cluster` by generation. A fixed number of queries, however large the cluster."""
     teams = _teams(user)
     holders: dict[int, dict[int, Job]] = defaultdict(dict)
@@ -91,8 +91,8 @@ def read_floor(cluster: Cluster, user: User) -> list[GenerationRow]:
     return list(rows.values())
 
 
-def legend_of(floors: Iterable[list[GenerationRow]]) -> Legend:
-    cells = [cell for rows in floors for row in rows for entry in row.nodes for cell in entry.cells]
+def legend_of(gpu_maps: Iterable[list[GenerationRow]]) -> Legend:
+    cells = [cell for rows in gpu_maps for row in rows for entry in row.nodes for cell in entry.cells]
     teams = {cell.team: (cell.job.tenant.name, cell) for cell in cells if cell.job}
     return Legend([teams[number] for number in sorted(teams)], {cell.kind for cell in cells})
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from scheduling.backends.base import Remark
+from scheduling.backends.base import ClusterEvent
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.cluster_cache import Gang, View
 from scheduling.backends.kubernetes.events import Events, Word
@@ -19,7 +19,7 @@ WAIT_SECONDS = 60.0
 
 
 @dataclass
-class Remarks:
+class ClusterEvents:
     """`mirrors` are to be given to reflectors, one for each selector."""
 
     view: View
@@ -30,7 +30,7 @@ class Remarks:
         self.mirrors = [Events(self.view.stir) for _ in SELECTORS]
         self._waiting: list[tuple[float, Word]] = []  # with the moment (monotonic) until which it waits
 
-    def take(self) -> Sequence[Remark]:
+    def take(self) -> Sequence[ClusterEvent]:
         """What is new since this was last asked. The view learns of denials only now, when their words are told."""
         now = time.monotonic()
         words, self._waiting = self._waiting, []
@@ -39,7 +39,7 @@ class Remarks:
             words += [(now + WAIT_SECONDS, word) for word in new]
             for denial in denials:
                 self.view.note_denial(*denial)
-        found: list[Remark] = []
+        found: list[ClusterEvent] = []
         for until, word in words:
             if word.job_id is None:
                 found += self._of_node(word)
@@ -49,12 +49,12 @@ class Remarks:
                 self._waiting.append((until, word))
         return found
 
-    def _of_node(self, word: Word) -> Iterator[Remark]:
+    def _of_node(self, word: Word) -> Iterator[ClusterEvent]:
         for job_id in self.view.on_node(word.node):
             if gang := self.view.gang(job_id):
                 yield from self._of(word, gang)
 
-    def _of(self, word: Word, gang: Gang) -> Iterator[Remark]:
+    def _of(self, word: Word, gang: Gang) -> Iterator[ClusterEvent]:
         """Nothing when it is older than the present turn, or about something else of the same name."""
         about = gang.job["metadata"]
         began = objects.began(gang.job)
@@ -63,4 +63,4 @@ class Remarks:
         if began and word.at < began:
             return
         age = max(0.0, (self.wall() - word.at).total_seconds())
-        yield Remark(word.uid, gang.sight.job_id, gang.sight.epoch, word.text, age)
+        yield ClusterEvent(word.uid, gang.sight.job_id, gang.sight.epoch, word.text, age)

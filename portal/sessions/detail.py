@@ -18,7 +18,7 @@ from scheduling.sessions.actions import NO_TIMES, clocks_from
 
 
 @dataclass(frozen=True)
-class Told:
+class SessionDetail:
     """A session and what follows from its lease and its clocks."""
 
     session: Session
@@ -66,7 +66,7 @@ class Told:
         return "It is ready."
 
 
-def told_of(sessions: Iterable[Session], reader: User) -> list[Told]:
+def details_of(sessions: Iterable[Session], reader: User) -> list[SessionDetail]:
     """Of sessions with their jobs, in the same order."""
     shown = list(sessions)
     holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
@@ -74,13 +74,13 @@ def told_of(sessions: Iterable[Session], reader: User) -> list[Told]:
     now = timezone.now()
     idle = Session.objects.filter(pk__in=[one.pk for one in shown]).idle_times(now)
     explainers: dict[int, Explainer] = {}
-    told = []
+    found = []
     for session in shown:
         lease = leases.get(session.pk)
         clocks = clocks_from(session, session.job, now, idle.get(session.pk, NO_TIMES))
         over = session.job.has_ended
-        told.append(
-            Told(
+        found.append(
+            SessionDetail(
                 session,
                 lease,
                 None if over else clocks.idle_ends,
@@ -89,4 +89,4 @@ def told_of(sessions: Iterable[Session], reader: User) -> list[Told]:
                 explainers.setdefault(session.job.cluster_id, Explainer(session.job.cluster, reader)),
             )
         )
-    return told
+    return found
