@@ -1,4 +1,4 @@
-"""Nodes as an attached cluster shows them: found, changed, closed, lost, come back."""
+"""The nodes of an attached cluster: found, changed, closed, lost, returned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ GONE = "it is no longer in the cluster"
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What a node should say after a look; `state` is what the cluster alone would make of it."""
+    """The state that a node should have after an observation; `state` is the one that follows from the cluster
+    alone."""
 
     generation: Generation
     gpus: int
@@ -40,10 +41,10 @@ class _Shown:
 
 
 def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
-    """Makes the cluster's nodes say what `offers`, which are all that there are, say; whether any changed.
+    """Updates the cluster's nodes to match `offers`, the complete list of nodes; returns whether any changed.
 
-    A node that jobs have used is never removed: what is no longer there is down. What an operator has
-    drained stays, and stays drained.
+    A node that jobs have used is never deleted: if it is gone it is down. A node that an operator drained stays
+    drained.
     """
     shown = {_name(offer): offer for offer in offers}
     known = apart(
@@ -62,7 +63,7 @@ def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
 def _apply(
     cluster_id: int, names: Sequence[str], offers: Mapping[str, Offer], generations: Mapping[str, Generation]
 ) -> bool:
-    """Of the nodes with these names: what is not among `offers` is no longer there."""
+    """Updates the nodes with these names; those without an offer are gone."""
     lock_schedule(cluster_id)
     now = now_from_database()
     here = Node.objects.filter(cluster=cluster_id, name__in=names).select_related("generation")
@@ -113,7 +114,7 @@ def _shown(offer: Offer, generation: Generation) -> _Shown:
 
 
 def _show(node: Node, shown: _Shown, now: datetime) -> bool:
-    """Writes down what has changed about a node that is there."""
+    """Records what has changed about a node that exists; returns whether anything did."""
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
     elif shown.failed > node.failed_gpus:
@@ -127,7 +128,7 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
         "memory": shown.memory,
         "gone_at": None,
     }
-    if node.state != Node.State.DRAINED:  # which an operator has said, and takes back
+    if node.state != Node.State.DRAINED:  # only an operator sets and ends DRAINED
         values |= {"state": shown.state, "state_reason": shown.reason}
     before = {name: getattr(node, name) for name in values}
     if before == values:
@@ -152,7 +153,7 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
 
 
 def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
-    """Other GPUs, or fewer: who holds some of the old ones leaves first."""
+    """Handles a change of GPUs: gangs that hold some of the old ones leave first."""
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown
     text = f"{node.name} has other GPUs now ({shown.gpus} {shown.generation.name})"
@@ -170,7 +171,7 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
 
 
 def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
-    """Nobody tells whose GPU it was that failed: where more are held than work, all leave."""
+    """Frees a node whose GPU failed: it is unknown whose, so if more are held than work all gangs leave."""
     works = shown.gpus - shown.failed
     held = HeldGpu.objects.filter(
         node=node, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING, Lease.State.RESERVED)
@@ -180,7 +181,7 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
 
 
 def _lose(node: Node, now: datetime) -> bool:
-    """A node that the cluster no longer has. What an operator has said of a drained one holds when it comes back."""
+    """Marks a node that the cluster no longer has. A drained one is still drained when it returns."""
     is_drained = node.state == Node.State.DRAINED
     if not is_drained and not HeldGpu.objects.filter(node=node).exists():
         audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
@@ -198,7 +199,7 @@ def _lose(node: Node, now: datetime) -> bool:
 
 
 def _withdraw_reservations_of(node: Node) -> None:
-    """Nothing new comes to a node that is closed or down."""
+    """Withdraws reservations on a node that is closed or down."""
     reserved = Lease.objects.filter(state=Lease.State.RESERVED, held_gpus__node=node).distinct()
     withdraw(list(reserved), why="the node was closed")
 
@@ -208,7 +209,7 @@ def _name(offer: Offer) -> str:
 
 
 def _generation(product: str) -> Generation:
-    """By the hardware's own name; a slice of a GPU is a generation of its own."""
+    """Returns the generation with the hardware's product name; a slice of a GPU is a generation."""
     whole, _, part = product.partition(" MIG ")
     name = f"{model_of(whole)} {part}".strip()
     found = Generation.objects.filter(name=name).first()

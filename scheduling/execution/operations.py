@@ -1,4 +1,4 @@
-"""Doing what the outbox holds: claim, call the backend outside any transaction, write the outcome."""
+"""Runs the operations in the outbox: claim them, call the backend outside any transaction, record the outcome."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ logger = logging.getLogger(__name__)
 
 Order: TypeAlias = Callable[[], None]
 
-# A worker that died while doing an operation leaves it to others after this.
+# If a worker dies during an operation, others may claim it after this time.
 CLAIM = timedelta(seconds=10)
 RETRY_SECONDS = (1, 2, 5, 10, 30)
-MOST_ATTEMPTS = 5  # to begin; after that the GPUs are of more use to others
+MOST_ATTEMPTS = 5  # to start; after that, others can make better use of the GPUs
 CANCEL_GRACE_SECONDS = 10.0
 
 
 def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
-    """Does all operations of `cluster` that are due; returns how many were tried.
+    """Runs all due operations of `cluster`; returns how many were tried.
 
-    Any number of workers may do this at once: each operation is claimed by one, and doing one twice
-    has the effect of once.
+    Any number of workers may do this at once: one worker claims each operation, and running one twice has the effect
+    of running it once.
     """
     backend = backend_for(cluster)
     done = 0
@@ -72,7 +72,7 @@ def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
 
 @transaction.atomic(durable=True)
 def _claim(cluster: Cluster, most: int) -> list[Operation]:
-    """Due operations, hidden from others for a while. Stops come first: they free GPUs."""
+    """Claims due operations, so that others skip them for a while. Stops come first because they free GPUs."""
     now = now_from_database()
     operations = list(
         Operation.objects.filter(cluster=cluster, done_at=None, not_before__lte=now)
@@ -82,7 +82,7 @@ def _claim(cluster: Cluster, most: int) -> list[Operation]:
     )
     claimed = Operation.objects.filter(pk__in=[operation.pk for operation in operations])
     claimed.update(not_before=now + CLAIM)
-    # What was told to stop before it began has never been tried.
+    # A start whose lease was stopped before it began has never been tried.
     tried = [one for one in operations if one.verb not in BEGIN or one.lease.state == Lease.State.STARTING]
     claimed.filter(pk__in=[operation.pk for operation in tried]).update(attempts=F("attempts") + 1)
     for operation in tried:
@@ -91,7 +91,7 @@ def _claim(cluster: Cluster, most: int) -> list[Operation]:
 
 
 def _give(orders: Mapping[Operation, Order]) -> list[tuple[Operation, Exception | None]]:
-    """Gives them side by side, as none waits for another, and says what became of each."""
+    """Runs the orders concurrently, as none depends on another; returns each with its error, if any."""
     if len(orders) == 1:
         return [(operation, _trouble_of(order)) for operation, order in orders.items()]
     with ThreadPoolExecutor(len(orders), thread_name_prefix="orders") as pool:
@@ -107,7 +107,7 @@ def _trouble_of(order: Order) -> Exception | None:
 
 
 def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | None) -> bool:
-    """Whether it was not carried out; then it is tried again later, or given up."""
+    """Returns whether the operation failed; it is then retried later or given up."""
     what = f"{operation.verb} of lease {operation.lease_id}"
     match trouble:
         case None:
@@ -119,21 +119,21 @@ def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | No
             logger.warning("%s failed: %s", what, trouble)
             _put_back(backend, operation, str(trouble))
         case _:
-            # Whatever is wrong with one order, the others are carried out.
+            # An unexpected error in one order must not stop the others.
             logger.error("%s failed", what, exc_info=trouble)
             _put_back(backend, operation, repr(trouble))
     return True
 
 
 def _put_off(operation: Operation, error: str) -> None:
-    """Has it tried again as often as it takes: that a cluster does not answer is not the gang's fault."""
+    """Schedules a retry without a limit: an unreachable cluster is not the gang's fault."""
     now = now_from_database()
     Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
     _try_again(operation, now, error, attempts=1)
 
 
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
-    """Has it tried again later; what could not be begun again and again has failed to start."""
+    """Schedules a retry; after too many, the gang has failed to start."""
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
         _fail_to_start(backend, operation, error)
         return
@@ -141,7 +141,7 @@ def _put_back(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _try_again(operation: Operation, now: datetime, error: str, **changes: int) -> None:
-    """Later the more often it was tried."""
+    """Schedules a retry with exponential back-off."""
     wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
     Operation.objects.filter(pk=operation.pk).update(
         not_before=now + timedelta(seconds=wait), error=error, **changes
@@ -151,9 +151,9 @@ def _try_again(operation: Operation, now: datetime, error: str, **changes: int) 
 def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
     lease = operation.lease
     try:
-        # So that nothing of it comes up later.
+        # So that no part of it starts later.
         backend.stop(job_id=lease.job_id, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
-    except Unanswered as trouble:  # whether something of it runs is unknown: its GPUs are not free yet
+    except Unanswered as trouble:  # parts of it may run, so its GPUs are not free yet
         _put_off(operation, str(trouble))
         return
     except (BackendError, OSError) as trouble:
@@ -172,7 +172,7 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
-    """What is left to do once the database has been asked, so that no thread needs it."""
+    """Returns the call that remains once the database has been read, so that no thread needs the database."""
     try:
         backend.learn(operation.lease.job_id)
         return _order_of(backend, operation, log_limit_bytes)
@@ -204,7 +204,7 @@ def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> O
             return partial(backend.freeze, **which)
         case Operation.Verb.KILL:
             return partial(backend.stop, **which, grace_seconds=0.0)
-    return _nothing  # told to stop meanwhile: what was never started need not be
+    return _nothing  # stopped meanwhile: what was never started needs no start
 
 
 def _nothing() -> None:
@@ -212,7 +212,7 @@ def _nothing() -> None:
 
 
 class _Which(TypedDict):
-    """The lease that an order is for."""
+    """Identifies the lease that an order is for."""
 
     job_id: int
     epoch: int
@@ -220,7 +220,7 @@ class _Which(TypedDict):
 
 
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
-    """All that a backend needs to start a lease."""
+    """Returns all that a backend needs to start a lease."""
     workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
     resource = ""
     for gpu in lease.held_gpus.select_related("node").order_by("rank", "gpu_index"):
@@ -273,7 +273,7 @@ def _secrets(lease: Lease, spec: JobSpec) -> Secrets:
 
 
 def _container(job: Job, spec: JobSpec) -> Container:
-    """The same for every turn, on whichever nodes: by all that have enough GPUs that it accepts."""
+    """Returns the container of every attempt, whatever nodes it gets: computed from all nodes that can run it."""
     if job.cluster.backend == Cluster.Backend.LOCAL:
         return USUAL
     nodes = Node.objects.filter(cluster=job.cluster)

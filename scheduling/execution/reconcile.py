@@ -1,4 +1,4 @@
-"""Keeps what should be and what is together: level-triggered, from any process, as often as one likes."""
+"""Reconciles the desired with the actual state: level-triggered, from any process, any number of times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scheduling.shares.intervals import Heard, correct_rounds
 
 logger = logging.getLogger(__name__)
 
-# How long an order may go without visible effect before it is given again.
+# How long an order may have no visible effect before it is repeated.
 PATIENCE = timedelta(seconds=10)
 MAX_STARTS = 5
 HEARD_EVERY = timedelta(seconds=2)
@@ -36,7 +36,7 @@ LEAVE = (Operation.Verb.STOP, Operation.Verb.FREEZE)
 
 
 def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observation]:
-    """Looks once and writes down what was seen; ended leases that are booked are forgotten there."""
+    """Observes once and records the result; the backend may then forget ended leases that are booked."""
     backend = backend or backend_for(cluster)
     observations = backend.observe()
     _write_down(cluster, backend, observations)
@@ -44,52 +44,52 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 
 def follow(cluster: Cluster, backend: Backend) -> None:
-    """Writes down what is new, and goes on with what orders have begun; for who looks at every change."""
+    """Records news and continues what orders have begun; for a watcher that sees every change."""
     each(FOLLOWING, lambda step: step(cluster, backend))
 
 
 def note_offers(cluster: Cluster, backend: Backend) -> None:
-    """Writes down which nodes there are, where the cluster tells."""
+    """Records which nodes exist, if the backend reports them."""
     offers = backend.offers()
     if offers is not None:
         apply_offers(cluster_id=cluster.pk, offers=offers)
 
 
 def note_news(cluster: Cluster, backend: Backend) -> None:
-    """Writes down what is new about gangs."""
+    """Records news about gangs."""
     heard = now_from_database() - timedelta(seconds=backend.staleness())
     _write_down(cluster, backend, backend.news())
     _note_heard(cluster, heard)
 
 
 def note_what_it_says(cluster: Cluster, backend: Backend) -> None:
-    """Writes down what the cluster says about jobs beyond how they are."""
+    """Records events that the cluster reports about jobs beyond their state."""
     events = backend.cluster_events()
     if events:
         note_cluster_events(cluster_id=cluster.pk, events=events)
 
 
 def tend(cluster: Cluster, backend: Backend) -> None:
-    """Goes on with what orders have begun."""
+    """Continues what orders have begun."""
     try:
         backend.tend()
-    except BackendError as error:  # what could not be done now is found again at the next look
+    except BackendError as error:  # the next observation finds it again
         logger.warning("%s: %s", cluster.name, error)
 
 
-# Each is done whatever becomes of the others.
+# Each step runs even if another one fails.
 FOLLOWING = (note_offers, note_news, note_what_it_says, tend)
 
 
 def note_use(cluster: Cluster, backend: Backend) -> None:
-    """Writes down what there is to tell of the use of GPUs."""
+    """Records how GPUs are used, if the backend reports it."""
     uses = backend.use()
     if uses:
         note_gpu_use(cluster_id=cluster.pk, uses=uses, seen_at=now_from_database())
 
 
 def _note_heard(cluster: Cluster, heard: datetime) -> None:
-    """Until when all is written down of an attached cluster; not each time, to spare the disk."""
+    """Records until when everything about an attached cluster is known; not each time, to save writes."""
     if cluster.backend == Cluster.Backend.LOCAL:
         return
     if cluster.last_observed_at is None or heard - cluster.last_observed_at >= HEARD_EVERY:
@@ -111,7 +111,7 @@ def _forget(backend: Backend, job_id: int, epoch: int, token: UUID) -> None:
 
 
 def reconcile(cluster: Cluster) -> None:
-    """Looks, then mends: orders without effect are given again, the lost is closed, strays are stopped."""
+    """Observes, then repairs: repeats orders without effect, closes lost leases, stops strays."""
     backend = backend_for(cluster)
     looked_at = now_from_database() - timedelta(seconds=backend.staleness())
     seen = {item.token: item for item in observe(cluster, backend)}
@@ -129,9 +129,9 @@ def reconcile(cluster: Cluster) -> None:
 def _repeat_orders(
     cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
 ) -> tuple[list[int], list[Observation]]:
-    """Gives orders without effect again; returns leases that never began, and what must count as lost.
+    """Repeats orders without effect; returns leases that never began, and observations of lost ones.
 
-    `seen` may be out of date by now: nothing is lost that was begun or seen shortly before `looked_at`.
+    `seen` may be out of date: a lease that began or was seen shortly before `looked_at` is never lost.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))
@@ -179,7 +179,8 @@ def _repeat_orders_of(
 
 
 def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
-    """It was there, if it ever was, as long as everything was `heard`: its end would have been news."""
+    """Marks a lease as missing since the last moment at which all was `heard`: before it, its end would have been
+    reported."""
     lease.missing_since = now
     if heard is not None and lease.last_seen_at is not None:
         lease.last_seen_at = max(heard, lease.last_seen_at)
@@ -199,7 +200,7 @@ def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetim
 
 
 def _lost(lease: Lease, now: datetime) -> Observation:
-    """Nobody knows of these processes any more: they ended when they were last seen."""
+    """Returns an observation that ends a lost lease at the moment when it was last seen."""
     last = lease.last_seen_at or lease.held_from or now
     age = (now - last).total_seconds()
     return Observation(
@@ -215,7 +216,7 @@ def _lost(lease: Lease, now: datetime) -> Observation:
 
 
 def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observation]) -> None:
-    """What runs without an open lease must not: a database put back to an earlier state, for example."""
+    """Stops gangs without an open lease, as there are after an older database backup was restored."""
     leases = {
         lease.token: lease
         for lease in Lease.objects.filter(cluster=cluster, token__in=list(seen)).select_related("job")
@@ -238,11 +239,11 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
         elif item.token not in leases:
             _forget(backend, item.job_id, item.epoch, item.token)
 
-    # Closed leases stay closed, but what was seen before may have ended since.
+    # Closed leases stay closed, but a gang may have ended since it was seen.
     each([item for item in backend.observe() if item.token in strays], end)
 
 
 def _is_kept(lease: Lease) -> bool:
-    """Whether a closed lease's processes are frozen on purpose, or just being thawed under a new lease."""
+    """Returns whether the processes of a closed lease are frozen on purpose or are being thawed for a new lease."""
     thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
     return (lease.job.frozen and lease.end_reason == FROZEN) or thaws.exists()

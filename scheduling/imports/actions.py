@@ -1,7 +1,7 @@
-"""Jobs of the past: a published trace becomes a cluster that is detached again, with its jobs, leases and bills.
+"""Imports of past jobs: a published trace becomes a detached cluster with its jobs, leases and bills.
 
-Billed and closed by the same functions as what really ran; that they were picked, ran and ended is written as
-it was, and not by the actions of rounds and observations, whose times are the present.
+The functions that bill and close real usage do so here, too. Starts and ends are written directly, because the
+actions of rounds and observations always use the present time.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from scheduling.spec.job_spec import JobSpec
 
 JOBS_AT_ONCE = 2000
 
-# By place of the node: until when each of its GPUs is taken.
+# By index of the node: until when each of its GPUs is taken.
 Taken: TypeAlias = "defaultdict[int, list[datetime]]"
 
 
 @dataclass(frozen=True, slots=True)
 class PastCluster:
-    """Equal nodes that were there from one full hour to another, and are no more."""
+    """Equal nodes that existed from one full hour to another."""
 
-    name: str  # its team's, too
-    generation: str  # made if there is none of this name
+    name: str  # also that of its team
+    generation: str  # created if none has this name
     nodes: int
     gpus_per_node: int
     begins: datetime
@@ -56,11 +56,11 @@ class PastCluster:
 def import_history(
     *, actor: User | None, past: PastCluster, jobs: Sequence[PastJob], fingerprint: str
 ) -> Cluster:
-    """Stores a detached cluster, its teams, what their jobs did on it, and bills that.
+    """Stores a detached cluster, its teams and their jobs, and bills the usage.
 
-    All at once or not at all, so that nobody closes an hour of which some is still to come. The teams are archived
-    when all is there, so that they take no share from others. Refused when there is a cluster or a team of that name,
-    or the trace of this `fingerprint` was imported before.
+    It is one transaction, so that nobody closes an hour of which a part is still missing. The teams are archived at
+    the end, so that they take no share from others. Raises Refused if a cluster or team of that name exists, or if
+    the trace with this `fingerprint` was imported before.
     """
     require(actor, "cluster.attach")
     if before := imported_before(fingerprint):
@@ -83,7 +83,7 @@ def import_history(
         told = [_Told(cluster, past, generation, job, owners[job.traced.tenant]) for job in some]
         number_rows([one.job for one in told])
         for one in told:
-            one.lease.job = one.job  # which has a number now
+            one.lease.job = one.job  # which has an id now
         number_rows([one.lease for one in told])
         insert_rows(one.job for one in told)
         bill([one.lease for one in told], until=None)
@@ -106,7 +106,7 @@ def _some(jobs: Sequence[PastJob]) -> Iterator[Sequence[PastJob]]:
 
 
 def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -> list[Node]:
-    """They are gone; what they had been is written down beside what the database notes of them now."""
+    """Creates the nodes as gone, with the changes that record when they existed."""
     width = len(str(past.nodes - 1))
     nodes = [
         Node(
@@ -169,7 +169,7 @@ class _Told:
             yield JobEvent(job_id=self.job.pk, at=at, epoch=epoch, kind=kind, text=text, detail={})
 
     def gpus(self, nodes: Sequence[Node], taken: Taken) -> Iterator[HeldGpu]:
-        """Of each node those that nobody has any more; jobs come in the order in which they began."""
+        """Yields the job's GPUs: on each node those that are free; jobs come in order of their start."""
         for rank, place in enumerate(self.place.held.place.nodes):
             until = taken[place] = taken[place] or [self.begins] * nodes[place].gpus
             free = [gpu for gpu, moment in enumerate(until) if moment <= self.begins][
@@ -184,7 +184,7 @@ class _Told:
 
 
 def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[str, Membership]:
-    """A team `name`, and below it one for each of these names, with a user of the same name who cannot sign in."""
+    """Creates a team `name` and below it one per name, each with a user of that name who cannot sign in."""
     parent = create_within(actor=actor, name=name, parent=None, tickets=100)
     found = {}
     for below in names:
@@ -195,20 +195,20 @@ def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[s
 
 
 def _archive(actor: User | None, teams: Iterable[Tenant]) -> None:
-    """Those below before those above: none of them is to have a share of what there is now."""
+    """Archives the teams, children before parents, so that none of them takes a share of present GPUs."""
     for tenant in sorted(teams, key=lambda one: -one.path.count("/")):
         archive_within(actor=actor, tenant=tenant)
 
 
 def imported_before(fingerprint: str) -> Cluster | None:
-    """The cluster that a trace of this fingerprint was made the history of."""
+    """Returns the cluster whose history was made from the trace with this fingerprint, if any."""
     imports = AuditEvent.objects.filter(verb="cluster.import", after__fingerprint=fingerprint)
     keys = imports.values_list("target_id", flat=True)
     return Cluster.objects.filter(pk__in=[int(key) for key in keys]).first()
 
 
 def hours_to_close(cluster: Cluster) -> int:
-    """Of an imported cluster, how many hours of its history are not closed yet; books begin with a day."""
+    """Returns how many hours of an imported cluster's history are not closed yet; books begin with a full day."""
     book = ClosedBook.objects.filter(book=cluster.pk).first()
     first = NodeChange.objects.filter(cluster=cluster).aggregate(first=Min("at"))["first"]
     since = book.until if book else start_of_day(first)

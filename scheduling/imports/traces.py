@@ -15,29 +15,29 @@ from fairshare.simulator.packed import FirstCome
 
 # As in the traces of Chronus (SoCC '21), whose users are the virtual clusters of Philly; other columns are ignored.
 COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration")
-# What names of jobs and teams may have to be names here too, and seconds to be a time at all (31 years).
+# Longest job or team name, and latest time in seconds (31 years), that Fairlot accepts.
 LONGEST_NAME, MOST_SECONDS = 50, 10**9
 
 
 class BadTrace(Exception):
-    """The file is not a trace; says where."""
+    """The file is not a trace; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """Times are whole seconds since the trace began."""
+    """A job of a trace. Times are whole seconds since the trace began."""
 
     number: str
     tenant: str
     gpus: int
     submitted: int
     duration: int
-    line: int = 0  # of the file, where it comes from one
+    line: int = 0  # in the file; 0 if it comes from none
 
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job of the trace that was given GPUs: `held` names a node for each worker; seconds as above."""
+    """A job of the trace that got GPUs: `held` names a node for each worker; times as in TraceJob."""
 
     traced: TraceJob
     workers: int
@@ -46,7 +46,7 @@ class PastJob:
 
 
 def decoded(lines: Iterable[bytes]) -> Iterator[str]:
-    """The lines of a file. Raises BadTrace for the first that is no text."""
+    """Yields the lines of a file as text. Raises BadTrace for the first line that is not text."""
     for number, line in enumerate(lines, 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -55,15 +55,15 @@ def decoded(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def fingerprint_of(jobs: Iterable[TraceJob]) -> str:
-    """The same for the same jobs, however the file is written."""
+    """Returns a digest that is equal for equal jobs, however the file is written."""
     told = repr([(job.number, job.tenant, job.gpus, job.submitted, job.duration) for job in jobs])
     return sha256(told.encode()).hexdigest()
 
 
 def read_trace(lines: Iterable[str]) -> list[TraceJob]:
-    """The jobs of a CSV that has at least these COLUMNS, in order of submission.
+    """Returns the jobs of a CSV with at least these COLUMNS, in order of submission.
 
-    Raises BadTrace for what is no trace. Jobs without GPUs or without a duration are among them.
+    Raises BadTrace if it is not a trace. The result includes jobs without GPUs or without a duration.
     """
     rows = csv.DictReader(lines, strict=True)
     try:
@@ -116,7 +116,8 @@ def _is_name(text: str | None) -> bool:
 
 
 def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
-    """Workers, and GPUs of each: one worker where one node is enough, else as few equal ones as fit on nodes."""
+    """Returns the number of workers and the GPUs of each: one worker if one node suffices, else the fewest equal
+    workers."""
     if gpus <= gpus_per_node:
         return 1, gpus
     workers = next(
@@ -126,14 +127,16 @@ def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
 
 
 def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[PastJob]:
-    """When and where each job that wants GPUs runs, first come, first served, on so many equal nodes.
+    """Returns when and where each job with GPUs runs on equal nodes, first come, first served.
 
-    In order of submission; the same trace gives the same answer. Raises BadTrace when one does not fit on all
+    The result is in order of submission and depends on the trace alone. Raises BadTrace if a job does not fit on all
     nodes together.
     """
     wanted = [job for job in jobs if job.gpus and job.duration]
     for job in wanted:
-        if job.gpus > nodes * gpus_per_node:  # before workers are looked for, of which there may be millions
+        if (
+            job.gpus > nodes * gpus_per_node
+        ):  # checked before the search for workers, of which there may be millions
             raise _too_large(job, nodes, gpus_per_node)
     gangs = [gang(job.gpus, gpus_per_node) for job in wanted]
     for job, (workers, each) in zip(wanted, gangs, strict=True):

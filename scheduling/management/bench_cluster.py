@@ -1,4 +1,4 @@
-"""Large clusters for `make bench`, made in bulk, and what happens in them between two rounds."""
+"""Large clusters for `make bench`, created in bulk, and the events between two rounds."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ from scheduling.spec.job_spec import JobSpec
 
 GPUS_PER_NODE = 8
 GENERATIONS = ("V100", "A100", "H100")
-# How many times faster than on the first one jobs are, at least and at most.
+# Least and greatest speed-up of jobs over the first generation.
 FASTER = ((1.0, 1.0), (1.0, 3.0), (1.0, 6.0))
-# Gang sizes and how often they come: most jobs of the published traces are small.
-SIZES = ((1, 1, 0.70), (1, 2, 0.10), (1, 4, 0.15), (1, 8, 0.04), (2, 8, 0.01))  # workers, GPUs each, part
+# Gang sizes and their frequency: most jobs of the published traces are small.
+SIZES = (
+    (1, 1, 0.70),
+    (1, 2, 0.10),
+    (1, 4, 0.15),
+    (1, 8, 0.04),
+    (2, 8, 0.01),
+)  # workers, GPUs per worker, fraction
 GPUS_PER_TEAM = 10
 TEAMS_PER_DEPARTMENT = 10
 USERS_PER_TEAM = 3
-MEASURED = 40  # of a hundred jobs, of how many speeds are known
-AT_ONCE = 10_000  # jobs that are made together, so that the peak of memory is that of rounds
+MEASURED = 40  # percentage of jobs with measured speeds
+AT_ONCE = 10_000  # jobs created together, few enough that rounds decide the peak of memory
 
 Member = tuple[Tenant, User]
 
 
 class BenchCluster:
-    """A cluster of three generations with jobs of many teams, of which many have measured speeds."""
+    """A cluster of three generations with jobs of many teams, many of them with measured speeds."""
 
     def __init__(self, gpus: int, jobs: int) -> None:
         self.random = np.random.default_rng(gpus)
@@ -42,12 +48,12 @@ class BenchCluster:
         self.analyse()
 
     def analyse(self) -> None:
-        """What PostgreSQL does by itself within a minute."""
+        """Analyses the tables, as PostgreSQL does by itself within a minute."""
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
 
     def submit(self, count: int) -> None:
-        """Queues as many jobs of users drawn at random."""
+        """Queues `count` jobs of random users."""
         random, generations = self.random, self.generations
         usual = Job(name="bench", spec=JobSpec(name="bench", command="true").to_dict())
         constant = ["name", "spec", "priority", "state", "epoch", "reason", "frozen", "failed_starts"]
@@ -55,7 +61,7 @@ class BenchCluster:
         rest = [getattr(usual, name) for name in constant]
         shapes = random.choice(len(SIZES), size=count, p=[part for *_, part in SIZES]).tolist()
         owners = random.integers(len(self.members), size=count).tolist()
-        # Three kinds accept one generation each, the fourth any.
+        # A quarter of the jobs accepts each of the three generations alone, the last quarter any.
         choices = [[generation.pk] for generation in generations] + [[]]
         kinds = random.integers(len(choices), size=count).tolist()
         people = [(self.cluster.pk, team.pk, user.pk) for team, user in self.members]
@@ -81,7 +87,7 @@ class BenchCluster:
             )
 
     def pass_quantum(self, *, ends: int) -> None:
-        """Everything that was ordered has happened, a quantum has passed, and `ends` gangs have succeeded."""
+        """Carries out all orders, lets a quantum pass, and ends `ends` gangs successfully."""
         with connection.cursor() as cursor:
             cursor.execute(
                 QUANTUM_PASSES, {"c": self.cluster.pk, "q": self.cluster.quantum_seconds, "ends": ends}
@@ -100,7 +106,7 @@ class BenchCluster:
 
 
 def _make_members(label: str, teams: int, random: np.random.Generator) -> list[Member]:
-    """Users of `teams` teams in departments; of each its team and itself."""
+    """Creates users of `teams` teams in departments; returns each with its team."""
     departments = _make_tenants(
         [f"{label}-department-{d}" for d in range(-(-teams // TEAMS_PER_DEPARTMENT))], None, random
     )

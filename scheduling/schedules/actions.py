@@ -1,4 +1,4 @@
-"""What people do with schedules: create, change, pause, resume, delete."""
+"""Actions of people on schedules: create, change, pause, resume, delete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMETABLE = ("expression", "time_zone", "begins", "ends")
 
 @dataclass(frozen=True)
 class Terms:
-    """When a schedule runs, and what becomes of runs that are late or meet an earlier one."""
+    """When a schedule runs, and what happens to runs that are late or overlap an earlier one."""
 
     expression: str
     time_zone: str
@@ -38,9 +38,9 @@ class Terms:
     overlap: str = Schedule.Overlap.FORBID
 
     def check(self, stored: Schedule | None = None) -> Timetable:
-        """Raises Refused with the field at fault.
+        """Returns the timetable. Raises Refused with the field at fault.
 
-        Later rules of what to write do not apply to a timetable that is as `stored`.
+        If the timetable equals that of `stored`, rules that were added since then do not apply.
         """
         for field, choices in (("missed", Schedule.Missed), ("overlap", Schedule.Overlap)):
             if getattr(self, field) not in choices.values:
@@ -55,13 +55,13 @@ class Terms:
             raise Refused(error.message, error.field) from None
 
     def has_timetable_of(self, stored: Schedule) -> bool:
-        """Whether both mean the same, however their expressions are written."""
+        """Returns whether both timetables mean the same, however their expressions are written."""
         own, others = ([getattr(one, name) for name in TIMETABLE] for one in (self, stored))
         return [tidy(own[0]), *own[1:]] == [tidy(others[0]), *others[1:]]
 
 
 def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> None:
-    """Raises NotAllowed without the member role, Refused and SpecError for what no job could be."""
+    """Raises NotAllowed without the member role, Refused and SpecError if no such job can exist."""
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may schedule jobs there.")
     if tenant.archived_at:
@@ -83,9 +83,9 @@ def create_schedule(
     terms: Terms,
     request_key: str | None = None,
 ) -> Schedule:
-    """A schedule of `actor` in `tenant`. The same `request_key` again gives the same schedule again.
+    """Creates a schedule owned by `actor` in `tenant`. Repeating a `request_key` returns the existing schedule.
 
-    Nothing is missed before it was made: its first run is the first one that is due from now on.
+    Its first run is the first due time from now on; earlier due times do not count as missed.
     """
     may_schedule(actor, tenant, cluster, spec)
     timetable = terms.check()
@@ -115,10 +115,10 @@ def create_schedule(
 def change_schedule(
     *, actor: User, schedule: Schedule, cluster: Cluster, spec: JobSpec, terms: Terms
 ) -> Schedule:
-    """Another spec, cluster, timetable or policy; its team stays, and it is the actor's from now on.
+    """Replaces the spec, cluster, timetable or policy. The team stays; the actor becomes the owner.
 
-    For nobody may write what then runs with another one's rights and secrets. With another timetable
-    nothing is made up for what was missed by the former one.
+    The owner changes because nobody may write a program that then runs with another user's rights and secrets. If
+    the timetable changes, missed runs of the former one are not made up for.
     """
     schedule = lock_changeable(actor, schedule)
     may_schedule(actor, schedule.tenant, cluster, spec)
@@ -150,7 +150,7 @@ def change_schedule(
 
 @transaction.atomic(durable=True)
 def pause_schedule(*, actor: User, schedule: Schedule, reason: str = "") -> Schedule:
-    """Nothing is run until it is resumed. Pausing twice is as good as once."""
+    """Pauses the schedule: nothing runs until somebody resumes it. Pausing again changes nothing."""
     schedule = lock_changeable(actor, schedule)
     if schedule.paused_at is None:
         by = f"Paused by {actor.get_username()}"
@@ -160,7 +160,7 @@ def pause_schedule(*, actor: User, schedule: Schedule, reason: str = "") -> Sche
 
 @transaction.atomic(durable=True)
 def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
-    """Goes on; of what was missed meanwhile becomes what its policy says. Resuming twice is as good as once."""
+    """Resumes the schedule; its policy decides about missed runs. Resuming again changes nothing."""
     schedule = lock_changeable(actor, schedule)
     if schedule.paused_at is not None:
         if schedule.next_due_at and schedule.next_due_at <= now_from_database():
@@ -173,7 +173,7 @@ def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
 
 @transaction.atomic(durable=True)
 def delete_schedule(*, actor: User, schedule: Schedule) -> None:
-    """Takes it away for good; its past runs stay, and its jobs go on. Deleting twice is as good as once."""
+    """Deletes the schedule. Its past runs stay and its jobs continue. Deleting again changes nothing."""
     if Schedule.objects.visible_to(actor).filter(pk=schedule.pk, deleted_at__isnull=False).exists():
         return
     schedule = lock_changeable(actor, schedule)
@@ -183,7 +183,8 @@ def delete_schedule(*, actor: User, schedule: Schedule) -> None:
 
 
 def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
-    """The schedule as it is now, until the transaction ends; NotAllowed for who may not change it."""
+    """Locks the schedule until the transaction ends and returns it. Raises NotAllowed if the actor may not change
+    it."""
     locked = Schedule.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
     found = locked.get(pk=schedule.pk)
     if found.deleted_at is not None and Schedule.objects.visible_to(actor).filter(pk=found.pk).exists():
@@ -194,7 +195,7 @@ def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
 
 
 def pause(actor: User | None, schedule: Schedule, reason: str) -> None:
-    """Inside the caller's transaction, of a schedule that it has locked; `actor` None is Fairlot itself."""
+    """Pauses a schedule that the caller has locked, in the caller's transaction; `actor` None stands for Fairlot."""
     schedule.paused_at, schedule.paused_reason = now_from_database(), reason[:500]
     schedule.save(update_fields=["paused_at", "paused_reason"])
     _note(actor, "schedule.pause", schedule, after={"reason": schedule.paused_reason})

@@ -1,7 +1,7 @@
-"""Running what is due: a due time is written down in the transaction that submits its job, or says why not.
+"""Runs of schedules that are due: one transaction records a due time and submits its job, or records why not.
 
-Any number of workers may do this at once: a schedule that one of them has locked is left alone by the others,
-and the database takes one run of a due time only.
+Any number of workers may do this at once: each skips schedules that another has locked, and the database accepts one
+run per due time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
 from scheduling.timetable.missed_runs import Step, next_step
 
-MOST_REFUSALS = 5  # in a row; then somebody must look at it
+MOST_REFUSALS = 5  # in a row; then somebody has to look at it
 MOST_A_TICK = 500
 DETACHED = "the cluster was detached"
 NOT_AT_WORK = "Fairlot was not at work"
@@ -31,7 +31,7 @@ NOT_AT_WORK = "Fairlot was not at work"
 
 @transaction.atomic(durable=True)
 def due_schedules() -> list[int]:
-    """The ids of those that are due, the longest waiting first; notes why others will be late."""
+    """Returns the ids of schedules that are due, the longest waiting first; records why others will be late."""
     now = now_from_database()
     waiting = Schedule.objects.kept().filter(next_due_at__lte=now, cluster__detached_at__isnull=False)
     waiting.filter(late_because="").update(late_because=DETACHED)
@@ -40,7 +40,7 @@ def due_schedules() -> list[int]:
 
 
 def run_schedule(*, schedule_id: int) -> int:
-    """Writes down all that is due of one schedule, each due time in a transaction of its own; how many there were."""
+    """Records all due times of one schedule, each in a transaction; returns how many there were."""
     done = 0
     while _next_due(schedule_id):
         done += 1
@@ -49,10 +49,10 @@ def run_schedule(*, schedule_id: int) -> int:
 
 @transaction.atomic(durable=True)
 def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None = None) -> ScheduleRun:
-    """A run besides those of the timetable, also of a paused schedule; the job is the owner's.
+    """Starts a run outside the timetable, even if the schedule is paused; the job belongs to the schedule's owner.
 
-    Refused when an earlier one has not ended and the policy forbids a second, and for what `submit_job`
-    refuses. The same `request_key` again gives the same run again.
+    Raises Refused if an earlier run has not ended and the policy forbids overlap, and whatever `submit_job` raises.
+    Repeating a `request_key` returns the existing run.
     """
     schedule = lock_changeable(actor, schedule)
     if request_key:
@@ -78,7 +78,7 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
 
 @transaction.atomic(durable=True)
 def _next_due(schedule_id: int) -> bool:
-    """The earliest of what is due; False when nothing is, or somebody else is at it."""
+    """Handles the earliest due time; returns False if there is none or another worker handles it."""
     now = now_from_database()
     locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))
     schedule = locked.select_related("tenant", "owner", "cluster").filter(pk=schedule_id).first()
@@ -86,10 +86,10 @@ def _next_due(schedule_id: int) -> bool:
         return False
     stay_attached(schedule.cluster_id)
     if not Cluster.objects.attached().filter(pk=schedule.cluster_id).exists():
-        return False  # detached this very moment: what is due waits
+        return False  # just detached: the due time waits
     try:
         timetable = schedule.timetable
-    except TimetableError as error:  # such as a zone that the world has given up
+    except TimetableError as error:  # for example, its time zone no longer exists
         pause(None, schedule, f"Its timetable can no longer be read: {error.message}")
         return False
     step = next_step(timetable, schedule.next_due_at, now, policy=schedule.missed, window=schedule.window)
@@ -123,7 +123,7 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
 
 
 def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
-    """Submits its job or says why not; so many refusals in a row pause the schedule."""
+    """Submits the job or records why not; too many refusals in a row pause the schedule."""
     run = ScheduleRun(schedule=schedule, due_at=due, due_from=due)
     late = f"Late, as {schedule.late_because or NOT_AT_WORK}." if is_late else ""
     if why := _why_not_beside(schedule):
@@ -134,7 +134,8 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
                 run.job = _submit(schedule, f"Submitted by the schedule “{schedule.name}”")
         except (NotAllowed, Refused, SpecError) as error:
             run.outcome, run.text = ScheduleRun.Outcome.REFUSED, str(error)
-            # Once its owner may submit again, or somebody takes it over, it goes on.
+            # A missing permission does not count: the schedule continues once its owner may submit or somebody takes it
+            # over.
             schedule.refusals += not isinstance(error, NotAllowed)
         else:
             run.outcome, run.text = ScheduleRun.Outcome.SUBMITTED, late
@@ -146,7 +147,7 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
 
 
 def _why_not_beside(schedule: Schedule) -> str:
-    """In plain words, why an earlier run keeps the next one from being submitted; empty when none does."""
+    """Returns, for people, why an earlier run blocks the next one; empty if none does."""
     if schedule.overlap != Schedule.Overlap.FORBID:
         return ""
     earlier = schedule.jobs_at_work().first()
@@ -154,7 +155,7 @@ def _why_not_beside(schedule: Schedule) -> str:
 
 
 def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job:
-    """As the owner, whose rights and whose team's quotas hold; what can never run is refused."""
+    """Submits as the owner, with the owner's rights and the team's limits; refuses jobs that can never run."""
     owner = schedule.owner
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = f"Cancelled by the schedule “{schedule.name}”: its next run takes the place of this one"

@@ -1,4 +1,4 @@
-"""What people do with services. What follows from it is the controller's, scheduling/services/replicas.py."""
+"""Actions of people on services. The controller, scheduling/services/replicas.py, does what follows from them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def create_service(
     even_if_never: bool = True,
     **rules: Any,
 ) -> Service:
-    """A service of `actor` in `tenant`, named as its spec; `rules` are fields of Service.
+    """Creates a service owned by `actor` in `tenant` with its spec's name; `rules` are fields of Service.
 
-    Raises NotAllowed without the member role, Refused for a name that is taken, SpecError for a spec that
-    cannot be a service's or that the cluster does not understand.
+    Raises NotAllowed without the member role, Refused if the name is taken, SpecError if the spec cannot be a
+    service's or the cluster does not understand it.
     """
     _require_member(actor, tenant)
     if tenant.archived_at:
@@ -79,9 +79,10 @@ def change_service(
     even_if_never: bool = True,
     **rules: Any,
 ) -> Service:
-    """Changes what is given: how many replicas, by which `rules`, another `spec`, whether it is stopped.
+    """Changes what is given: the number of replicas, `rules`, the `spec`, whether the service is stopped.
 
-    Another spec is another revision, and rolled out; the same one is none. It runs as its author's.
+    A different spec creates a revision and rolls it out; an equal spec creates none. A revision runs with its
+    author's rights.
     """
     service = _locked(actor, service)
     before: dict[str, Any] = {name: getattr(service, name) for name in rules}
@@ -112,7 +113,7 @@ def change_service(
 
 @transaction.atomic(durable=True)
 def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
-    """Rolls out a revision that is there already, whichever."""
+    """Rolls out an existing revision."""
     service = _locked(actor, service)
     revision = service.revisions.filter(number=number).first()
     if revision is None:
@@ -130,7 +131,7 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
 
 @transaction.atomic(durable=True)
 def remove_service(*, actor: User, service: Service) -> Service:
-    """Ends all replicas for good; what they did and cost stays to be seen. Twice is as good as once."""
+    """Removes the service and ends all its replicas; their history and cost stay. Removing again changes nothing."""
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may remove this service.")
     service = Service.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=service.pk)
@@ -143,13 +144,13 @@ def remove_service(*, actor: User, service: Service) -> Service:
 
 
 def _require_member(actor: User, tenant: Tenant) -> None:
-    """What runs, runs with the rights and the secrets of who wrote it."""
+    """Raises NotAllowed unless the actor is a member: a revision runs with its author's rights and secrets."""
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may have something run in its services.")
 
 
 def _locked(actor: User, service: Service) -> Service:
-    """The service's row, for this transaction alone."""
+    """Locks the service's row until the transaction ends and returns it."""
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this service.")
     services = Service.objects.select_related("tenant", "cluster", "owner", "current", "good")
@@ -160,7 +161,7 @@ def _locked(actor: User, service: Service) -> Service:
 
 
 def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool) -> int | None:
-    """The new revision's number; None when the spec is that of the present one."""
+    """Creates a revision and returns its number; None if the spec equals that of the present one."""
     spec = spec.model_copy(update={"name": service.name})
     if service.current is not None and JobSpec.stored(service.current.spec) == spec:
         return None
@@ -207,7 +208,7 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
 
 
 def _check_rules(service: Service) -> None:
-    """SpecError naming each field that is out of bounds."""
+    """Raises SpecError that names each field out of bounds."""
     problems = {}
     for name, (least, most) in LIMITS.items():
         value = getattr(service, name)

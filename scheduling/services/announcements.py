@@ -1,4 +1,4 @@
-"""Names of services in their clusters: made with the first replica, kept, and gone with the service."""
+"""Names of services in their clusters: created with the first replica, kept, and removed with the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def services_to_announce() -> QuerySet[Service]:
-    """Those whose names have to be looked after."""
+    """Returns the services whose names need a check."""
     attached = Service.objects.filter(cluster__detached_at=None).exclude(
         cluster__backend=Cluster.Backend.LOCAL
     )
@@ -26,7 +26,7 @@ def services_to_announce() -> QuerySet[Service]:
 
 
 def announce_service(*, service_id: int) -> None:
-    """Makes the cluster know the service by its name, or no more; as often as one likes, from anywhere."""
+    """Creates or removes the service's name in its cluster, as needed; may run any number of times, anywhere."""
     with only_one(Lock.ANNOUNCEMENT, service_id) as mine:
         service = services_to_announce().select_related("cluster").filter(pk=service_id).first()
         job_id = Job.objects.filter(service=service_id).values_list("pk", flat=True).first()

@@ -1,4 +1,4 @@
-"""The controller of services: reads what is, and does the next step towards what should be."""
+"""The controller of services: compares the actual with the desired state and takes the next step."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
 from scheduling.services.rollout import Replica, Wanted, plan
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-# Beyond what users may ask for, so that replicas come before what else their owner runs.
+# Above what users may ask for, so that replicas run before their author's other jobs.
 FIRST = 1000
-# Seconds until what ended by itself is made anew, the more often in a row the later.
+# Back-off in seconds before a replica that ended by itself is replaced.
 REST_SECONDS = (1, 10, 60, 300)
-# What was there for so long had no trouble in coming up.
+# A replica that lasted this long has started without trouble.
 STEADY = timedelta(minutes=10)
 BY_ITSELF = (Job.State.SUCCEEDED, Job.State.FAILED)
-# How exactly it is noted since when nothing moves, to spare the disk.
+# Resolution of the time since which nothing changed, to save writes.
 NOTED_EVERY = timedelta(seconds=5)
 
 
 @transaction.atomic(durable=True)
 def step_service(*, service_id: int) -> bool:
-    """Makes and ends replicas as the service needs it now; whether there was anything to do.
+    """Creates and ends replicas as the service needs now; returns whether there was anything to do.
 
-    Any number of workers may call this at any time: the service's row lets one in, and what one of them
-    did the next one finds done.
+    Any number of workers may call this at any time: the lock on the service's row admits one at a time, and each
+    sees what earlier calls did.
     """
     services = Service.objects.select_related("tenant", "cluster", "current__author", "good__author")
     service = services.select_for_update(of=("self",)).filter(pk=service_id).first()
@@ -64,14 +64,14 @@ def step_service(*, service_id: int) -> bool:
 
 @dataclass
 class _Look:
-    """A service as it is at `now`."""
+    """The state of a service at `now`."""
 
     service: Service
     now: datetime
 
     @cached_property
     def jobs(self) -> Sequence[Job]:
-        """Replicas that have not ended, oldest first."""
+        """Returns the replicas that have not ended, oldest first."""
         ready = Lease.objects.ready().filter(job=OuterRef("pk"))
         living = Job.objects.filter(service=self.service).unfinished().select_related("tenant", "revision")
         return list(living.defer("spec").annotate(is_ready=Exists(ready)).order_by("pk"))
@@ -104,7 +104,7 @@ class _Look:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """By slot without a living replica, the latest that were there, latest first."""
+        """Returns, for each slot without a living replica, its last replicas, latest first."""
         taken = [job.slot for job in self.jobs]
         latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())
         found = (
@@ -121,7 +121,7 @@ class _Look:
 
     @cached_property
     def resting(self) -> set[int]:
-        """Slots of which the last replica ended by itself a short while ago."""
+        """Returns the slots whose last replica ended by itself so recently that its replacement still waits."""
         return {slot for slot, jobs in self.ended.items() if self._rests(jobs)}
 
     def _rests(self, jobs: Sequence[Job]) -> bool:
@@ -149,7 +149,7 @@ class _Look:
 
 
 def _make(look: _Look, slots: Sequence[int]) -> None:
-    """A replica in each slot, through the same door as all jobs; what stands in the way is noted."""
+    """Submits a replica for each slot like any job; records what prevents it."""
     service, trouble = look.service, ""
     for slot in slots:
         latest = look.ended.get(slot, ())
@@ -172,7 +172,8 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
     revision = service.current
     assert revision is not None  # noqa: S101 - it was looked at
     return submit_stored(
-        actor=revision.author,  # or who may write a revision would write what runs with another one's secrets
+        # otherwise whoever may write a revision could write a program that runs with another user's secrets
+        actor=revision.author,
         tenant=service.tenant,
         cluster=service.cluster,
         data=revision.spec,
@@ -189,11 +190,11 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
     )
 
 
-# --- whether the current revision is any good --------------------------------------------------------------
+# --- judging the current revision --------------------------------------------------------------------------
 
 
 def _judge(look: _Look) -> None:
-    """Notes a revision that has proved good, and goes back from one that does not."""
+    """Marks a revision that has proved itself, and rolls back one that fails."""
     service, revision = look.service, look.service.current
     if revision is None or service.good_id == revision.pk or not service.wanted:
         return
@@ -209,7 +210,7 @@ def _judge(look: _Look) -> None:
 
 
 def _is_trying(look: _Look) -> bool:
-    """Whether replicas of the current revision fail to come up: that they wait for GPUs is not their fault."""
+    """Returns whether replicas of the current revision fail to start; waiting for GPUs does not count."""
     trying = any(
         job.first_ready_at is None
         and (
@@ -229,7 +230,7 @@ def _is_trying(look: _Look) -> bool:
 
 
 def judge(service: Service, *, at: datetime) -> None:
-    """What is to be said of the current revision before another takes its place; in the caller's transaction."""
+    """Records the verdict on the current revision before another replaces it; in the caller's transaction."""
     _judge(_Look(service, at))
 
 
@@ -274,7 +275,7 @@ def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
 
 
 def _last_words(look: _Look) -> str:
-    """What one of the failing replicas says, if any says something."""
+    """Returns the last log lines of one of the failing replicas, if there are any."""
     waiting = Lease.objects.filter(job__in=[job.pk for job in look.of_current], state=Lease.State.RUNNING)
     said = waiting.exclude(why_not_ready="").values_list("why_not_ready", flat=True).first()
     if not said:
@@ -284,7 +285,7 @@ def _last_words(look: _Look) -> str:
 
 
 def turn_to(service: Service, revision: ServiceRevision, *, at: datetime) -> None:
-    """Has the service roll out another revision; inside the caller's transaction, which holds its row."""
+    """Makes another revision the current one; in the caller's transaction, which has locked the service's row."""
     service.current, service.progress, service.progress_at = revision, 0, at
     service.save(update_fields=["current", "progress", "progress_at"])
 
@@ -294,7 +295,7 @@ def so_many(replicas: int) -> str:
 
 
 def note(service: Service, kind: str, text: str) -> None:
-    """Adds a line to the service's history."""
+    """Adds an event to the service's history."""
     ServiceEvent.objects.create(service=service, kind=kind, text=text)
 
 
@@ -303,13 +304,13 @@ def _named(revision: ServiceRevision) -> str:
 
 
 def _number(value: int | None) -> int:
-    """Of a replica, which has one."""
+    """Returns the number, which every replica has."""
     if value is None:
         raise ValueError("this job is no replica")
     return value
 
 
 def services_to_step() -> models.QuerySet[Service]:
-    """Those that may have something to do: all but removed ones of which nothing is left."""
+    """Returns the services that may need a step: all except removed ones without replicas."""
     left = Job.objects.filter(service=OuterRef("pk")).unfinished()
     return Service.objects.filter(models.Q(removed_at=None) | Exists(left))

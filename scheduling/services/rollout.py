@@ -1,9 +1,8 @@
-"""Which replicas of a service to make and which to end. No database, no clock: what is there in, what to do out.
+"""Which replicas of a service to create and which to end: a pure function of their state.
 
-The rules for changing revisions are those of Kubernetes' Deployments (pkg/controller/deployment/rolling.go):
-unready replicas of other revisions go before ready ones, and none goes while fewer would be ready, or could
-soon be, than `replicas - max_unavailable`. Other than there, a replica that is ending counts until it is gone,
-for it holds GPUs.
+The rules for changing revisions are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go): unready
+replicas of other revisions end before ready ones, and none ends if fewer than `replicas - max_unavailable` would be
+ready or could soon be. Unlike there, an ending replica counts until it is gone, because it holds GPUs.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One that has not ended."""
+    """A replica that has not ended."""
 
-    id: int  # grows with the time of making
+    id: int  # grows with the time of creation
     slot: int
-    is_current: bool  # of the revision that is wanted
+    is_current: bool  # of the desired revision
     is_ready: bool
-    is_ending: bool = False  # told to go for good
+    is_ending: bool = False  # told to end and not be resumed
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How it should be, and within what bounds it may change."""
+    """The desired state, and the bounds within which a rollout may deviate from it."""
 
     replicas: int
     max_surge: int
@@ -34,16 +33,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step. What follows from it is seen by the next one."""
+    """One step. The next one sees its effects."""
 
     make: Sequence[int]  # slots
     end: Sequence[int]  # ids
 
 
 def plan(wanted: Wanted, replicas: Sequence[Replica], resting: Collection[int] = ()) -> Plan:
-    """The next step for `replicas`, all that have not ended.
+    """Returns the next step for `replicas`, which are all that have not ended.
 
-    `resting` are slots whose last replica ended by itself and is to be made anew, but not yet.
+    `resting` are the slots whose last replica ended by itself and whose replacement still waits.
     """
     staying = [replica for replica in replicas if not replica.is_ending]
     new = [replica for replica in staying if replica.is_current]
@@ -64,7 +63,7 @@ def _missing(
 
 
 def _surplus(replicas: Sequence[Replica], count: int) -> list[int]:
-    """The first `count` to go: those that are not ready, then the newest."""
+    """Returns the ids of the `count` replicas to end first: those that are not ready, then the newest."""
     ordered = sorted(replicas, key=lambda replica: (replica.is_ready, -replica.id))
     return [replica.id for replica in ordered[: max(0, count)]]
 
@@ -73,7 +72,7 @@ def _outdated(wanted: Wanted, new: Sequence[Replica], old: Sequence[Replica]) ->
     if not wanted.replicas:
         return [replica.id for replica in old]
     least = max(0, wanted.replicas - wanted.max_unavailable)
-    # Of the new ones no more than are wanted stay.
+    # Ready new replicas beyond the desired number do not count, because they end.
     ready = min(wanted.replicas, sum(replica.is_ready for replica in new))
     coming = min(wanted.replicas, len(new)) - ready
     unready_old = [replica for replica in old if not replica.is_ready]

@@ -1,4 +1,4 @@
-"""Sessions: begun, used, kept, warned and stopped. Who goes in by which door is the portal's."""
+"""Actions on sessions: start, use, keep, warn and stop. The portal controls who enters one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from scheduling.models import Cluster, Job, JobEvent, Session
 from scheduling.sessions.idle_timeout import Clocks, Step
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-# Beyond what users may ask for: who waits for a notebook does nothing else.
+# Above what users may ask for: a user who waits for a notebook can do nothing else.
 FIRST = 1000
 LIMITS = {"idle_minutes": (5, 7 * 24 * 60), "longest_hours": (1, 30 * 24)}
-# How exactly it is noted when a session was last used, to spare the disk.
+# Resolution of a session's last use, to save writes.
 NOTED_EVERY = timedelta(seconds=20)
-NO_TIMES = timedelta(0), timedelta(0)  # of what has not run yet
+NO_TIMES = timedelta(0), timedelta(0)  # for a session that has not run yet
 
 
 @transaction.atomic(durable=True)
@@ -42,9 +42,9 @@ def start_session(
     request_key: str | None = None,
     even_if_never: bool = True,
 ) -> Session:
-    """A session of `actor` in `tenant`. The same `request_key` again gives the same session again.
+    """Starts a session owned by `actor` in `tenant`. Repeating a `request_key` returns the existing session.
 
-    Raises as submit_job does, and SpecError for what can be no session: several workers, no port, limits
+    Raises as submit_job does, and SpecError for a spec that cannot be a session: several workers, no port, limits
     out of bounds; without `even_if_never` also for a program that its environment does not have.
     """
     _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
@@ -72,7 +72,7 @@ def start_session(
 
 @transaction.atomic(durable=True)
 def keep_session(*, actor: User, session: Session) -> Session:
-    """Its idle clock begins anew."""
+    """Restarts the session's idle timeout."""
     job = _changeable(actor, session)
     locked = Session.objects.select_for_update().get(pk=session.pk)
     if job.has_ended:
@@ -87,29 +87,29 @@ def keep_session(*, actor: User, session: Session) -> Session:
 
 @transaction.atomic(durable=True)
 def stop_session(*, actor: User, session: Session) -> Job:
-    """Ends it for good, with the usual grace. Twice is as good as once."""
+    """Ends the session with the usual grace period. Stopping again changes nothing."""
     return cancel_within(
         actor=actor, job=_changeable(actor, session), why=f"Stopped by {actor.get_username()}"
     )
 
 
 def note_use(*, session_id: int) -> None:
-    """That somebody does something in it now; noted now and then only."""
+    """Records that the session is in use now; writes at most once per NOTED_EVERY."""
     stale = models.Q(used_at=None) | models.Q(used_at__lt=Now() - NOTED_EVERY)
     Session.objects.filter(stale, pk=session_id).update(used_at=Now())
 
 
 def sessions_to_step() -> models.QuerySet[Session]:
-    """All that somebody has to look after."""
+    """Returns the sessions that may need a step."""
     return Session.objects.unfinished().exclude(job__state=Job.State.CANCELLING)
 
 
 @transaction.atomic(durable=True)
 def step_session(*, session_id: int) -> Step:
-    """Warns or stops a session when its time has come.
+    """Warns or stops a session whose time has come.
 
-    Any number of workers may call this at any time: the session's row lets one in, and what one of them
-    did the next one finds done.
+    Any number of workers may call this at any time: the lock on the session's row admits one at a time, and each
+    sees what earlier calls did.
     """
     session = Session.objects.select_for_update().filter(pk=session_id).first()
     if session is None:
@@ -140,13 +140,13 @@ def step_session(*, session_id: int) -> Step:
 
 
 def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:
-    """Reads how long it has run unused."""
+    """Reads for how long the session has run unused."""
     idle = Session.objects.filter(pk=session.pk).idle_times(now)
     return clocks_from(session, job, now, idle.get(session.pk, NO_TIMES))
 
 
 def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta, timedelta]) -> Clocks:
-    """`idle` as SessionQuerySet.idle_times has it."""
+    """Returns the session's clocks; `idle` has the form of SessionQuerySet.idle_times."""
     stands = session.warned_at and (session.used_at is None or session.warned_at > session.used_at)
     return Clocks(
         now=now,
@@ -161,14 +161,15 @@ def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta
 
 
 def base_url(job: Job) -> str:
-    """The path under which its browser finds a session, on a host of its own."""
+    """Returns the path of a session on its host."""
     return f"/sessions/{job.pk}/proxy/"
 
 
 def token_of(job: Job) -> str:
-    """What the portal shows to the program, so that it need not believe whoever else reaches its port.
+    """Returns the token with which the portal identifies itself, so that the program can refuse other clients of its
+    port.
 
-    The same in all its turns, for frozen processes go on with what they were given.
+    It is the same in all attempts, because frozen processes resume with what they were given.
     """
     return salted_hmac("fairlot.session", str(job.pk), algorithm="sha256").hexdigest()
 

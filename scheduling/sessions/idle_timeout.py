@@ -1,4 +1,4 @@
-"""When a session is warned and when it is stopped: what follows from its clocks, and nothing else."""
+"""When a session is warned and when it is stopped: a pure function of its clocks."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of one session at `now`. None is what has not begun."""
+    """The clocks of one session at `now`. None marks a clock that has not started."""
 
     now: datetime
     idle_limit: timedelta
     longest: timedelta
     runs: bool
-    idle_for: timedelta  # how long it ran since its last use, all attempts together
-    idle_warned: timedelta | None  # of `idle_for`, after the warning; None: no warning stands
+    idle_for: timedelta  # how long it ran since its last use, over all attempts
+    idle_warned: timedelta | None  # the part of `idle_for` after the warning; None: no warning stands
     first_started: datetime | None
     end_warned: datetime | None = None
 
     @property
     def is_warned(self) -> bool:
-        """Whether it was warned that it is idle, and not used since."""
+        """Returns whether an idle warning stands: the session was warned and not used since."""
         return self.idle_warned is not None
 
     @property
     def idle_left(self) -> timedelta:
-        """For how long it may still run unused: never less after the warning than was promised."""
+        """Returns for how long it may still run unused: after a warning never less than the warning said."""
         left = self.idle_limit - self.idle_for
         if self.idle_warned is not None:
             left = max(left, notice(self.idle_limit) - self.idle_warned)
@@ -45,19 +45,19 @@ class Clocks:
 
     @property
     def idle_ends(self) -> datetime | None:
-        """When it is stopped if it goes on and nobody uses it; None while it does not run, so that nobody could."""
+        """Returns when it is stopped if nobody uses it; None while it does not run, since nobody can use it then."""
         return self.now + self.idle_left if self.runs else None
 
     @property
     def ends(self) -> datetime | None:
-        """When it is stopped whatever anybody does."""
+        """Returns when it reaches its time limit and is stopped even if it is in use."""
         if self.first_started is None:
             return None
         ends = self.first_started + self.longest
         return max(ends, self.end_warned + notice(self.longest)) if self.end_warned else ends
 
     def step(self) -> Step:
-        """What is to be done now."""
+        """Returns the step that is due now."""
         if self.ends is not None:
             if self.end_warned and self.now >= self.ends:
                 return Step.STOP_END
@@ -72,5 +72,5 @@ class Clocks:
 
 
 def notice(limit: timedelta) -> timedelta:
-    """How long before the end of `limit` people are warned."""
+    """Returns how long before the end of `limit` people are warned."""
     return min(LONGEST_WARNING, limit / 2)

@@ -1,8 +1,8 @@
-"""`make bench`: the time of one round at several cluster sizes, split into reading, deciding, committing.
+"""`make bench`: the time of one round at several cluster sizes, split into reading, deciding and committing.
 
-Works in a database of its own, which is dropped at the end. The *first* round fills an empty cluster and
-tells all others why they wait. The *busy* ones are those of a full cluster at the end of a quantum in which some gangs
-ended and as many jobs were submitted, as they go on for ever after. The *fill* ones follow one submit.
+It uses a temporary database. The *first* round fills an empty cluster and gives all other jobs a reason to wait.
+*Busy* rounds come at the end of a quantum of a full cluster in which some gangs ended and as many jobs were
+submitted: the steady state. *Fill* rounds follow one submit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduling.management.bench_cluster import BenchCluster
 from scheduling.models import Round
 from scheduling.rounds.actions import run_round
 
-# Of so many GPUs one gang ends in each quantum, and one job is submitted.
+# In each quantum one gang ends and one job is submitted for so many GPUs.
 GPUS_PER_END = 100
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
@@ -38,7 +38,7 @@ class Lap:
     commit: float = 0.0
     total: float = 0.0
     cpu: float = 0.0  # of this process
-    database_cpu: float = 0.0  # of the one that serves it; 0 where that is on another machine
+    database_cpu: float = 0.0  # of its database process; 0 if that is on another machine
     statements: int = 0
     rows_read: int = 0
     rows_written: int = 0
@@ -47,7 +47,7 @@ class Lap:
 
     @property
     def computing(self) -> float:
-        """What a core of its own would take, apart from the disk."""
+        """Returns the milliseconds that an idle core would take, without the disk."""
         return self.cpu + self.database_cpu
 
 
@@ -111,7 +111,7 @@ class Command(BaseCommand):
         return found
 
     def _growth(self, gpus: Sequence[int], kinds: Sequence[dict[str, Lap]]) -> None:
-        """By which power of the size the times grow from the first size to the last."""
+        """Prints the power of the size with which the times grow from the first size to the last."""
         if len(gpus) < 2:
             return
         times = math.log(gpus[-1] / gpus[0])
@@ -128,12 +128,12 @@ class Command(BaseCommand):
 
 
 def middle(laps: Sequence[Lap]) -> Lap:
-    """The median of each figure."""
+    """Returns the median of each figure."""
     return Lap(*(median(figures) for figures in zip(*map(astuple, laps), strict=True)))
 
 
 def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> Lap:
-    """One round with its commit."""
+    """Runs and commits one round."""
     seen = Statements()
     begun, cpu, database_cpu = time.perf_counter(), time.process_time(), _database_cpu()
     with connection.execute_wrapper(seen):
@@ -157,7 +157,7 @@ def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> L
 
 
 def _database_cpu() -> float:
-    """Seconds that the database's process for this connection has computed so far, where it runs on this machine."""
+    """Returns the CPU seconds so far of this connection's database process, if it runs on this machine."""
     try:
         fields = (
             Path(f"/proc/{connection.connection.info.backend_pid}/stat")

@@ -1,4 +1,4 @@
-"""`manage.py import_trace`: a published trace as the history of a cluster of its own."""
+"""`manage.py import_trace`: imports a published trace as the history of a new, detached cluster."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Command(BaseCommand):
         self._close(cluster)
 
     def _close(self, cluster: Cluster) -> None:
-        """What a kill leaves of it is done when the command is repeated, or by the tasks that close hours."""
+        """Closes the hours. If it is killed, repeating the command or the tasks that close hours complete it."""
         closed, to_close = 0, hours_to_close(cluster)
         while some := close_hours(cluster_id=cluster.pk, at_most=min(24, to_close - closed)):
             closed += some

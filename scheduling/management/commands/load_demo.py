@@ -1,6 +1,6 @@
 """`manage.py load_demo`: people, teams, prices, two generations of virtual GPUs, and a few jobs.
 
-Every step looks first, so that a load that was cut short is completed by the next one.
+Every step checks first what exists, so that the next load completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from scheduling.models import Cluster, Job, Node
 from scheduling.spec.job_spec import JobSpec
 
 CLUSTER = "demo"
-# Generation, what it is, price of a GPU-hour, node, GPUs, speed that programs honour.
+# Generation, description, price of a GPU-hour, node, GPUs, speed that programs simulate.
 HARDWARE = (
     ("V100", "The older half of the demo's virtual GPUs", 16, "1.20", "v100-0", 4, 1.0),
     ("A100", "The newer half, three times as fast for those who can use it", 80, "3.00", "a100-0", 4, 3.0),
@@ -49,8 +49,8 @@ PEOPLE = (
 TRAIN = (
     'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.2 --sensitivity {gain}'
 )
-# Owner, team, name, steps, how much a faster GPU helps, workers. They want more GPUs than there are, for an hour
-# and longer; two end within a few minutes, so that there is a finished job to be seen.
+# Owner, team, name, steps, speed-up on a faster GPU, workers. Together they want more GPUs than exist, for an hour and
+# longer; two end within a few minutes, to show finished jobs.
 JOBS = (
     ("bob", "Astro", "digits: first look", 300, "0.2", 1),
     ("bob", "Astro", "digits: baseline", 24_000, "0.2", 1),
@@ -110,7 +110,7 @@ def _tenant(name: str, parent: Tenant | None, tickets: int) -> Tenant:
 
 
 def _person(name: str, portal_role: str, team: Tenant | None, role: str | None) -> str:
-    """Makes sure that the person exists; returns a password made just now."""
+    """Creates the person if missing; returns a new password."""
     user = User.objects.filter(username=name).first()
     if user is None:
         made = create_user(actor=None, username=name, portal_role=portal_role, first_name=name.capitalize())
@@ -132,9 +132,9 @@ def _cluster() -> Cluster:
     cluster = Cluster.objects.filter(name=CLUSTER).first()
     if cluster is None:
         cluster = create_cluster(actor=None, name=CLUSTER)
-        # Slices short enough to be watched; a demo may spend more on switching than a real cluster.
+        # Slices short enough to watch; a demo may spend more on switching than a real cluster.
         cluster = update_cluster(actor=None, cluster=cluster, quantum_seconds=15, overhead_limit=0.1)
-    # A machine with GPUs shows its own; the virtual ones are for all others.
+    # A machine with GPUs shows them; others get virtual ones.
     if declare_local_gpus(actor=None, cluster=cluster):
         return cluster
     for name, about, memory, price, node, gpus, speed in HARDWARE:

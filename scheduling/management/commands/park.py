@@ -1,4 +1,4 @@
-"""`manage.py park`: stops what the local backend runs, with grace, and books it; before a shutdown."""
+"""`manage.py park`: stops the gangs of local backends with their grace period and books them, before a shutdown."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def _order_stop(cluster: Cluster) -> None:
     orders = [StopOrder(lease, SHUTTING_DOWN, Cause.PORTAL_STOPPED) for lease in leases]
     ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
     history.save()
-    # What a worker had claimed before it was stopped need not wait until the claim is over.
+    # Operations that a stopped worker had claimed need not wait until the claim expires.
     Operation.objects.filter(cluster=cluster, done_at=None).update(not_before=now)
 
 
 def _wait_until_gone(cluster: Cluster, patience: float) -> int:
-    """Carries the orders out and watches them to the end; returns how many had to be killed."""
+    """Carries out the orders and watches the gangs until they end; returns how many had to be killed."""
     backend = backend_for(cluster)
     deadline = time.monotonic() + patience
     killed: set[int] = set()
@@ -72,7 +72,7 @@ def _wait_until_gone(cluster: Cluster, patience: float) -> int:
             return len(killed)
         late = time.monotonic() > deadline
         for item in alive:
-            # Frozen processes have no lease that could be stopped; they are ended here as well.
+            # Frozen processes have no lease to stop; they are ended here, too.
             if late or item.phase is Phase.FROZEN:
                 grace = 0.0 if late else 5.0
                 backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=grace)

@@ -1,7 +1,7 @@
-"""`manage.py verify_round N`: draws a round again with the policy that decided it and says whether it matches.
+"""`manage.py verify_round N`: repeats a round with the policy that decided it and says whether the result matches.
 
-Exits with 1 where it differs and should not, and with 3 where it differs and another build of the policy decided it,
-which proves nothing.
+Exits with 1 if it differs although the policy's version is released or its build is the same. Exits with 3 if
+another build of an unreleased version decided it, which proves nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`manage.py watch`: streams what the clusters do into PostgreSQL; one active, others standing by."""
+"""`manage.py watch`: streams observations of the clusters into PostgreSQL; one process is active, others stand by."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 STAND_BY_SECONDS = 2.0
 LOOK_AT_LEAST_EVERY = 1.0
 RECONCILE_EVERY = 20.0
-LONGEST_PASS = 180.0  # seconds, after which a watcher hangs
+LONGEST_PASS = 180.0  # seconds, after which a watcher counts as hung
 LONGEST_REST = 60.0  # seconds after a failure
 NOT_KEPT_AND_TRUSTED = "Everyone may submit jobs all the same, as FAIRLOT_LOCAL_TRUSTS_ALL says."
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         watchers: dict[int, threading.Thread] = {}
-        passes: dict[int, float] = {}  # when each watcher last got on
+        passes: dict[int, float] = {}  # when each watcher last completed a pass
         self._say_what_keeps_jobs_apart()
         while not stop.wait(0.0 if not watchers else STAND_BY_SECONDS):
             for cluster_id in self._clusters():
@@ -62,7 +62,7 @@ class Command(BaseCommand):
             thread.join(timeout=5)
 
     def _say_what_keeps_jobs_apart(self) -> None:
-        """Prints a line for each local cluster, which `make up` shows; the last line is that this is ready."""
+        """Prints one line per local cluster, which `make up` shows, and then that the watcher is ready."""
         try:
             for cluster in Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL):
                 isolation = find_isolation(cluster)
@@ -86,9 +86,9 @@ class Command(BaseCommand):
 
 
 def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Watches one cluster until told to stop, or until it has to be opened again, which the caller does.
+    """Watches one cluster until `stop` is set or the cluster has to be opened again, which the caller does.
 
-    Whatever breaks it off, it begins again, the later the more often in a row it broke off.
+    After a failure it starts again, with a delay that grows with consecutive failures.
     """
     failures = 0
 
@@ -118,7 +118,7 @@ def _follow(cluster_id: int, stop: threading.Event, gets_on: Callable[[], None])
     backend = backend_for(cluster)
     backend.prepare()
     logger.info("watching %s", cluster.name)
-    # What happened while nobody watched is mended first.
+    # What happened while nobody watched is repaired first.
     first = _Step(lambda cluster, _: reconcile(cluster), every=RECONCILE_EVERY)
     steps = [first, *map(_Step, (*FOLLOWING, note_use))]
     for _ in backend.changes(timeout=LOOK_AT_LEAST_EVERY):
@@ -127,14 +127,14 @@ def _follow(cluster_id: int, stop: threading.Event, gets_on: Callable[[], None])
         if first.is_due():
             cluster.refresh_from_db()
             if cluster.detached_at or backend_for(cluster) is not backend:
-                return  # another kubeconfig or other ranges were given, or it was detached
+                return  # the kubeconfig or the ranges changed, or it was detached
         for step in steps:
             step.take(cluster, backend)
         gets_on()
 
 
 class _Step:
-    """A part of watching a cluster; where it fails, the others go on, and it is tried again later."""
+    """A part of watching a cluster. If it fails, the other parts go on, and it is tried again later."""
 
     def __init__(self, do: Callable[[Cluster, Backend], None], *, every: float = 0.0) -> None:
         self._do, self._every = do, every
@@ -145,7 +145,7 @@ class _Step:
         return time.monotonic() >= self._due
 
     def take(self, cluster: Cluster, backend: Backend) -> None:
-        """Takes the step if it is due. Raises only what the database cannot do now, which ends all steps."""
+        """Runs the step if it is due. Raises only errors of the database's availability, which end all steps."""
         if not self.is_due():
             return
         try:
@@ -161,12 +161,12 @@ class _Step:
 
 
 def _rest(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
+    """Returns the seconds to wait after `failures` consecutive failures."""
     return min(STAND_BY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_REST) if failures else 0.0
 
 
 def _tell(cluster_id: int, what: str, error: Exception) -> None:
-    """Tells the log, and the cluster's page where the database answers."""
+    """Reports to the log and, if the database answers, on the cluster's page."""
     expected = isinstance(error, DatabaseError | BackendError | OSError)
     logger.log(
         logging.WARNING if expected else logging.ERROR,
