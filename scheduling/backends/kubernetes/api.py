@@ -1,7 +1,7 @@
-"""One API server as Fairlot speaks to it: JSON over HTTPS, with refusals that say what they are.
+"""A small client for one API server: JSON over HTTPS, with an exception class per kind of refusal.
 
-The official client reads the kubeconfig and holds the connections; its models are left aside, for
-they cost more than the JSON that they are made from.
+The official client reads the kubeconfig and manages the connections. Its model classes are not used, because
+building them costs more than parsing the JSON.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Object: TypeAlias = dict[str, Any]
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-# What a watch may hand over at once; a larger object would be none that an API server stores.
+# Bytes that a watch may deliver at once. No object that an API server stores is larger.
 PIECE = 1 << 16
 PAGE = 500
-# That are kept: those of four watches, and of threads that write at the same time.
+# Connections kept open: those of the watches, and of threads that write at the same time.
 MOST_CONNECTIONS = 32
 
 
 class Unreachable(Exception):
-    """No answer, or one that broke off: whether a request took effect is unknown."""
+    """There was no answer or a broken one, so it is unknown whether a request took effect."""
 
 
 class Refused(Exception):
-    """The API server answered, with 300 or more. `code` is HTTP's; `reason` and `message` its own words."""
+    """The API server answered with a status of 300 or more. `reason` and `message` are its own words."""
 
     def __init__(self, code: int, status: Mapping[str, Any], retry_after: float = 0.0) -> None:
         self.code, self.retry_after = code, retry_after
@@ -41,37 +41,37 @@ class Refused(Exception):
 
 
 class Gone(Refused):
-    """410: what was asked for is older than what the API server remembers."""
+    """410: the requested version is older than what the API server remembers."""
 
 
 class Missing(Refused):
-    """404: there is no such object."""
+    """404: the object does not exist."""
 
 
 class Taken(Refused):
-    """409, already exists: an object of this name is there."""
+    """409, AlreadyExists: an object with this name exists."""
 
 
 class Changed(Refused):
-    """409, conflict: the object is not, or no longer, as the request says that it is."""
+    """409, Conflict: the object does not, or no longer, match the request's preconditions."""
 
 
 class Invalid(Refused):
-    """422: a `test` of a JSON-Patch failed, or the object would not be what its kind must be."""
+    """422: a `test` of a JSON Patch failed, or the object would be invalid."""
 
 
 class Unauthorized(Refused):
-    """401: the token is not, or no longer, one of this API server's."""
+    """401: the API server does not, or no longer, accept the token."""
 
 
 class Api:
-    """One user of one cluster, as a kubeconfig names them. Not to be shared across a fork."""
+    """A client for one user of one cluster, as a kubeconfig names them. Must not be shared across a fork."""
 
     def __init__(self, kubeconfig: Mapping[str, Any]) -> None:
         """Raises kubernetes.config.ConfigException when the kubeconfig is incomplete."""
         configuration = Configuration()
         load_kube_config_from_dict(dict(kubeconfig), client_configuration=configuration, persist_config=False)
-        configuration.retries = False  # who asks decides whether it may be asked twice
+        configuration.retries = False  # the caller decides whether a request may be repeated
         configuration.connection_pool_maxsize = MOST_CONNECTIONS
         self._configuration = configuration
         self._rest = ApiClient(configuration=configuration).rest_client
@@ -80,12 +80,12 @@ class Api:
         self._rest.close()
 
     def get(self, path: str, **query: Any) -> Object:
-        """The object or list at `path`. Raises Refused or Unreachable."""
+        """Returns the object or list at `path`. Raises Refused or Unreachable, like all methods."""
         with self._answer("GET", path, query) as answer:
             return _parsed(_body(answer))
 
     def list_all(self, path: str, *, page: int = PAGE, **query: Any) -> tuple[list[Object], str]:
-        """All objects at `path`, got page by page, and the version at which that was true."""
+        """Returns all objects at `path`, read page by page, and the resourceVersion of that state."""
         found: list[Object] = []
         asked = {**query, "limit": page}
         while True:
@@ -96,32 +96,32 @@ class Api:
             asked["continue"] = token
 
     def create(self, path: str, thing: Object) -> Object:
-        """A new object in the collection at `path`."""
+        """Creates an object in the collection at `path` and returns it."""
         return self._write("POST", path, thing, "application/json")
 
     def patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> Object:
-        """JSON-Patch (RFC 6902): all operations or none."""
+        """Applies a JSON Patch (RFC 6902), all operations or none, and returns the object."""
         return self._write("PATCH", path, list(operations), "application/json-patch+json")
 
     def apply(self, path: str, thing: Object) -> Object:
-        """Server-side apply: the object at `path`, made or changed so that its fields named here are as here.
+        """Applies the object on the server side: creates it, or sets the fields that are given here.
 
-        Fields of ours that are no longer named go; those of others stay.
+        Removes fields that Fairlot set before and does not give any more. Keeps the fields of others.
         """
         query = {"fieldManager": "fairlot", "force": "true"}
         return self._write("PATCH", path, thing, "application/apply-patch+yaml", query)
 
     def replace(self, path: str, thing: Object) -> Object:
-        """The object at `path` as a whole, whatever was there; Missing when nothing was."""
+        """Replaces the whole object at `path` and returns it. Raises Missing when there is none."""
         return self._write("PUT", path, thing, "application/json")
 
     def delete(
         self, path: str, *, uid: str, version: str | None = None, grace_seconds: int | None = None
     ) -> Object:
-        """The object with this uid, and what it owns; Changed when it is another one by now.
+        """Deletes the object with this uid and what it owns. Raises Changed when another object has the name by now.
 
-        `version` is the resourceVersion that it must still have. `grace_seconds` is for pods: how long they may
-        take to stop, instead of their own grace.
+        With `version`, the object must still have this resourceVersion. `grace_seconds` replaces the grace period of
+        a pod.
         """
         conditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         options: Object = {"propagationPolicy": "Background", "preconditions": conditions}
@@ -137,13 +137,13 @@ class Api:
 
     @contextmanager
     def watch(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Stream]:
-        """The changes at `path`; silence of `read_seconds` raises Unreachable."""
+        """Opens a watch on `path`. Reading it raises Unreachable after `read_seconds` of silence."""
         with self._answer("GET", path, {"watch": "true", **query}, read_seconds=read_seconds) as answer:
             yield Stream(answer)
 
     @contextmanager
     def text(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Text]:
-        """What is told at `path` as it comes, such as a log; silence of `read_seconds` raises Unreachable."""
+        """Opens a text at `path`, such as a log. Reading it raises Unreachable after `read_seconds` of silence."""
         with self._answer("GET", path, query, read_seconds=read_seconds) as answer:
             yield Text(answer)
 
@@ -172,45 +172,45 @@ class Api:
         except ApiException as error:  # a broken TLS connection
             raise Unreachable(str(error.reason)) from error
         try:
-            if answer.status >= 300:  # where a redirect leads, our token must not go
+            if answer.status >= 300:  # a redirect is not followed, because the token must not go elsewhere
                 raise _refusal(answer)
             yield answer
         except BaseException:
-            answer.close()  # what is left of it must not be read by the next
+            answer.close()  # the next request must not read the rest of this answer
             raise
         else:
             answer.release_conn()
 
     def _credentials(self) -> dict[str, str]:
-        """Asks the kubeconfig's source for a fresh token where it has one that changes."""
+        """Returns the header with the token. Refreshes a token that changes from the kubeconfig's source."""
         token = self._configuration.get_api_key_with_prefix("authorization", "BearerToken")
         return {"Authorization": token} if token else {}
 
 
 class Text:
-    """An answer in pieces, as they come."""
+    """A response that is read in pieces as they arrive."""
 
     def __init__(self, answer: urllib3.HTTPResponse) -> None:
         self._answer = answer
 
     def pieces(self) -> Iterator[bytes]:
-        """Ends when the API server ends it, or when `cut`."""
+        """Yields pieces until the API server ends the response or `cut` is called."""
         try:
             yield from self._answer.stream(PIECE, decode_content=True)
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(str(error)) from error
 
     def cut(self) -> None:
-        """From another thread: whoever reads comes to an end."""
-        with suppress(OSError, RuntimeError, ValueError):  # it has come to an end by itself
+        """Ends the response. Called from another thread than the reader's."""
+        with suppress(OSError, RuntimeError, ValueError):  # the response has already ended
             self._answer.shutdown()
 
 
 class Stream(Text):
-    """The lines of a watch, each an event."""
+    """A watch, of which each line is an event."""
 
     def __iter__(self) -> Iterator[Object]:
-        """Ends when the API server ends it, or when `cut`."""
+        """Yields events until the API server ends the watch or `cut` is called."""
         rest = b""
         for piece in self.pieces():
             *lines, rest = (rest + piece).split(b"\n")
@@ -240,7 +240,7 @@ def _refusal(answer: urllib3.HTTPResponse) -> Refused:
     body = _body(answer)
     try:
         status = _parsed(body)
-    except Unreachable:  # a proxy's own page
+    except Unreachable:  # the error page of a proxy
         status = {"message": body[:200].decode(errors="replace")}
     kinds = {401: Unauthorized, 404: Missing, 410: Gone, 422: Invalid}
     kind = kinds.get(answer.status, Refused)

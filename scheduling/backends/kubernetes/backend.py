@@ -1,4 +1,4 @@
-"""Gangs as Jobs of a Kubernetes cluster: orders, and what has become of them."""
+"""The Kubernetes backend: runs gangs as Jobs, and reports their state."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ logger = logging.getLogger(__name__)
 
 ALL_JOBS, ALL_PODS, NODES = "/apis/batch/v1/jobs", "/api/v1/pods", "/api/v1/nodes"
 EVENTS = "/api/v1/events"
-# Until the first lists are there, nothing is known; a large cluster's take a while.
+# Until the first lists have arrived, which takes a while on a large cluster.
 FILL_SECONDS = 120.0
-# Signals are sent by kubelets; a grace of 0 would make the API server forget a pod that still runs.
+# Kubelets send the signals. With a grace of 0 the API server would forget a pod that still runs.
 SHORTEST_GRACE = 1
-# Of orders that are given side by side: each waits for the API server most of its time.
+# Orders given in parallel; each of them mostly waits for the API server.
 AT_ONCE = 16
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Tenancy(Protocol):
-    """Where the jobs of a tenant live in the cluster."""
+    """Maps a job to the namespace of its tenant."""
 
     def __call__(self, job_id: int) -> str:
-        """The namespace of the job's tenant; KeyError when there is no such job."""
+        """Returns the namespace of the job's tenant. Raises KeyError when there is no such job."""
 
 
 class Limited(Api):
-    """Keeps to the limit that all processes share, and lets all pause when the API server asks for it."""
+    """A client whose writes obey a rate limit that all processes share. All of them pause when the API server asks."""
 
     def __init__(self, kubeconfig: Mapping[str, Any], limit: Limit) -> None:
         super().__init__(kubeconfig)
@@ -90,7 +90,7 @@ class Limited(Api):
 
 @dataclass
 class _Watch:
-    """Reflectors at work, and where they keep what they see."""
+    """The running reflectors and the caches that they fill."""
 
     view: View
     reflectors: list[Reflector]
@@ -104,12 +104,12 @@ class _Watch:
 
 
 class KubernetesBackend:
-    """Orders go to the API server from any process; one process at a time watches, by `changes`.
+    """Runs gangs on one cluster. Any process may give orders; one process at a time watches, with `changes`.
 
-    `owner` marks this Fairlot's objects. Logs lie under `logs`, one folder for each job; `log_streams` of them are
-    followed at once. `settle` is asked before each start: it makes the namespace of the job's tenant, where it is
-    not there yet; `learn` before orders are given from threads. `is_bare` says of a job, always the same, whether
-    it runs as a pod without a Job.
+    `owner` marks the objects of this installation of Fairlot. `logs` contains one folder per job; at most
+    `log_streams` logs are followed at the same time. `settle` is called before each start and creates the tenant's
+    namespace if needed. `learn` is called before threads give orders. `is_bare` says whether a job runs as a pod
+    without a Job; its answer for a job never changes.
     """
 
     orders_at_once = AT_ONCE
@@ -149,7 +149,7 @@ class KubernetesBackend:
         return self._opened()
 
     def _opened(self) -> Api:
-        """Made when it is first needed: connections must not cross a fork."""
+        """Returns the client, which is created on first use because connections must not cross a fork."""
         with self._lock:
             if self._known_api is None:
                 try:
@@ -159,20 +159,20 @@ class KubernetesBackend:
             return self._known_api
 
     def prepare(self) -> None:
-        """Checks that the API server answers, and lets us in."""
+        """Checks that the API server answers and accepts the credentials. Raises BackendError."""
         with _plainly("the API server"):
             self.api.get(ALL_JOBS, limit=1)
 
     # --- orders --------------------------------------------------------------------------------
 
     def learn(self, job_id: int) -> None:
-        """Asks whose the job is, and for the kubeconfig; orders to it need the database no more."""
+        """Loads the job's namespace and the kubeconfig, so that orders to it need no database."""
         with _plainly(f"an order to job {job_id}"):
             self._learn(job_id)
         self._opened()
 
     def start(self, gang: Gang) -> None:
-        """Starts the gang unless its epoch was already started, stopped or overtaken."""
+        """Starts the gang, unless its epoch was started or stopped already or a later one exists."""
         pod = objects.Pod(
             image=gang.environment_name,
             command=gang.command,
@@ -200,27 +200,28 @@ class KubernetesBackend:
             raise BackendError("its Job has come to its end already")
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """Its pods get SIGTERM, and SIGKILL after their grace, or after `grace_seconds` if that is less."""
+        """Sends SIGTERM to the pods, and SIGKILL after their own grace or `grace_seconds`, whichever is less."""
         with _plainly(f"the stop of job {job_id}"):
             outcome = self._told_to_stop(job_id, epoch, str(token))
             if outcome is Outcome.DONE:
                 self._shorten(job_id, epoch, grace_seconds)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Kubernetes has nothing that stops a container where it is: such a cluster slices by checkpoints."""
+        """Raises BackendError: Kubernetes cannot suspend a container, so these clusters share time by checkpoints."""
         raise BackendError("jobs of a Kubernetes cluster cannot be frozen")
 
     def thaw(self, gang: Gang) -> None:
-        """Nothing was frozen, so it starts from its checkpoint."""
+        """Starts the gang from its checkpoint, because it was not suspended."""
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """A Job stays for a day as a tombstone, a bare pod for minutes; what is kept here of a deleted one goes."""
+        """Drops what the cache keeps about a deleted gang. Its Job stays in the cluster for a day, a bare pod for
+        minutes."""
         if self._watch:
             self._watch.view.finished_with(job_id, token)
 
     def remove_files(self, *, job_id: int) -> None:
-        """Deletes the logs, and a Job that is still there."""
+        """Deletes the logs and, if it is still there, the Job. Raises BackendError while the job runs."""
         with _plainly(f"the removal of job {job_id}"):
             there = self._orders(job_id).find(job_id)
             if there is not None:
@@ -233,50 +234,51 @@ class KubernetesBackend:
                 raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """A Service of that name in the tenant's namespace, whose endpoints are the ready replicas."""
+        """Creates a Service of that name in the tenant's namespace. Its endpoints are the ready replicas."""
         with _plainly(f"the Service {name}"):
             self._settle(self.api, job_id)
             probes.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """The Service goes, if it is this one's."""
+        """Deletes the Service if it belongs to this service."""
         with _plainly(f"the Service {name}"):
             probes.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
-        """From the watch, where this process has one; else the API server is asked for all of it."""
+        """Returns the state of all leases, from the watch if this process has one, otherwise from the API server."""
         return self._view().everything()
 
     def news(self) -> Sequence[Observation]:
-        """What has changed since this was last asked, where this process watches."""
+        """Returns what changed since the last call if this process watches, otherwise everything."""
         return self._watch.view.news() if self._watch else self.observe()
 
     def use(self) -> Sequence[Use]:
-        """Nothing: a cluster's metrics tell it (scheduling/metrics.py)."""
+        """Returns nothing, because the cluster's metrics report GPU use (scheduling/clusters/metrics.py)."""
         return ()
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
-        """What events of the cluster say, where this process watches."""
+        """Returns what events of the cluster say since the last call, if this process watches."""
         return self._watch.cluster_events.take() if self._watch else ()
 
     def staleness(self) -> float:
-        """Of the watch; what is asked for is true when it comes."""
+        """Returns the staleness of the watch; 0 in processes that ask the API server each time."""
         return self._watch.view.staleness() if self._watch else 0.0
 
     def tend(self) -> None:
-        """Lets complete gangs through their gates, and takes back those that do not come up."""
+        """Opens the scheduling gates of complete gangs and stops those that do not come up."""
         if self._watch:
             with _plainly("tending the gangs"):
                 self._tender.tend(self.api, self._watch.view, self._orders)
 
     def offers(self) -> Sequence[Offer] | None:
-        """GPUs of all nodes, if something about them is new; None also where this process does not watch."""
+        """Returns the GPUs of all nodes if any changed; otherwise, and in processes that do not watch, None."""
         return self._watch.view.offers() if self._watch else None
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
-        """Up to `limit` bytes of a rank's log from byte `offset`; complete when all turns to `last_turn` are in it."""
+        """Returns up to `limit` bytes of a rank's log from byte `offset`; complete once all attempts up to `last_turn`
+        are in it."""
         files = files_of(self.logs, job_id)
 
         def is_over() -> bool:
@@ -286,15 +288,16 @@ class KubernetesBackend:
         return files.read(rank, offset, limit, is_over=is_over)
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Bytes that a rank's log has now; 0 when there is none."""
+        """Returns the present size of a rank's log in bytes; 0 when there is none."""
         return files_of(self.logs, job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
-        """Ranks that have a log."""
+        """Returns the ranks that have a log."""
         return files_of(self.logs, job_id).ranks()
 
     def changes(self, *, timeout: float) -> Iterator[None]:
-        """Watches from the first step on; BackendError when the API server lets us in no more."""
+        """Watches the cluster and yields at every change. Raises BackendError when the API server refuses the
+        credentials."""
         self._watch = watch = self._begin_watch()
         try:
             if not watch.view.wait_until_complete(FILL_SECONDS):
@@ -310,7 +313,7 @@ class KubernetesBackend:
                 reflector.stop()
             watch.follower.stop()
 
-    # --- how -----------------------------------------------------------------------------------
+    # --- implementation ------------------------------------------------------------------------
 
     def _orders(self, job_id: int) -> Commands:
         namespace = self._namespace_of(job_id)
@@ -325,17 +328,17 @@ class KubernetesBackend:
         except Refused as refusal:
             if refusal.code != FORBIDDEN:
                 raise
-        # Whoever was to start it has died before the namespace was all that it must be.
+        # The process that was to start it has died before the namespace was complete.
         self._settle(self.api, job_id)
         return orders.stop(job_id, epoch=epoch, token=token)
 
     def _path(self, thing: Object) -> str:
-        """Of what stands for a job."""
+        """Returns the API path of the Job or bare pod that represents a job."""
         about, kind = thing["metadata"], PODS if objects.is_bare(thing) else JOBS
         return f"{kind.format(about['namespace'])}/{about['name']}"
 
     def _shorten(self, job_id: int, epoch: int, grace_seconds: float) -> None:
-        """Pods of turns up to `epoch` whose own grace is longer are told the shorter one."""
+        """Shortens the grace period of pods of attempts up to `epoch` whose own grace is longer."""
         pods = PODS.format(self._namespace_of(job_id))
         for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
             wanted = grace_seconds and grace_seconds + probes.goodbye_of(pod)
@@ -389,11 +392,12 @@ class KubernetesBackend:
 
 
 def _remove(folder: Path) -> None:
-    """Moved aside first, where nobody writes any more. What a removal left there that was cut short goes, too."""
+    """Renames the folder, so that nothing writes into it any more, and deletes it. Also deletes a rest of an earlier
+    call."""
     aside = folder.with_name(f"{folder.name}.removed")
     with suppress(FileNotFoundError):
         shutil.rmtree(aside)
-    with suppress(FileNotFoundError):  # there were none, or they are removed already
+    with suppress(FileNotFoundError):  # there were no logs, or they are already removed
         folder.rename(aside)
         shutil.rmtree(aside)
 
@@ -407,7 +411,7 @@ def _run(reflector: Reflector) -> None:
 
 @contextmanager
 def _plainly(what: str) -> Iterator[None]:
-    """Troubles become BackendErrors, in words that people may read."""
+    """Converts the client's errors to BackendError with a message for users."""
     try:
         yield
     except Unreachable as trouble:

@@ -1,4 +1,4 @@
-"""Asks an API server who we are there and what we may do; its answers, or their absence, in plain words."""
+"""Checks a kubeconfig: asks the API server who Fairlot is there and what it may do, and explains what is wrong."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from scheduling.backends.kubernetes.rights import (
     needed,
 )
 
-# The only user whom the policies of deploy/kubernetes let do Fairlot's work.
+# The only user whom the policies of deploy/kubernetes allow to do Fairlot's work.
 FAIRLOT = f"system:serviceaccount:{HOME}:{ACCOUNT}"
-OLDEST = (1, 30)  # the first whose admission policies are there to be relied on
-# All questions together; each by itself ends after what api.py grants it.
+OLDEST = (1, 30)  # the first version with stable admission policies
+# For all questions together; api.py limits each of them.
 LONGEST_SECONDS = 60.0
-# A token that ends sooner is to be replaced now.
+# A token that ends sooner should be replaced now.
 SOON = timedelta(days=3)
 
 
 class NoAnswer(Exception):
-    """The cluster cannot be used with this kubeconfig at all; `str(error)` says why in plain words."""
+    """The cluster cannot be used with this kubeconfig at all. `str(error)` explains why, for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What an API server says of us."""
+    """The result of checking a kubeconfig."""
 
     user: str
     version: str
-    identity: str  # tells clusters apart; empty when it may not be read
-    rights: dict[str, bool]  # each one that Fairlot needs, by its key
-    beyond: list[str] = field(default_factory=list)  # in words, what we may do and should not
-    podgroups: str = ""  # their version that it offers and Fairlot knows; empty when there is none
-    trouble: str = ""  # in words; empty when jobs can run
+    identity: str  # identifies the cluster; empty when it may not be read
+    rights: dict[str, bool]  # whether Fairlot has each right that it needs, by the key of the right
+    beyond: list[str] = field(default_factory=list)  # what Fairlot may do but should not, in words
+    podgroups: str = ""  # API version of PodGroups that both sides support; empty when there is none
+    trouble: str = ""  # what keeps jobs from running, in words; empty when they can run
 
 
 def look(kubeconfig: Kubeconfig, *, namespace_prefix: str, now: datetime) -> Findings:
-    """Raises NoAnswer when there is none, or when we are not let in."""
+    """Checks the kubeconfig. Raises NoAnswer when the API server does not answer or refuses the credentials."""
     api = Api(kubeconfig.content)
     try:
         return _look(api, kubeconfig, namespace_prefix, now)
@@ -95,7 +95,7 @@ def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]
             raise Unreachable(f"its answers take too long: more than {LONGEST_SECONDS:.0f} s")
         return _allowed(api, right, namespace)
 
-    # Rights in teams' namespaces come with the namespaces, so it takes one to ask for them.
+    # Rights in teams' namespaces are granted with each namespace, so checking them needs one that exists.
     team = _a_teams_namespace(api, namespace_prefix)
     rights = {
         right.key: allowed(right, team if right.in_team else "") for right in needed(in_teams=bool(team))
@@ -125,7 +125,7 @@ def _allowed(api: Api, right: Right, namespace: str) -> bool:
 
 
 def _a_teams_namespace(api: Api, prefix: str) -> str:
-    """One that Fairlot made for a team; empty when there is none, or when they may not be listed."""
+    """Returns a namespace that Fairlot made for a team; empty when there is none or they may not be listed."""
     found = _unless_forbidden(api, "/api/v1/namespaces", labelSelector=TENANT, limit=50)
     for namespace in found.get("items", ()):
         metadata = namespace["metadata"]
@@ -136,7 +136,7 @@ def _a_teams_namespace(api: Api, prefix: str) -> str:
 
 
 def _identity(api: Api) -> str:
-    """The uid of the namespace that every cluster has from its first moment."""
+    """Returns the uid of the namespace that every cluster has from its beginning; empty when it may not be read."""
     found = _unless_forbidden(api, "/api/v1/namespaces/kube-system")
     return str(found.get("metadata", {}).get("uid", ""))
 
@@ -145,7 +145,7 @@ def _unless_forbidden(api: Api, path: str, **query: object) -> Object:
     try:
         return api.get(path, **query)
     except Refused as refused:
-        if refused.code == 403:  # a right that is missing, which the list of rights tells
+        if refused.code == 403:  # the list of rights already reports the missing one
             return {}
         raise
 
@@ -170,7 +170,7 @@ def _other_user(user: str) -> str:
 
 
 def _policies(api: Api) -> str:
-    """Whether those of this Fairlot, or later ones, are in force; empty when they are."""
+    """Returns what is wrong with the admission policies; empty if those of this release or later are in force."""
     path, ours = (
         "/apis/admissionregistration.k8s.io/v1/validatingadmission",
         "app.kubernetes.io/part-of=fairlot",
@@ -198,7 +198,7 @@ def _version(policy: Object) -> int:
 
 
 def _refuses(api: Api) -> bool:
-    """Whether a wish is refused that must be; nothing is made even if it is not."""
+    """Returns whether the policies refuse a request that they must refuse. It is a dry run, so nothing is created."""
     unlabelled = {"metadata": {"generateName": "fairlot-probe-"}}
     try:
         api.create("/api/v1/namespaces?dryRun=All", unlabelled)
@@ -229,7 +229,7 @@ def _end(ends: datetime | None, now: datetime) -> str:
 
 
 def in_words(error: Unreachable | Refused) -> str:
-    """Why there was no useful answer. Of what is not Kubernetes' own nothing is repeated."""
+    """Explains why there was no useful answer. Repeats nothing that did not come from Kubernetes."""
     if isinstance(error, Unauthorized):
         return (
             "The API server does not know the token or certificate: it is wrong, has expired or was revoked."
@@ -246,7 +246,7 @@ def in_words(error: Unreachable | Refused) -> str:
 
 
 def _unreachable_in_words(error: Unreachable) -> str:
-    """By what urllib3 raised, which api.py wraps."""
+    """Explains an error by the exception of urllib3 that api.py wraps."""
     cause, said = error.__cause__, str(error)
     if "CERTIFICATE_VERIFY_FAILED" in said:
         if "mismatch" in said or "not valid for" in said:

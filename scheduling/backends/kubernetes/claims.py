@@ -1,4 +1,4 @@
-"""Volumes of jobs: claims in the tenant's namespace, as the pods of a gang mount them."""
+"""Volumes of jobs in Kubernetes: persistent volume claims in the tenant's namespace, which a gang's pods mount."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATH = "/api/v1/namespaces/{}/persistentvolumeclaims/{}"
 
 
 def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
-    """BackendError for a claim that is not there; else its pods would wait for it, and keep the GPUs."""
+    """Raises BackendError for a missing claim. Otherwise the pods would wait for it while they hold GPUs."""
     for mount in mounts:
         try:
             api.get(PATH.format(namespace, mount.source))
@@ -24,7 +24,7 @@ def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
 
 
 def volumes(mounts: Sequence[Mount]) -> list[tuple[Object, Object]]:
-    """What is mounted, and what of."""
+    """Returns for each mount its volumeMounts entry and its volumes entry."""
     found: list[tuple[Object, Object]] = []
     for number, one in enumerate(mounts):
         name = f"volume-{number}"
@@ -35,5 +35,5 @@ def volumes(mounts: Sequence[Mount]) -> list[tuple[Object, Object]]:
 
 
 def variables(mounts: Sequence[Mount]) -> dict[str, str]:
-    """Where programs find the volumes whose place nobody chose."""
+    """Returns the variable with the folder of volumes that have no path of the user's."""
     return {"FAIRLOT_VOLUMES_DIR": VOLUMES} if mounts else {}

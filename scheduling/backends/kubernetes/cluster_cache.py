@@ -1,4 +1,4 @@
-"""All that matters of one cluster, kept in step by reflectors, read by whoever asks; safe between threads."""
+"""A cache of one cluster's gangs, nodes and other GPU pods. Reflectors keep it current; it is safe between threads."""
 
 from __future__ import annotations
 
@@ -28,44 +28,43 @@ from scheduling.backends.kubernetes.gang_status import (
 
 OFFERS_EVERY = 10.0
 MOST_DENIALS = 10_000
-# What the Job controller writes on pods.
+# The label with which the Job controller names the Job on its pods.
 JOB_NAME = "batch.kubernetes.io/job-name"
 DELETED = "its Job was deleted in the cluster, and not by Fairlot"
 
 
 @dataclass
 class Gang:
-    """A Job, its pods, and what they show; or a bare pod, which is both."""
+    """A Job with its pods and its last status; or a bare pod, which is both Job and pod."""
 
     job: Object
     pods: dict[str, Object] = field(default_factory=dict)  # by uid
-    deleted: bool = False  # the Job is gone; its pods may not be
+    deleted: bool = False  # the Job is gone; pods may remain
     sight: Sight | None = None
-    began: float = 0.0  # monotonic: when this phase was first seen, or had begun before
-    ran: float | None = None  # monotonic: since when all workers run or ran
-    ready: float | None = None  # monotonic: since when it is ready, while it is
-    lost: str = ""  # why the cluster ended a worker of this turn; it may be gone, and a new one there
-    denial: Denial | None = None  # why the Job controller could not make a pod of this turn
-    progress: tuple[int, float, float] | None = (
-        None  # the turn, the steps, and when (monotonic) that was told
-    )
+    began: float = 0.0  # monotonic: when this phase began, or was first seen
+    ran: float | None = None  # monotonic: when all workers were running
+    ready: float | None = None  # monotonic: when it became ready; None while it is not
+    lost: str = ""  # why the cluster ended a worker of this attempt, even if that worker was replaced since
+    denial: Denial | None = None  # why the Job controller could not create a pod of this attempt
+    # The turn, the steps, and when (monotonic) that was told.
+    progress: tuple[int, float, float] | None = None
 
 
 class Audience(Protocol):
-    """Who wants to know of pods of ours, too; told under the view's lock."""
+    """A listener for Fairlot's pods. It is called under the lock of the cache."""
 
     def put(self, pod: Object) -> None:
-        """It is new or has changed, or not."""
+        """Takes a pod that may be new or changed."""
 
     def gone(self, uid: str) -> None:
-        """It is no longer there."""
+        """Takes the uid of a pod that is gone."""
 
 
 class View:
-    """`jobs`, `pods`, `nodes` and `strangers` are the mirrors to give to reflectors."""
+    """The cache. Reflectors fill its mirrors `jobs`, `pods`, `nodes` and `strangers`."""
 
     def __init__(self, *, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """`wall` reads a clock that is about the cluster's, to place what happened while nobody looked."""
+        """Takes a clock close to the cluster's, to date events that happened while nothing was watched."""
         self._wall = wall
         self._lock = threading.RLock()
         self._changed = threading.Event()
@@ -86,38 +85,38 @@ class View:
         self.audience: Audience | None = None
         self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.strangers)
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     def wait_until_complete(self, timeout: float) -> bool:
-        """Whether every mirror was filled once within `timeout` seconds."""
+        """Waits until every mirror was filled once. Returns whether that happened within `timeout` seconds."""
         until = time.monotonic() + timeout
         return all(mirror.filled.wait(max(0.0, until - time.monotonic())) for mirror in self._mirrors)
 
     def wait(self, timeout: float) -> bool:
-        """Until something has changed since the last wait, or for `timeout` seconds; whether it has."""
+        """Waits at most `timeout` seconds for a change since the last call. Returns whether there was one."""
         changed = self._changed.wait(timeout)
         self._changed.clear()
         return changed
 
     def staleness(self) -> float:
-        """Seconds since the API server last told about Jobs, or about pods, whichever is longer ago."""
+        """Returns the seconds since the API server last reported on Jobs, or on pods if that is longer ago."""
         return time.monotonic() - min(self.jobs.heard_at, self.pods.heard_at)
 
     def everything(self) -> list[Observation]:
-        """Of each gang's latest lease."""
+        """Returns the latest lease of every gang."""
         with self._lock:
             self._adopt_orphans()
             return [seen for gang in self._gangs.values() if (seen := self._observation(gang))]
 
     def news(self) -> list[Observation]:
-        """Of those alone that have changed since this was last asked."""
+        """Returns the latest lease of gangs that changed since the last call."""
         with self._lock:
             changed = [self._gangs[job_id] for job_id in self._news if job_id in self._gangs]
             self._news.clear()
             return [seen for gang in changed if (seen := self._observation(gang))]
 
     def unsettled(self) -> list[tuple[Gang, Sight]]:
-        """Gangs that are coming up, or that lost a worker to the cluster: copies, to be read without the lock."""
+        """Returns gangs that are starting or lost a worker to the cluster, as copies that need no lock."""
         with self._lock:
             gangs = [self._gangs[job_id] for job_id in self._unsettled if job_id in self._gangs]
             return [(self._copy(gang), gang.sight) for gang in gangs if gang.sight]
@@ -128,7 +127,7 @@ class View:
             return self._copy(found) if found else None
 
     def on_node(self, name: str) -> list[int]:
-        """Jobs with a worker there that has not ended."""
+        """Returns the ids of jobs with a worker on this node that has not ended."""
         with self._lock:
             return [
                 job_id
@@ -143,20 +142,20 @@ class View:
         uid, began = gang.job["metadata"]["uid"], objects.began(gang.job)
         about, denial = self._denials.get(objects.job_id_of(gang.job), ("", None))
         if not denial or about != uid or not began or denial.at < began:
-            denial = None  # of another Job, or of an earlier turn
+            denial = None  # of another Job or an earlier attempt
         return replace(gang, pods=dict(gang.pods), denial=denial)
 
     def finished_with(self, job_id: int, token: UUID) -> None:
-        """Nobody asks for this lease any more."""
+        """Drops a deleted gang whose lease is forgotten."""
         with self._lock:
             gang = self._gangs.get(job_id)
             if gang and gang.deleted and gang.sight and gang.sight.token == token:
                 del self._gangs[job_id]
 
     def offers(self) -> list[Offer] | None:
-        """The GPUs of every node, when something about them has changed, and now and then; None else.
+        """Returns the GPUs of every node when any changed, and every OFFERS_EVERY seconds; otherwise None.
 
-        What could not be followed at once, as jobs had to leave a node first, is followed the next time.
+        The periodic repetition lets the caller retry changes for which jobs first had to leave a node.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < OFFERS_EVERY:
@@ -184,7 +183,7 @@ class View:
             ]
 
     def orphans(self) -> list[Object]:
-        """Pods that run on without their Job, as far as it is known here: a new Job may be told later than its pods."""
+        """Returns pods that run without their Job. The Job may exist, but not have been reported yet."""
         with self._lock:
             lost = [
                 pod
@@ -200,7 +199,7 @@ class View:
             ]
 
     def tombstones(self, age: float) -> list[Object]:
-        """Bare pods that ended at least `age` seconds ago, which nothing else removes."""
+        """Returns bare pods that ended at least `age` seconds ago. Nothing else removes them."""
         before = time.monotonic() - age
         with self._lock:
             return [
@@ -216,15 +215,15 @@ class View:
     # --- changing --------------------------------------------------------------------------------
 
     def note_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
-        """A worker of this turn told at the moment `at` (monotonic) how far it has come."""
+        """Records the progress that a worker of this attempt reported at the monotonic time `at`."""
         with self._lock:
             if gang := self._gangs.get(job_id):
                 gang.progress = epoch, steps, at
-                # No reason to hurry: it is told with what else is new, or at the next regular look.
+                # Progress wakes nobody: it is reported with other changes, or at the next regular observation.
                 self._news.add(job_id)
 
     def note_denial(self, job_id: int, uid: str, denial: Denial) -> None:
-        """The Job controller says why it could not make a pod of the Job with this uid."""
+        """Records why the Job controller could not create a pod of the Job with this uid."""
         with self._lock:
             _, before = self._denials.get(job_id, ("", None))
             if before is None or denial.at >= before.at:
@@ -234,7 +233,7 @@ class View:
         self.stir()
 
     def stir(self) -> None:
-        """Something has changed, here or about which this view knows nothing: who waits looks again."""
+        """Wakes the callers of `wait`."""
         self._changed.set()
 
     def _observation(self, gang: Gang) -> Observation | None:
@@ -262,7 +261,7 @@ class View:
         )
 
     def _adopt_orphans(self) -> None:
-        """Pods of a Job that was deleted without them, before this view began, hold what their lease holds."""
+        """Adds gangs for pods whose Job was deleted before this cache began, because they still hold GPUs."""
         if not self.jobs.filled.is_set():
             return
         for job_id, pods in list(self._homeless.items()):
@@ -278,7 +277,7 @@ class View:
         job_id = objects.job_id_of(job)
         known = self._gangs.get(job_id)
         if known is None or (known.deleted and job["metadata"]["uid"] != known.job["metadata"]["uid"]):
-            left = known.pods if known else {}  # may have outlived the Job before this one
+            left = known.pods if known else {}  # may have outlived an earlier Job
             known = self._gangs[job_id] = Gang(job, left | self._homeless.pop(job_id, {}))
             for pod in known.pods.values():
                 self._tell(pod)
@@ -290,9 +289,9 @@ class View:
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != job["metadata"]["uid"]:
             return
-        is_told = job_id not in self._news  # else its end would never be
+        is_told = job_id not in self._news  # otherwise its end would never be reported
         if gang.sight is None or (gang.sight.phase is Phase.ENDED and is_told):
-            del self._gangs[job_id]  # its time as a tombstone is over
+            del self._gangs[job_id]  # the Job was kept only to block late orders
             if gang.pods:
                 self._homeless[job_id] = gang.pods
             return
@@ -300,7 +299,7 @@ class View:
         self._evaluate(job_id, gap)
 
     def _put_bare(self, pod: Object, gap: float) -> None:
-        """A pod that no Job has made takes the place of a gang."""
+        """Stores a bare pod as a gang."""
         job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != uid:
@@ -311,7 +310,7 @@ class View:
         self._evaluate(job_id, gap)
 
     def _hear_last_words(self, pod: Object) -> None:
-        """What a bare pod was like when it went, unless its end is known already."""
+        """Stores the last state of a bare pod that is gone, unless its end is known already."""
         gang = self._gangs.get(objects.job_id_of(pod))
         if gang is None or (
             gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
@@ -333,7 +332,7 @@ class View:
             self._homeless[job_id][uid] = pod
 
     def _tell(self, pod: Object) -> None:
-        """Of pods whose Job is known: what they are for stands there."""
+        """Passes a pod to the listener. Its Job must be known, because that describes what the pod is for."""
         if self.audience:
             self.audience.put(pod)
 
@@ -355,7 +354,7 @@ class View:
                 del self._homeless[job_id]
 
     def _evaluate(self, job_id: int, gap: float) -> None:
-        """Looks at a gang anew. What shows first now began at most `gap` seconds ago."""
+        """Computes a gang's status again. A new phase counts as begun at most `gap` seconds ago."""
         gang = self._gangs[job_id]
         sight = self._deleted(gang) if gang.deleted else _look(gang)
         self._news.add(job_id)
@@ -387,13 +386,13 @@ class View:
         return replace(gang.sight, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
-        """A moment of the cluster's as one of ours, not longer ago than `gap`."""
+        """Converts a moment of the cluster's clock to the monotonic clock, at most `gap` seconds ago."""
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)
 
 
 def _job_of_orphan(pod: Object) -> Object:
-    """What is known of the Job that has made it."""
+    """Returns what a pod reveals about its Job."""
     about = pod["metadata"]
     labels, annotations = about["labels"], about["annotations"]
     known = {"namespace": about["namespace"], "labels": labels, "annotations": annotations}
@@ -404,7 +403,7 @@ def _job_of_orphan(pod: Object) -> Object:
 def _look(gang: Gang) -> Sight | None:
     if not objects.is_bare(gang.job):
         return look(gang.job, list(gang.pods.values()))
-    # How a pod ended stays as it was seen first: it may be told to go afterwards.
+    # The first observed end of a pod counts, since the pod may be ordered to stop afterwards.
     is_over = gang.sight is not None and gang.sight.phase is Phase.ENDED
     return gang.sight if is_over else look_at_bare(gang.job)
 
@@ -421,7 +420,7 @@ def _needs_care(gang: Gang) -> bool:
 
 
 class _Mirror:
-    """One kind of object in a view; a reflector's mirror."""
+    """One kind of object in the cache, filled by a reflector."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -435,7 +434,7 @@ class _Mirror:
         with self.view._lock:
             self._replace(objects, time.monotonic() - self.heard_at)
             self.heard_at = time.monotonic() - age
-        self.filled.set()  # who waits for it asks at once how old it is
+        self.filled.set()  # after `heard_at`, which waiting callers read at once
         self.view.stir()
 
     def put(self, thing: Object) -> None:
@@ -477,7 +476,7 @@ class _Jobs(_Mirror):
 class _Pods(_Mirror):
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         there = {pod["metadata"]["uid"] for pod in found}
-        # What is new comes first: else a gang whose pod was exchanged would seem to have none.
+        # New pods come first. Otherwise a gang with a replaced pod would seem to have none.
         for pod in found:
             self.view._put_pod(pod, gap)
         for uid in set(self.view._job_of_pod) - there:
@@ -509,7 +508,7 @@ class _Nodes(_Mirror):
 
 
 class _Strangers(_Mirror):
-    """Pods that are not ours and hold GPUs."""
+    """Pods that hold GPUs and do not belong to Fairlot."""
 
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         self._set({pod["metadata"]["uid"]: held for pod in found if (held := _held(pod))})
@@ -532,7 +531,7 @@ class _Strangers(_Mirror):
 
 
 def _held(pod: Object) -> tuple[str, Counter[str]] | None:
-    """The node and the GPUs by resource that a pod holds there; None when it holds none."""
+    """Returns a pod's node and the GPUs by resource that it holds there; None when it holds none."""
     used = discovery.used_by_others([pod])
     if not used:
         return None

@@ -1,4 +1,4 @@
-"""Events of a cluster, and which turns of which jobs they are about."""
+"""Assigns events of a cluster to attempts of jobs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.cluster_cache import Gang, View
 from scheduling.backends.kubernetes.events import Events, Word
 
-# All warnings; and of what is said without alarm, what takes a worker away.
+# All warnings, and the only normal event that removes workers.
 SELECTORS = ("type=Warning", "type!=Warning,reason=TaintManagerEviction")
-# A word may come before that which it is about, or before its turn.
+# An event may arrive before the object that it concerns, or before the attempt.
 WAIT_SECONDS = 60.0
 
 
 @dataclass
 class ClusterEvents:
-    """`mirrors` are to be given to reflectors, one for each selector."""
+    """Collects events about jobs. Reflectors fill `mirrors`, one for each selector."""
 
     view: View
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -28,10 +28,10 @@ class ClusterEvents:
 
     def __post_init__(self) -> None:
         self.mirrors = [Events(self.view.stir) for _ in SELECTORS]
-        self._waiting: list[tuple[float, Word]] = []  # with the moment (monotonic) until which it waits
+        self._waiting: list[tuple[float, Word]] = []  # with the monotonic time until which it waits
 
     def take(self) -> Sequence[ClusterEvent]:
-        """What is new since this was last asked. The view learns of denials only now, when their words are told."""
+        """Returns new events since the last call. Denials reach the cache only now, together with their text."""
         now = time.monotonic()
         words, self._waiting = self._waiting, []
         for mirror in self.mirrors:
@@ -55,7 +55,7 @@ class ClusterEvents:
                 yield from self._of(word, gang)
 
     def _of(self, word: Word, gang: Gang) -> Iterator[ClusterEvent]:
-        """Nothing when it is older than the present turn, or about something else of the same name."""
+        """Yields the event unless it is older than the attempt or concerns another object of the same name."""
         about = gang.job["metadata"]
         began = objects.began(gang.job)
         if gang.sight is None or (word.namespace and word.namespace != about["namespace"]):

@@ -1,4 +1,4 @@
-"""What nodes offer: GPUs by kind, why some cannot be used now, and who else uses them."""
+"""Reads from nodes and pods which GPUs exist by type, why some cannot be used now, and which others use."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from scheduling.backends.kubernetes.objects import JOB, TOLERATED
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 PRODUCT, REPLICAS = "nvidia.com/gpu.product", "nvidia.com/gpu.replicas"
-# A pod in these phases has given back what it held.
+# Pods in these phases no longer hold resources.
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """GPUs of one kind on one node."""
+    """GPUs of one type on one node."""
 
     node: str
-    resource: str  # what a pod asks for, such as nvidia.com/gpu
-    product: str  # the hardware's own name for its generation, with the slice for MIG
+    resource: str  # resource name that a pod requests, such as nvidia.com/gpu
+    product: str  # the hardware's name for its type, including the slice for MIG
     part: str  # the slice alone; empty for whole GPUs
     installed: int
-    healthy: int  # as the device plugin counts them; fewer than installed when some have failed
+    healthy: int  # as the device plugin counts them; less than installed when some have failed
     is_up: bool
-    why_not: str  # in plain words why nothing may be put there now; empty when it may
-    cpus: float | None = None  # that pods may have of the node
-    memory: int | None = None  # the same, in bytes
+    why_not: str  # plain words: why the node accepts no new workers; empty when it does
+    cpus: float | None = None  # processors that the node offers to pods
+    memory: int | None = None  # bytes of memory that the node offers to pods
 
 
 def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Supply]:
-    """The kinds of GPU that a node has, by resource; none for a node without."""
+    """Returns the GPUs of a node by resource name; empty for a node without GPUs."""
     labels, status = node["metadata"].get("labels", {}), node.get("status", {})
     capacity, allocatable = status.get("capacity", {}), status.get("allocatable", {})
     product = labels.get(PRODUCT, "unknown")
@@ -63,7 +63,7 @@ def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Su
 
 
 def _ready(node: Object) -> Object:
-    """What the node says of its being ready; nothing when it has not said so yet."""
+    """Returns the node's Ready condition; empty when it has not reported one yet."""
     found = (one for one in node.get("status", {}).get("conditions", ()) if one["type"] == "Ready")
     return next(found, {})
 
@@ -89,7 +89,7 @@ def _why_not(node: Object, tolerated: Collection[str]) -> str:
 
 
 def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
-    """GPUs by (node, resource) that pods hold which are not Fairlot's; those that are going still do."""
+    """Returns the GPUs by (node, resource) held by pods that are not Fairlot's. Terminating pods still hold theirs."""
     used: Counter[tuple[str, str]] = Counter()
     for pod in pods:
         node = pod["spec"].get("nodeName")
@@ -101,10 +101,10 @@ def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
 
 
 def requested(pod: Object) -> Counter[str]:
-    """GPUs of each resource that a pod holds, as the scheduler counts them.
+    """Returns the GPUs of each resource that a pod holds, counted as the scheduler does.
 
-    All containers together and the sidecars, or what one of the init containers needs beside the
-    sidecars before it, if that is more.
+    That is the sum of all containers and sidecars or, if it is more, what one init container needs beside the
+    sidecars before it.
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()
@@ -122,7 +122,7 @@ def requested(pod: Object) -> Counter[str]:
 
 
 def _gpus(container: Object) -> Iterator[tuple[str, int]]:
-    # For such resources a request must equal the limit; either may be left out.
+    # For extended resources request and limit must be equal, and either may be omitted.
     resources = container.get("resources", {})
     for resource, amount in {**resources.get("requests", {}), **resources.get("limits", {})}.items():
         if resource == GPU or resource.startswith(MIG):
@@ -134,5 +134,5 @@ def _amount(allocatable: Object, resource: str) -> float | None:
 
 
 def _whole(quantity: str | int) -> int:
-    """The API server takes only whole amounts of such resources, in any spelling: 2, "2", "2k"."""
+    """Parses a quantity. The API server accepts only whole amounts here, in any notation: 2, "2", "2k"."""
     return int(parse_quantity(quantity))

@@ -1,7 +1,7 @@
-"""What a cluster says of jobs besides their state, in plain words: objects in, words out.
+"""Describes Kubernetes events (core/v1) about jobs and nodes in words for users.
 
-Of the events of Kubernetes (core/v1) the warnings matter, and few others. Clusters keep them for an hour, count
-those that come again, and may tell them to whoever asks later; the notes of a job are to say each thing once.
+Warnings and a few other events matter. Clusters keep events for an hour, count repetitions, and may deliver them
+again to a new watch. A job should show each message once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from scheduling.backends.kubernetes import podgroups
 from scheduling.backends.kubernetes.api import Object
 
-LONGEST = 500  # characters of a note
-# What repeats others, or tells of what Fairlot itself does.
+LONGEST = 500  # characters of a message
+# Reasons that repeat other events or report what Fairlot itself does.
 NOISE = frozenset({"BackOff", "FailedKillPod", "FailedSync", "DNSConfigForming", "Preempted"})
 ERROR_ALREADY_TOLD = re.compile(r"Error: (ErrImagePull|ImagePullBackOff|ErrImageNeverPull)")
 IMAGE = re.compile(r'(?:Failed to pull image|Container image) "([^"]+)"(?:: )?(.*)', re.DOTALL)
@@ -26,7 +26,7 @@ QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), lim
 POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.*? denied request: (.+)$", re.DOTALL)
 DENIED = re.compile(r'pods "[^"]*" is forbidden: (.+)$', re.DOTALL)
 COMBINED = "(combined from similar events): "
-# By reason, what is put before the cluster's own words.
+# Text that is put before the cluster's own message, by reason.
 OF_PODS = {
     "FailedScheduling": "no node takes it",
     "Evicted": "it was evicted",
@@ -49,23 +49,23 @@ OF_NODES = {
     "FreeDiskSpaceFailed": "has no room left on its disk",
     "EvictionThresholdMet": "is short of something",
 }
-# Of these the words say no more than the reason.
+# Reasons whose message adds nothing.
 WORDLESS = frozenset({"TaintManagerEviction", "NodeNotReady", "NodeLost"})
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why the Job controller could not make a pod."""
+    """The reason why the Job controller could not create a pod."""
 
     words: str
     at: datetime  # by the cluster's clock, to the second
-    is_final: bool  # no waiting mends it
+    is_final: bool  # waiting cannot resolve it
 
 
 def job_of_pod(name: str) -> tuple[int, int] | None:
-    """The job and the rank of a pod of ours by its name; None for others.
+    """Returns the job id and the rank encoded in the name of one of Fairlot's pods; None for other pods.
 
-    That is `fairlot-<job>-<rank>-<chance>`, of a bare pod `fairlot-<job>-<rank>`.
+    The name is `fairlot-<job>-<rank>-<random>`, or `fairlot-<job>-<rank>` for a bare pod.
     """
     parts = name.split("-")
     if len(parts) not in (3, 4) or parts[0] != "fairlot" or not parts[2].isdecimal():
@@ -78,13 +78,13 @@ def job_of_pod(name: str) -> tuple[int, int] | None:
 
 
 def job_of(about: Object) -> int | None:
-    """The job whose Job an event is about; None when it is about something else."""
+    """Returns the id of the job whose Job an event concerns; None when it concerns something else."""
     ours = job_of_pod(f"{about.get('name', '')}-0-x") if about.get("kind") == "Job" else None
     return ours[0] if ours else None
 
 
 def moment_of(event: Object) -> datetime:
-    """When it happened last."""
+    """Returns when the event last occurred."""
     series = event.get("series") or {}
     for told in (
         event.get("lastTimestamp"),
@@ -99,11 +99,12 @@ def moment_of(event: Object) -> datetime:
 
 
 def of_a_pod(event: Object) -> str:
-    """What became of a pod, in plain words; empty when it is nothing to people."""
+    """Describes an event of a pod; empty when it does not matter to users."""
     reason, said = event.get("reason", ""), _said(event)
     if reason in NOISE or said.startswith(("Cancelling deletion", "skip schedule deleting pod")):
         return ""
-    if reason == "FailedScheduling" and podgroups.only_waits(said):  # for another, of which it is said why
+    # waits for another pod, whose own event gives the reason
+    if reason == "FailedScheduling" and podgroups.only_waits(said):
         return ""
     if found := IMAGE.match(said):
         return _short(f"the image {found[1]} cannot be pulled", found[2])
@@ -111,7 +112,7 @@ def of_a_pod(event: Object) -> str:
         if ERROR_ALREADY_TOLD.match(said):
             return ""
         return _short("its container cannot be started", said.removeprefix("Error: "))
-    if reason == "FailedScheduling":  # what the scheduler thought of displacing others is of no use here
+    if reason == "FailedScheduling":  # without the scheduler's thoughts about preemption, which do not help
         said = said.partition(" preemption:")[0]
     if reason in OF_PODS:
         return _short(OF_PODS[reason], "" if reason in WORDLESS else said)
@@ -121,7 +122,7 @@ def of_a_pod(event: Object) -> str:
 
 
 def of_a_node(event: Object) -> str:
-    """What became of a node that workers are on; empty when it is nothing to them."""
+    """Describes an event of a node with workers; empty when it does not matter to them."""
     words = OF_NODES.get(event.get("reason", ""), "")
     if not words:
         return ""
@@ -130,7 +131,7 @@ def of_a_node(event: Object) -> str:
 
 
 def denial(event: Object) -> Denial | None:
-    """Why a Job's pod could not be made; None when the event is about something else."""
+    """Returns why a Job's pod could not be created; None when the event is about something else."""
     if event.get("reason") != "FailedCreate":
         return None
     said = _said(event).removeprefix("Error creating: ")
@@ -162,11 +163,11 @@ def _short(words: str, said: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One event, as far as it concerns a job."""
+    """The part of one event that concerns a job."""
 
     uid: str  # of the event
     namespace: str
-    job_id: int | None  # None: whoever is on the node
+    job_id: int | None  # None: all jobs on the node
     node: str
     text: str
     at: datetime
@@ -174,7 +175,7 @@ class Word:
 
 @dataclass
 class Events:
-    """A reflector's mirror of events: what is new in them, until it is taken."""
+    """A mirror of events for a reflector. Keeps what is new until it is taken."""
 
     changed: Callable[[], None]
     filled: threading.Event = field(default_factory=threading.Event)
@@ -183,12 +184,13 @@ class Events:
         self._lock = threading.Lock()
         self._seen: set[str] = set()  # uids
         self._words: list[Word] = []
-        self._denials: list[tuple[int, str, Denial]] = []  # with job and uid of its Job
+        self._denials: list[tuple[int, str, Denial]] = []  # with the job and the uid of its Job
 
     def take(self) -> tuple[Sequence[Word], Sequence[tuple[int, str, Denial]]]:
-        """What is new since this was last asked; denials also when they come again: it is still so.
+        """Returns what is new since the last call. Includes repeated denials, since these show that the reason
+        persists.
 
-        Together, so that who ends a turn for a denial has taken its word before.
+        Both come together, so that a caller which ends an attempt for a denial has also received its message.
         """
         with self._lock:
             words, self._words = self._words, []
@@ -196,7 +198,7 @@ class Events:
         return words, denials
 
     def heard(self) -> None:
-        """How old events are does not matter."""
+        """Does nothing: the age of events does not matter."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
         there = {event["metadata"]["uid"] for event in objects}

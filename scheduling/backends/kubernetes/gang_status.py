@@ -1,4 +1,4 @@
-"""What a Job and its pods say of a gang, all ranks together. No network, no clock: objects in, facts out."""
+"""Derives the status of a gang from its Job and pods, all ranks together. Uses neither network nor clock."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scheduling.backends.kubernetes import objects, probes
 from scheduling.backends.kubernetes.api import Object
 
 ENDS = frozenset(end.value for end in End)
-# Reasons of a waiting container that no waiting mends: the user has to change something.
+# Reasons of a waiting container that waiting cannot resolve: the user has to change something.
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
 KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
-# Conditions of a Job whose end is decided.
+# Conditions of a Job whose outcome is decided.
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
-# Of a condition DisruptionTarget: why the cluster took a pod away, in plain words.
+# Describes why the cluster removed a pod, by the reason of its condition DisruptionTarget.
 TAKEN_AWAY = {
     "PreemptionByScheduler": "was displaced by a pod of higher priority",
     "DeletionByTaintManager": "was taken off its node, which had got a taint",
@@ -30,14 +30,14 @@ TAKEN_AWAY = {
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A lease as the cluster shows it. Moments are the cluster's own, to the second."""
+    """The status of a lease in the cluster. Moments come from the cluster's clock, in whole seconds."""
 
     job_id: int
     epoch: int
     token: UUID
     phase: Phase
-    since: datetime | None = None  # of this phase, where the cluster tells
-    ran_since: datetime | None = None  # all workers ran, once they did
+    since: datetime | None = None  # beginning of this phase, where the cluster reports it
+    ran_since: datetime | None = None  # when all workers were running
     end: End | None = None
     exit_code: int | None = None
     message: str = ""
@@ -46,9 +46,9 @@ class Sight:
 
 
 def look(job: Object, pods: Sequence[Object]) -> Sight | None:
-    """The latest lease of the Job; None when it never had one.
+    """Returns the status of the Job's latest lease; None when it never had one.
 
-    `pods`: all that there are of its job, also those of a Job before it.
+    `pods` are all pods of its job, including those of an earlier Job.
     """
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
@@ -56,8 +56,8 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
     lease = objects.job_id_of(job), objects.epoch_of(job), UUID(annotations[objects.LEASE])
     ours = objects.of_turn(job, pods)
     ran = _all_ran_since(ours, objects.workers_of(job))
-    # Pods that have ended and are not counted yet may be the Job's own end. Those of a later turn are told before its
-    # Job is, at times: they only begin when all before them are gone.
+    # Pods that have ended but are not counted yet may decide how the Job ends. Pods of a later attempt can be reported
+    # before their Job; they only start when all earlier pods are gone.
     left = [
         pod
         for pod in pods
@@ -76,11 +76,11 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
     if objects.is_suspended(job) and objects.condition(job, "Suspended"):
         end, message = _why_stopped(annotations.get(objects.BECAUSE, ""))
         return Sight(*lease, Phase.ENDED, None, ran, end, None, message)
-    return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not come to it yet
+    return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not processed it yet
 
 
 def look_at_bare(pod: Object) -> Sight:
-    """The lease of a pod without a Job."""
+    """Returns the status of the lease of a bare pod."""
     annotations = pod["metadata"]["annotations"]
     lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
     ran = _all_ran_since([pod], 1)
@@ -92,7 +92,7 @@ def look_at_bare(pod: Object) -> Sight:
 
 
 def gone(sight: Sight, pod: Object) -> Sight:
-    """Of a pod without a Job that has gone before it was seen to end; `pod` as it was seen last."""
+    """Returns the status of a bare pod that vanished before its end was seen. `pod` is its last known state."""
     if taken := taken_away(pod, [pod]):
         end, message = End.LOST, taken
     else:
@@ -101,9 +101,9 @@ def gone(sight: Sight, pod: Object) -> Sight:
 
 
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
-    """A pod that was told to end, and then did, was stopped, whatever its exit code.
+    """Returns how a bare pod ended. If it was ordered to stop and then ended, it was stopped, whatever its exit code.
 
-    Programs that save what they have often say 0.
+    Programs that save their state on SIGTERM often exit with 0.
     """
     told = objects.is_told_to_end(pod) and _ended_after(pod, _told_at(pod))
     if told and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
@@ -119,7 +119,7 @@ def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
 
 
 def _exit_code(pod: Object) -> int | None:
-    """Of its program, if it has ended. A kubelet that had to end a pod calls it Failed whatever that was."""
+    """Returns the program's exit code if it has ended. A kubelet that ends a pod calls it Failed for any code."""
     for status in pod["status"].get("containerStatuses", ()):
         if ended := status.get("state", {}).get("terminated"):
             return int(ended["exitCode"])
@@ -127,13 +127,13 @@ def _exit_code(pod: Object) -> int | None:
 
 
 def _ended_after(pod: Object, moment: datetime | None) -> bool:
-    """Of what happened in the same second, or at moments that nobody knows, it is taken that it did."""
+    """Returns whether the pod ended after `moment`. Assumes so within the same second and where a moment is unknown."""
     ended = _last([pod])
     return ended is None or moment is None or ended >= moment
 
 
 def _told_at(pod: Object) -> datetime | None:
-    """When the API server took the order to end it."""
+    """Returns when the API server accepted the order to end the pod."""
     about = pod["metadata"]
     if "deletionTimestamp" in about:
         grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
@@ -145,7 +145,7 @@ def _told_at(pod: Object) -> datetime | None:
 
 
 def look_at_orphans(pods: Sequence[Object]) -> Sight | None:
-    """The latest lease of pods whose Job nobody here has seen, as they tell it; None when none of them is alive."""
+    """Returns the status of the latest lease of living pods whose Job is unknown; None when none is alive."""
     alive = [pod for pod in pods if not objects.has_ended(pod)]
     epoch = max(map(objects.epoch_of, alive), default=0)
     ours = [pod for pod in alive if objects.epoch_of(pod) == epoch]
@@ -159,12 +159,12 @@ def look_at_orphans(pods: Sequence[Object]) -> Sight | None:
 
 
 def because(end: End, message: str) -> str:
-    """As `_why_stopped` reads it back from a Job that was stopped although nobody had decided so."""
+    """Encodes why Fairlot stopped a Job by itself, in a form that `_why_stopped` decodes."""
     return f"{end.value}: {message}"
 
 
 def hindrance(pods: Sequence[Object]) -> str:
-    """Why a start cannot go well, in plain words; empty while it may."""
+    """Returns why the pods cannot start, in words for users; empty while they may."""
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
             waiting = status.get("state", {}).get("waiting", {})
@@ -177,7 +177,7 @@ def hindrance(pods: Sequence[Object]) -> str:
 
 
 def disrupted(pods: Sequence[Object]) -> str:
-    """Why the cluster ended a worker, in plain words; empty when it ended none."""
+    """Returns why the cluster ended a worker, in words for users; empty when it ended none."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
             how = TAKEN_AWAY.get(found.get("reason", ""), "was taken away by the cluster")
@@ -187,10 +187,10 @@ def disrupted(pods: Sequence[Object]) -> str:
 
 
 def taken_away(job: Object, pods: Sequence[Object]) -> str:
-    """Why a worker was ended though neither its program nor Fairlot did so, in plain words; empty when none was."""
+    """Returns why a worker ended through neither its program nor Fairlot, in words for users; empty when none did."""
     if why := disrupted(pods):
         return why
-    # Whoever deletes a bare pod says nothing of it; of the others the Job controller deletes those that still run.
+    # The deletion of a bare pod carries no reason. For a Job that ends, the Job controller deletes the remaining pods.
     if objects.is_bare(job) or _ends_by_itself(job, pods):
         return ""
     deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
@@ -198,9 +198,9 @@ def taken_away(job: Object, pods: Sequence[Object]) -> str:
 
 
 def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
-    """Whether one of those is missing with whom a worker has begun, be there a new one in its place or not.
+    """Returns whether a worker has lost one of the pods that it started with, even if a new pod replaced it.
 
-    The Job controller makes a new pod for one that the cluster took away, which may be gone before anybody looked.
+    The Job controller replaces a pod that the cluster removed, possibly before anything observed the removal.
     """
     members = objects.members_of(pods)
     marks = (pod["metadata"]["annotations"].get(objects.MEMBERS, members) for pod in pods)
@@ -208,7 +208,7 @@ def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
 
 
 def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
-    """Whether its pods go because of what became of the Job: it was stopped or deleted, or a worker has failed."""
+    """Returns whether the pods end because of their Job: it was stopped or deleted, or a worker has failed."""
     return (
         objects.is_suspended(job)
         or "deletionTimestamp" in job["metadata"]
@@ -225,7 +225,7 @@ def _alive(
 
 
 def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
-    """When the last worker began; None while one has not."""
+    """Returns when the last worker started; None while one has not."""
     began: dict[int, datetime] = {}
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
@@ -237,7 +237,7 @@ def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
 
 
 def _last(pods: Sequence[Object]) -> datetime | None:
-    """When the last container ended."""
+    """Returns when the last container ended."""
     ends = [
         _moment(ended["finishedAt"])
         for pod in pods
@@ -248,7 +248,7 @@ def _last(pods: Sequence[Object]) -> datetime | None:
 
 
 def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[int | None, str]:
-    """Exit code and plain words of the first worker that failed."""
+    """Returns the exit code of the first worker that failed, and a description for users."""
     for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
         for status in pod.get("status", {}).get("containerStatuses", ()):
             ended = status.get("state", {}).get("terminated")

@@ -1,7 +1,7 @@
-"""Bringing gangs up: all of their pods are let run at once, or none of them ever runs.
+"""Starts gangs: all pods of a gang may run at once, or none of them ever runs.
 
-Two steps, as Kueue's topology ungater does it (kueue.x-k8s.io, pkg/controller/tas): every pod of a gang is
-made behind a scheduling gate, and only when all are there is each let through to the node of its rank.
+Works in two steps like Kueue's topology ungater (kueue.x-k8s.io, pkg/controller/tas). Every pod of a gang is created
+behind a scheduling gate. Only when all pods exist is each let through to the node of its rank.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, Still
 
 logger = logging.getLogger(__name__)
 
-# Until all workers of a gang run; images of some GiB may have to be pulled first.
+# Until all workers of a gang run. Images of some GiB may have to be pulled first.
 START_SECONDS = 600.0
-# Until all pods of a gang exist: nothing but a quota, a policy or a slow controller stands between.
+# Until all pods of a gang exist. Only a quota, a policy or a slow controller can delay this.
 GATHER_SECONDS = 120.0
-SWEEP_SECONDS = 10.0  # between two looks for pods that have lost their Job, or are needed no more
-# Bare pods that have ended keep their name for so long, and with it late requests off.
+SWEEP_SECONDS = 10.0  # between two searches for pods without a Job and for pods to delete
+# Bare pods that have ended are kept this long, so that their name blocks late orders.
 KEEP_SECONDS = 600.0
-REMOVED = 100  # of them, at most, at each look: a fifth of the usual limit of writes
-AT_ONCE = 8  # gates that are opened at the same time
+REMOVED = 100  # pods deleted per search: a fifth of the usual limit of writes
+AT_ONCE = 8  # gates opened in parallel
 UNSEEN = "a worker was taken away before anybody looked"
 
 
 class Tender:
-    """Remembers since when gangs have been coming up, by its own clock."""
+    """Opens the gates of complete gangs and stops gangs that do not come up. Remembers when each began to start."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Tender:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
 
     def tend(self, api: Api, view: View, orders: Callable[[int], Commands]) -> None:
-        """One look at every gang that is coming up or runs. Raises Unreachable."""
+        """Handles every gang that is starting or has lost a worker, once. Raises Unreachable."""
         unsettled = view.unsettled()
         coming = {sight.token for _, sight in unsettled if sight.phase is Phase.STARTING}
         self._since = {token: self._since.get(token, time.monotonic()) for token in coming}
@@ -64,7 +64,7 @@ class Tender:
                     _take_back(sight, orders(sight.job_id), end, why)
                 else:
                     self._let_through(api, gang)
-            # Which does not keep the others waiting.
+            # One failure must not hold up the other gangs.
             except (Refused, NotOurs, StillThere, KeyError) as trouble:
                 logger.warning("job %s, turn %s: %s", sight.job_id, sight.epoch, trouble)
         if time.monotonic() - self._swept_at >= self._sweep_seconds:
@@ -75,12 +75,12 @@ class Tender:
                 except Refused as trouble:
                     logger.warning("pod %s has lost its Job: %s", pod["metadata"]["name"], trouble)
             over = view.tombstones(self._keep_seconds)
-            # Any of them, so that what cannot go keeps no others.
+            # A random choice, so that pods that cannot be deleted do not hold up others.
             some = random.sample(over, min(REMOVED, len(over)))
             list(self._pool.map(partial(_remove, api), some))
 
     def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
-        """Why a gang has to be taken back, and how that counts; None when it has not."""
+        """Returns how and why a gang must be stopped; None and an empty reason when it need not be."""
         pods = objects.of_turn(gang.job, list(gang.pods.values()))
         if lost := gang.lost or taken_away(gang.job, pods):
             return End.LOST, lost
@@ -102,7 +102,7 @@ class Tender:
         return None, ""
 
     def _let_through(self, api: Api, gang: Gang) -> None:
-        """Opens the gates of a gang whose pods are all there; one that is open already stays open."""
+        """Opens the gates of a gang once all its pods exist. Gates that are open stay open."""
         pods = objects.of_turn(gang.job, list(gang.pods.values()))
         gated = [pod for pod in pods if objects.is_gated(pod)]
         if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
@@ -112,7 +112,7 @@ class Tender:
 
 
 def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
-    """Whether a worker waits behind its gate though all have run."""
+    """Returns whether a replacement pod waits behind its gate although all workers have run."""
     return gang.ran is not None and any(map(objects.is_gated, pods))
 
 
@@ -122,7 +122,7 @@ def _take_back(sight: Sight, orders: Commands, end: End, why: str) -> None:
 
 
 def _stop_orphan(api: Api, pod: Object) -> None:
-    """Whoever deletes a Job without its pods leaves nobody who would ever stop them."""
+    """Stops a pod whose Job was deleted without it. Nothing else would ever stop it."""
     about = pod["metadata"]
     if _has_job(api, pod):
         return
@@ -138,7 +138,7 @@ def _remove(api: Api, pod: Object) -> None:
 
 
 def _has_job(api: Api, pod: Object) -> bool:
-    """By a fresh look: the Job may only not have been told of yet."""
+    """Asks the API server whether the pod's Job exists, because the watch may not have reported it yet."""
     name = objects.job_name(objects.job_id_of(pod))
     try:
         job = api.get(f"{JOBS.format(pod['metadata']['namespace'])}/{name}")
@@ -155,12 +155,12 @@ def _open(api: Api, pod: Object, node: str, members: str) -> None:
     except Missing:
         logger.info("pod %s is gone before its gate was opened", about["name"])
     except Invalid as refusal:
-        # Opened before, which has not been told yet; else the next look finds it closed again.
+        # Opened before, but not reported yet. Otherwise the next call finds it closed and tries again.
         logger.info("the gate of pod %s: %s", about["name"], refusal.message)
 
 
 def _unplaced(pods: Sequence[Object]) -> str:
-    """What the scheduler says of a pod that it could not place."""
+    """Returns what the scheduler says about a pod that it could not place."""
     for pod in pods:
         for found in pod.get("status", {}).get("conditions", ()):
             said = str(found.get("message", ""))

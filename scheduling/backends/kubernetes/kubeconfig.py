@@ -1,4 +1,4 @@
-"""Kubeconfigs as they are taken: one user of one cluster, with nothing that leads to files or programs here."""
+"""Parses kubeconfigs. Accepts one user of one cluster, and nothing that refers to local files or programs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from accounting.core.wording import fixed
 from scheduling.spec import yaml_core
 
-# Many times what one context needs; whoever pastes more has pasted something else.
+# Many times the size of one context, so longer texts are something else.
 MOST_CHARACTERS = 64 * 1024
 LONGEST_SERVER = 500
 
 _FLATTEN = "`kubectl config view --raw --flatten --minify` puts its content in"
 _INSTEAD = "use a token of the service account fairlot instead"
-# What is refused by name, and what to do instead.
+# Keys that are refused, and what to do instead.
 _OF_CLUSTERS = {
     "certificate-authority": f"names a file, which is not here; {_FLATTEN}",
     "proxy-url": "is not accepted: Fairlot speaks to the API server itself",
@@ -46,23 +46,23 @@ _IGNORED = frozenset({"extensions", "disable-compression", "insecure-skip-tls-ve
 
 
 class Unusable(ValueError):
-    """A kubeconfig that is not taken; `str(error)` says why, and what to do instead."""
+    """The kubeconfig is not accepted. `str(error)` says why and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """`content` is what is left of a kubeconfig: its one context, and of that what reaches the cluster."""
+    """A parsed kubeconfig. `content` is a minimal one: one context with only what is needed to reach the cluster."""
 
     server: str
     content: Mapping[str, Any] = field(repr=False)
-    ends: datetime | None  # when its token or certificate does, if that is written in it
+    ends: datetime | None  # expiry of its token or certificate, where it states one
 
     def as_bytes(self) -> bytes:
         return json.dumps(self.content).encode()
 
 
 def parse(text: str) -> Kubeconfig:
-    """Raises Unusable for whatever is not exactly one reachable user of one cluster."""
+    """Parses a kubeconfig. Raises Unusable unless it describes exactly one reachable user of one cluster."""
     if len(text) > MOST_CHARACTERS:
         raise Unusable(f"It is longer than {fixed(MOST_CHARACTERS)} characters: that is no kubeconfig.")
     try:
@@ -87,7 +87,7 @@ def parse(text: str) -> Kubeconfig:
 
 
 def load(stored: bytes) -> Kubeconfig:
-    """What `as_bytes` gave."""
+    """Parses what `as_bytes` returned."""
     return parse(stored.decode())
 
 
@@ -104,7 +104,7 @@ def _minimal(cluster: Mapping[str, str], user: Mapping[str, str]) -> dict[str, A
 
 
 def _context(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The current one, or the only one."""
+    """Returns the current context, or the only one."""
     contexts = _list(found, "contexts")
     current = found.get("current-context")
     if current:
@@ -171,7 +171,7 @@ def _server(cluster: Mapping[str, str]) -> str:
 
 
 def _authority(cluster: Mapping[str, str]) -> None:
-    """Without one, the authorities that this machine trusts anyway sign for the API server."""
+    """Checks the certificates of the authority. Without any, the authorities that this machine trusts apply."""
     if "certificate-authority-data" in cluster:
         _certificates(cluster, "certificate-authority-data")
 
@@ -192,7 +192,7 @@ def _decoded(entry: Mapping[str, str], key: str) -> bytes:
 
 
 def _ends(user: Mapping[str, str]) -> datetime | None:
-    """Until when it is good; checks that there is a way to sign in, and a whole one."""
+    """Returns when the credentials expire, where they say so. Raises Unusable without complete credentials."""
     ends = [_end_of_token(user["token"])] if "token" in user else []
     if "client-certificate-data" in user or "client-key-data" in user:
         ends.append(_end_of_certificate(user))
@@ -216,7 +216,10 @@ def _end_of_certificate(user: Mapping[str, str]) -> datetime:
 
 
 def _end_of_token(token: str) -> datetime | None:
-    """Of a JSON Web Token, as service accounts have; only the API server knows whether it is genuine."""
+    """Returns the expiry of a JSON Web Token such as a service account's; None for other tokens.
+
+    Only the API server can check whether the token is genuine.
+    """
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise Unusable("Its token has characters that no token has.")
     parts = token.split(".")

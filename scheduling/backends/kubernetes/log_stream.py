@@ -1,4 +1,4 @@
-"""Hearing out one answer of a kubelet's: into the log, and for the job's progress."""
+"""Reads one response of a kubelet into a worker's log and extracts the job's progress."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from scheduling.backends.output import Progress
 logger = logging.getLogger(__name__)
 
 LOG = "/api/v1/namespaces/{}/pods/{}/log"
-FETCH_BYTES = 1 << 20  # who is not followed gives way to the next one after so much that is new
-# A worker may write as much without pause; beyond it its stream is read more slowly than it comes.
+FETCH_BYTES = 1 << 20  # new bytes after which a worker that is not followed gives way to the next one
+# The rate that is read without pauses. A worker that writes faster is read more slowly than it writes.
 BYTES_PER_SECOND = 1 << 20
-MARK_SECONDS = 5.0  # between marks of how far a log has come
+MARK_SECONDS = 5.0  # between records of how far a log was read
 TELL_SECONDS = 1.0  # between reports of a job's progress
 
 Tell = Callable[[int, int, float, float], None]  # job, epoch, steps, monotonic moment
 
 
 def files_of(root: Path, job_id: int) -> LogFiles:
-    """Where the logs of a job are, as the local backend has them."""
+    """Returns the logs of a job, in the same layout as the local backend's."""
     return LogFiles(root / str(job_id) / "logs")
 
 
 @dataclass
 class Voice:
-    """A worker whose container has begun."""
+    """A worker whose container has started."""
 
     uid: str
     name: str
@@ -45,10 +45,10 @@ class Voice:
     job_id: int
     rank: int
     epoch: int
-    ended: bool = False  # its container has ended, or its pod is gone: there is an end to what can be read
-    going: bool = False  # its pod is told to go
+    ended: bool = False  # its container has ended or its pod is gone, so its output is finite
+    going: bool = False  # its pod was ordered to stop
     text: Text | None = field(default=None, repr=False)  # while it is read
-    is_cut: bool = False  # its stream has to give way
+    is_cut: bool = False  # its stream must give way to another
 
     @property
     def rank_of_job(self) -> tuple[int, int]:
@@ -56,13 +56,13 @@ class Voice:
 
     @property
     def is_pressing(self) -> bool:
-        """Whether what it says can soon be had no more."""
+        """Returns whether its output will soon be unavailable."""
         return self.going and not self.ended
 
 
 @dataclass(frozen=True)
 class Desk:
-    """What all listeners of a cluster share. `lock` guards the changing fields of voices."""
+    """What all log readers of a cluster share. `lock` guards the changing fields of voices."""
 
     api: Api
     root: Path
@@ -76,7 +76,7 @@ class Desk:
 
 @dataclass(frozen=True)
 class Heard:
-    """How it went: whether nothing more will come, whether there was anything, and what went wrong."""
+    """The result of reading: whether nothing more will come, how many new bytes there were, and the error, if any."""
 
     is_done: bool = False
     bytes: int = 0
@@ -84,7 +84,7 @@ class Heard:
 
 
 class Listener:
-    """Hears one answer about one worker."""
+    """Reads one response about one worker."""
 
     def __init__(self, desk: Desk, voice: Voice) -> None:
         self._desk, self._voice = desk, voice
@@ -95,9 +95,10 @@ class Listener:
         self._fed = 0
 
     def hear(self, *, follow: bool) -> Heard:
-        """Until there is no more for now; with `follow`, until the worker ends. Raises Occupied, OSError."""
+        """Reads until there is nothing more for now or, with `follow`, until the worker ends. Raises Occupied and
+        OSError."""
         voice, desk = self._voice, self._desk
-        was_ended = voice.ended  # asked first: what ends meanwhile may have said more
+        was_ended = voice.ended  # asked first, because a worker that ends meanwhile may have written more
         transcript = Transcript(
             files_of(desk.root, voice.job_id),
             voice.rank,
@@ -127,7 +128,7 @@ class Listener:
             transcript.close()
 
     def _ask(self, transcript: Transcript, *, follow: bool) -> tuple[Exception | None, bool]:
-        """What went wrong, and whether the answer came to its end."""
+        """Requests the log and reads it. Returns the error, if any, and whether the response was complete."""
         voice, desk = self._voice, self._desk
         query = {"container": "main", "timestamps": "true", "follow": "true" if follow else "false"}
         if transcript.since:
@@ -143,11 +144,11 @@ class Listener:
             return trouble, False
 
     def _hear_out(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
-        """Whether the answer came to its end."""
+        """Reads the response into the log and returns whether it was complete."""
         voice, stopped = self._voice, self._desk.stopped
         with self._desk.lock:
             voice.text = text
-            if stopped.is_set():  # it came before there was anything to cut
+            if stopped.is_set():  # the stop came before there was a stream to cut
                 return False
         saved_at = time.monotonic()
         try:
@@ -170,11 +171,11 @@ class Listener:
         return True
 
     def _is_gone(self, trouble: Exception | None) -> bool:
-        """Whether the API server has no such pod any more; that a kubelet does not find it says less."""
+        """Returns whether the API server has no such pod any more. A kubelet that does not find it proves less."""
         return isinstance(trouble, Missing) and f'pods "{self._voice.name}" not found' in trouble.message
 
     def _is_enough(self, transcript: Transcript) -> bool:
-        """Nothing more is kept of a full log; rank 0 is heard on for its progress."""
+        """Returns whether reading can end because the log is full. Rank 0 is read further for its progress."""
         return transcript.is_full and self._progress is None
 
     # --- progress ------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class Listener:
         self._fed += len(data)
         if self._progress is None or not self._progress.feed(data):
             return
-        # When it was written, by a clock that is about ours; not before what was heard before it.
+        # The time of writing, by a clock close to ours, but not before anything that was read earlier.
         now = time.monotonic()
         age = max(0.0, datetime.now(UTC).timestamp() - moment / BILLION)
         self._note(self._progress.steps, now - min(age, now - self._heard_at if self._heard_at else age))

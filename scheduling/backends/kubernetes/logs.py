@@ -1,9 +1,9 @@
-"""Following what all workers of a cluster write, with a fixed number of streams, into the jobs' logs.
+"""Follows the output of all workers of a cluster with a fixed number of streams and stores it in the jobs' logs.
 
-Threads, and not an event loop: the client of the API server, with its tokens that change and its refusals, is one
-that blocks, and waiting threads cost little. There are two kinds. Most follow one worker each until it ends. Where
-there are more workers than that, a few go round among the rest and fetch what is new. A worker that is told to go
-takes the place of one that is not, for what it says last can be had only until its pod is gone.
+It uses threads instead of an event loop, because the client of the API server blocks and waiting threads cost
+little. There are two kinds of threads. Most follow one worker each until it ends. If there are more workers, a few
+threads go round the others and fetch new output. A worker that is ordered to stop takes the place of one that is
+not, because its last output is available only until its pod is gone.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from scheduling.backends.kubernetes.transcript import Occupied
 logger = logging.getLogger(__name__)
 
 FOLLOW, FETCH = "logs-follow", "logs-fetch"
-GOING_ROUND = 4  # threads that fetch from those that are not followed
-AGAIN_SECONDS = 1.0  # a worker that is not followed is asked again after this long
-# Silence for longer may be a dead connection: another one goes on where it ended.
+GOING_ROUND = 4  # threads that fetch from workers that are not followed
+AGAIN_SECONDS = 1.0  # until a worker that is not followed is asked again
+# A longer silence may mean a dead connection; a new one continues where it ended.
 SILENCE_SECONDS = 60.0
-STOP_SECONDS = 10.0  # for threads to come to an end; the files are locked as long as one has not
+STOP_SECONDS = 10.0  # for threads to end; files stay locked until they have
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 
 @dataclass
 class Queued:
-    """A voice, and its place in the queue."""
+    """A worker with its position in the queue."""
 
     voice: Voice
     not_before: float = 0.0  # monotonic
-    ticket: int = 0  # of its one valid entry in the queue; 0 while it has none
-    reader: str = ""  # the kind of thread that reads it
-    since: int = 0  # a ticket, too: who has been read for longest has the lowest
+    ticket: int = 0  # of its only valid entry in the queue; 0 without one
+    reader: str = ""  # kind of the thread that reads it
+    since: int = 0  # also a ticket: the lowest belongs to the worker that is read for longest
     failures: int = 0
 
 
 @dataclass
 class Crew:
-    """Threads of one kind."""
+    """The threads of one kind."""
 
     most: int
     wake: threading.Condition
@@ -59,26 +59,27 @@ class Crew:
 
 
 class Follower:
-    """Told of pods by `put` and `gone`, reads their logs until `stop`. `streams` are followed at once."""
+    """Takes pods by `put` and `gone` and reads their logs until `stop`. Follows `streams` of them at the same time."""
 
     def __init__(self, desk: Desk, *, streams: int) -> None:
         self._desk, self._lock = desk, desk.lock
-        self._queued: dict[str, Queued] = {}  # by uid, those of whom something is to come
+        self._queued: dict[str, Queued] = {}  # by uid: workers with output still to come
         self._finished: set[str] = set()  # uids
-        self._of_rank: dict[tuple[int, int], list[Queued]] = defaultdict(list)  # in the order of their turns
+        self._of_rank: dict[tuple[int, int], list[Queued]] = defaultdict(list)  # ordered by attempt
         self._queue: list[tuple[float, int, Queued]] = []  # a heap
-        self._pressing: dict[str, Queued] = {}  # of the queue, by uid
+        self._pressing: dict[str, Queued] = {}  # by uid: urgent ones among the queue
         self._tickets = 0
-        self._closed_nodes: dict[str, tuple[float, int]] = {}  # until when, after how many failures
+        # closed until when, and after how many failures
+        self._closed_nodes: dict[str, tuple[float, int]] = {}
         self._crews = {
             FOLLOW: Crew(streams, threading.Condition(self._lock)),
             FETCH: Crew(GOING_ROUND if streams else 0, threading.Condition(self._lock)),
         }
 
-    # --- being told ----------------------------------------------------------------------------
+    # --- changes of pods ------------------------------------------------------------------------
 
     def put(self, pod: Object) -> None:
-        """A pod of ours, as it is now."""
+        """Takes the present state of one of Fairlot's pods."""
         uid = pod["metadata"]["uid"]
         has_begun, has_ended = _container(pod)
         with self._lock:
@@ -92,7 +93,7 @@ class Follower:
             self._enqueue(known, 0.0)
 
     def gone(self, uid: str) -> None:
-        """The pod is no longer in the cluster."""
+        """Takes the uid of a pod that is no longer in the cluster."""
         with self._lock:
             self._finished.discard(uid)
             if known := self._queued.get(uid):
@@ -100,7 +101,7 @@ class Follower:
                 self._enqueue(known, 0.0)
 
     def stop(self) -> None:
-        """Returns when no thread writes any more; one that still waits for an answer will not write it."""
+        """Stops all threads and waits for them. A thread that still waits for an answer will not write it."""
         self._desk.stopped.set()
         with self._lock:
             for known in self._queued.values():
@@ -125,13 +126,13 @@ class Follower:
             epoch=objects.epoch_of(pod),
         )
         known = self._queued[voice.uid] = Queued(voice)
-        # Of one rank one after another: they share a file.
+        # Attempts of one rank share a file, so they are read one after another.
         others = self._of_rank[voice.rank_of_job]
         others.append(known)
         others.sort(key=lambda other: other.voice.epoch)
         return known
 
-    # --- who reads whom ------------------------------------------------------------------------
+    # --- queue ---------------------------------------------------------------------------------
 
     def _next_ticket(self) -> int:
         self._tickets += 1
@@ -149,7 +150,7 @@ class Follower:
         self._wake()
 
     def _wake(self) -> None:
-        """A thread for the first in the queue."""
+        """Wakes or starts a thread for the head of the queue."""
         for kind, crew in self._crews.items():
             if crew.idle:
                 crew.wake.notify()
@@ -162,7 +163,7 @@ class Follower:
                 return
 
     def _make_room(self) -> None:
-        """Who has been followed for longest, and is not about to go, gives way."""
+        """Cuts the stream of the worker that was followed for longest and is not about to stop."""
         followed = [
             known
             for known in self._queued.values()
@@ -179,19 +180,19 @@ class Follower:
             pause: float | None = LONGEST_PAUSE
             try:
                 pause = self._read(known, follow=kind == FOLLOW)
-            except Exception:  # one log that cannot be kept must not end all others
+            except Exception:  # one log that cannot be stored must not end all others
                 voice = known.voice
                 logger.exception("the log of job %s, rank %s", voice.job_id, voice.rank)
             finally:
                 self._give_back(known, pause)
 
     def _take(self, kind: str) -> Queued | None:
-        """The next to be read; None when all is over."""
+        """Waits for the next worker to read; None after `stop`."""
         crew = self._crews[kind]
         with self._lock:
             while not self._desk.stopped.is_set():
                 wait = None
-                # Who fetches leaves it to who follows, as long as one of those has time.
+                # A fetching thread leaves the worker to following threads as long as one of them is free.
                 if (kind == FOLLOW or not self._crews[FOLLOW].has_room) and (known := self._first()):
                     wait = known.not_before - time.monotonic()
                     if kind == FOLLOW and self._pressing:
@@ -209,7 +210,7 @@ class Follower:
             return None
 
     def _first(self) -> Queued | None:
-        """The head of the queue, rid of entries that are no longer valid and of those on closed nodes."""
+        """Returns the head of the queue. Drops invalid entries and postpones workers on closed nodes."""
         while self._queue:
             _, ticket, known = self._queue[0]
             if known.ticket != ticket:
@@ -224,7 +225,7 @@ class Follower:
         return None
 
     def _give_back(self, known: Queued, pause: float | None) -> None:
-        """None: nothing more will come."""
+        """Queues a worker again after `pause` seconds. With None it is finished."""
         voice = known.voice
         with self._lock:
             known.reader = ""
@@ -243,7 +244,7 @@ class Follower:
     # --- reading -------------------------------------------------------------------------------
 
     def _read(self, known: Queued, *, follow: bool) -> float | None:
-        """Reads until there is no more for now; how long to leave it alone then, None: for ever."""
+        """Reads until there is nothing more for now. Returns a pause in seconds; None if the worker is finished."""
         voice = known.voice
         try:
             heard = Listener(self._desk, voice).hear(follow=follow)
@@ -271,9 +272,9 @@ class Follower:
         if voice.is_cut or self._desk.stopped.is_set():
             return AGAIN_SECONDS
         if trouble is None:
-            # A follower's answer ends when the container does, of which we have not heard yet.
+            # A followed response ends when the container ends, which the watch has not reported yet.
             return self._longer(known) if follow else AGAIN_SECONDS
-        if not known.failures and not heard.bytes:  # once of each row of failures
+        if not known.failures and not heard.bytes:  # logged once in a series of failures
             logger.info("the log of %s/%s: %s", voice.namespace, voice.name, trouble)
         pause = self._longer(known)
         if isinstance(trouble, Missing) or (isinstance(trouble, Refused) and trouble.code >= 500):
@@ -281,7 +282,7 @@ class Follower:
         return pause
 
     def _close(self, node: str) -> float:
-        """A kubelet that does not answer keeps all streams waiting that ask it: for a while none does."""
+        """Closes a node for a while and returns its seconds. A kubelet that does not answer would block all streams."""
         with self._lock:
             until, failures = self._closed_nodes.get(node, (0.0, 0))
             now = time.monotonic()
@@ -293,7 +294,7 @@ class Follower:
             return until - now
 
     def _longer(self, known: Queued) -> float:
-        """A pause that grows with each failure in a row."""
+        """Returns a pause that grows with each consecutive failure."""
         pause = _jittered(known.failures)
         known.failures = min(known.failures + 1, 16)
         return pause
@@ -305,7 +306,7 @@ def _jittered(failures: int) -> float:
 
 
 def _container(pod: Object) -> tuple[bool, bool]:
-    """Whether its container has begun, and whether it has ended."""
+    """Returns whether the pod's container has started, and whether it has ended."""
     for status in pod.get("status", {}).get("containerStatuses", ()):
         state = status.get("state", {})
         if ended := state.get("terminated"):

@@ -1,7 +1,7 @@
-"""How busy the GPUs of pods were, asked of a server that speaks Prometheus' HTTP API.
+"""Asks a server with Prometheus' HTTP API how busy the GPUs of pods were.
 
-The usual source is NVIDIA's DCGM exporter, which tells of each GPU in which pod it is. What Prometheus' own labels
-hide it puts behind exported_.
+The usual source is NVIDIA's DCGM exporter, which reports the pod of each GPU. Where Prometheus' own labels hide
+those of the exporter, it prefixes the latter with exported_.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from urllib.parse import urlencode
 
 from accounting.notifications.safe_http import NotReachable, get
 
-WINDOW = 60.0  # seconds that one question looks back; as it is asked twice as often, no gap stays between
+WINDOW = 60.0  # seconds that one query covers; queries come twice as often, so no gap remains
 USUAL_QUERY = (
     "max by (namespace, pod, exported_namespace, exported_pod) (max_over_time(DCGM_FI_DEV_GPU_UTIL[$window]))"
 )
 MOST_BYTES = 32 * 1024 * 1024
-# As the Job controller names pods: the Job, the index, and something of its own; bare pods have no such.
+# Names of pods: the Job, the index and a random part from the Job controller, which bare pods do not have.
 POD = re.compile(r"(fairlot-[a-z2-7]+)-(\d+)(?:-[a-z0-9]+)?", re.ASCII)
 
-# (namespace, name of the Job) with the percent of each worker by its index.
+# (namespace, name of the Job) mapped to each worker's percentage by its index.
 Busy: TypeAlias = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 def ask(url: str, query: str, *, to_private: bool) -> Busy:
-    """The most percent at which GPUs of each worker were used in the window. Raises NotReachable."""
+    """Returns the highest GPU use of each worker in the window, in percent. Raises NotReachable."""
     asked = urlencode({"query": query.replace("$window", f"{WINDOW:.0f}s")})
     answer = get(f"{url.rstrip('/')}/api/v1/query?{asked}", to_private=to_private, most=MOST_BYTES)
     return read(answer)
 
 
 def read(answer: bytes) -> Busy:
-    """Raises NotReachable for what is no vector of Prometheus."""
+    """Parses an answer. Raises NotReachable for anything but an instant vector of Prometheus."""
     try:
         told = json.loads(answer)
         if told["status"] != "success" or told["data"]["resultType"] != "vector":
@@ -55,5 +55,5 @@ def _take(found: dict[tuple[str, str], dict[int, float]], labels: Mapping[str, A
         return
     workers = found[str(labels.get("exported_namespace") or labels.get("namespace") or ""), named[1]]
     index = int(named[2][:9])
-    # Where pods are scraped, a program can say what it likes.
+    # Where pods are scraped, a program can report any value.
     workers[index] = max(min(percent, 100.0), workers.get(index, 0.0))

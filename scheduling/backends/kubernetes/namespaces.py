@@ -1,6 +1,6 @@
-"""A tenant's namespace: made, walled in and kept so, with no more rights than deploy/kubernetes grants.
+"""Creates a tenant's namespace and keeps it isolated, with no more rights than deploy/kubernetes grants.
 
-All of it may be asked for again at any time and by several at once; what is there as it should be stays.
+Every step is idempotent and may run in several processes at once. Objects that are already right stay as they are.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from scheduling.backends.network_sources import Place, Pods, hidden_in
 
 TENANT, CLUSTER = "fairlot.io/tenant", "fairlot.io/cluster"
 MANAGED = {"app.kubernetes.io/managed-by": "fairlot"}
-# Who Fairlot is in a cluster, and the role that it may take in a tenant's namespace.
+# The service account of Fairlot in a cluster, its namespace, and the role that it may take in tenants' namespaces.
 ACCOUNT, HOME, ROLE = "fairlot", "fairlot", "fairlot-tenant"
-# As whom a tenant's jobs run: an account that may do nothing.
+# The service account of tenants' jobs, which has no rights.
 JOB_ACCOUNT = "fairlot-job"
-# Seconds until an API server knows of rights that it has granted; usually much less than one.
+# Seconds until an API server applies rights that it has granted; usually much less than one.
 RIGHTS_WITHIN = 10.0
 NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
 class Unusable(Exception):
-    """No job can run in the namespace as things are; says why in plain words."""
+    """No job can run in the namespace. The message says why, in words for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """What a tenant's pods may hold together, and whom they may reach beside each other and the names' service."""
+    """Limits of a tenant's pods, and the addresses they may exchange data with beside each other and DNS."""
 
-    gpus: Mapping[str, int]  # at most so many of each resource, e.g. {"nvidia.com/gpu": 64}
+    gpus: Mapping[str, int]  # limit per resource, e.g. {"nvidia.com/gpu": 64}
     pods: int
-    reachable: Sequence[str] = ()  # ranges of addresses in CIDR notation, e.g. "10.20.0.0/16"
-    portal: Sequence[Place] = ()  # from where its web servers reach sessions
+    reachable: Sequence[str] = ()  # address ranges in CIDR notation, e.g. "10.20.0.0/16"
+    portal: Sequence[Place] = ()  # sources from which the portal's web servers reach sessions
 
 
 def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
@@ -43,16 +43,16 @@ def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
 
 
 def ensure(api: Api, tenant_id: int, walls: Walls, *, cluster: str, prefix: str = "fairlot") -> str:
-    """The tenant's namespace, with all that belongs in it; its name.
+    """Creates or completes the tenant's namespace with everything in it, and returns its name.
 
-    `cluster` is what Fairlot calls the cluster (Cluster.uid): it tells two Fairlots apart that share one.
-    Raises Unusable; Refused and Unreachable leave it unfinished, to be asked for again.
+    `cluster` is Fairlot's id of the cluster (Cluster.uid), which distinguishes two installations that share one
+    cluster. Raises Unusable. Refused and Unreachable leave it unfinished; the next call continues.
     """
     name = name_of(tenant_id, prefix)
     _make_or_mend(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
     _take_the_role(api, name)
     _wait_for_rights(api, name)
-    # The walls come first: who sees the account may already run pods.
+    # Limits and network policies come first, because whoever sees the account may already run pods.
     for path, thing in (
         (f"/api/v1/namespaces/{name}/resourcequotas", _quota(walls)),
         (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _network(walls)),
@@ -67,7 +67,7 @@ def _labels() -> dict[str, str]:
     found = dict(MANAGED)
     for level in ("enforce", "warn", "audit"):
         found[f"pod-security.kubernetes.io/{level}"] = "restricted"
-        # Where it is not said, the API server's configuration may have it be an old one that forbids nothing.
+        # Without a version, the API server's configuration may select an old one that forbids nothing.
         found[f"pod-security.kubernetes.io/{level}-version"] = "latest"
     return found
 
@@ -80,7 +80,7 @@ def _make_or_mend(api: Api, name: str, labels: Mapping[str, str]) -> None:
         thing = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
         try:
             there = api.create("/api/v1/namespaces", thing)
-        except Taken:  # by another of us, or by anybody
+        except Taken:  # by another process of Fairlot, or by someone else
             there = api.get(path)
     _claim(there, labels)
     found = there["metadata"]["labels"]
@@ -90,7 +90,7 @@ def _make_or_mend(api: Api, name: str, labels: Mapping[str, str]) -> None:
 
 
 def _claim(there: Object, labels: Mapping[str, str]) -> None:
-    """Refuses a namespace that is not this tenant's."""
+    """Raises Unusable for a namespace that is not this tenant's."""
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:
         raise Unusable(
@@ -134,7 +134,7 @@ def _take_the_role(api: Api, namespace: str) -> None:
 
 
 def _wait_for_rights(api: Api, namespace: str) -> None:
-    """An API server hears of its own new rules a little later than it stores them."""
+    """Waits until the role works, because an API server applies its new rules a little after it stores them."""
     asked = {"verb": "create", "group": "batch", "resource": "jobs", "namespace": namespace}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -156,7 +156,7 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
 
 
 def _quota(walls: Walls) -> Object:
-    """A second line: Fairlot itself never starts more than the tenant's quota there."""
+    """Returns a ResourceQuota. It is a second line of defence: Fairlot never starts more than the tenant's limit."""
     gpus = {f"requests.{resource}": str(count) for resource, count in walls.gpus.items()}
     return {
         "apiVersion": "v1",
@@ -167,10 +167,10 @@ def _quota(walls: Walls) -> Object:
 
 
 def _network(walls: Walls) -> Object:
-    """No connection in or out, but for these.
+    """Returns a NetworkPolicy that forbids all connections except to DNS, reachable ranges and pods of the namespace.
 
-    Pods of one namespace reach each other, for a policy cannot say "of the same job": a selector compares
-    a label with a value, and not with the label of the pod at the other end.
+    Pods of one namespace may reach each other, because a policy cannot express "of the same job": a selector
+    compares a label with a value and not with a label of the other pod.
     """
     names = {
         "to": [
@@ -198,11 +198,11 @@ def _network(walls: Walls) -> Object:
 
 
 def _sessions(walls: Walls) -> Object:
-    """The portal's web servers come in to sessions, each at its own port, and nowhere else.
+    """Returns a NetworkPolicy that lets the portal's web servers reach each session at its port, and nothing else.
 
-    It is there when nobody may come in, too: there is no right to delete it.
+    It also exists when no one may come in, because Fairlot has no right to delete it.
     """
-    # A rule whose "from" is empty would let everybody in.
+    # A rule with an empty "from" would admit everyone.
     rule = {"from": [_peer(place) for place in walls.portal], "ports": [_PORT]}
     let_in = {"ingress": [rule]} if walls.portal else {}
     return {
@@ -244,5 +244,5 @@ def _job_account() -> Object:
 
 
 def _label(key: str) -> str:
-    """Of an object's metadata, as a JSON pointer (RFC 6901)."""
+    """Returns the JSON pointer (RFC 6901) of an object's label."""
     return "/metadata/labels/" + key.replace("~", "~0").replace("/", "~1")

@@ -1,9 +1,9 @@
-"""A gang as a Job of Kubernetes, or one worker as a pod, and the requests that start, let through, stop and move it.
+"""The Job of a gang, the pod of a worker without a Job, and the patches that start, ungate, stop and end them.
 
-A Job carries the epoch of the lease that it last heard of, and that only grows. Every request is one
-JSON-Patch that begins with tests of the Job's uid and of the epoch that it was found at: the API server
-takes all of it or nothing, so a request that comes twice, late, or from a worker that was overtaken has
-no effect (it is answered with 422). What a pod may be is decided here; users fill in what `Pod` holds.
+A Job carries the epoch of the last lease that it was ordered to run, and this epoch only grows. Every request is one
+JSON Patch that begins with tests of the Job's uid and epoch. The API server applies all of it or nothing. A request
+that comes twice, late, or from an outdated process therefore has no effect and is answered with 422. This module
+decides what a pod may be; users only fill in the fields of `Pod`.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ Operation: TypeAlias = Mapping[str, object]
 
 OURS = "fairlot.io"
 NVIDIA = "nvidia.com/gpu"
-# Labels: of which job of Fairlot it is, and of which Fairlot.
+# Labels: the job, and the installation of Fairlot that it belongs to.
 JOB, OWNER = f"{OURS}/job", probes.OWNER
-BARE = f"{OURS}/bare"  # a label of pods that no Job has made
-# Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
+BARE = f"{OURS}/bare"  # a label of pods without a Job
+# Annotations: the last lease, the nodes of its ranks, and why Fairlot stopped it if nobody ordered that.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
-# Of a pod that was let through: which pods were, together with it.
+# An annotation of an ungated pod: a hash of the pods that were let through together with it.
 MEMBERS = f"{OURS}/members"
-# How lines of the program tell its progress, for a watcher that was not there when it was submitted.
+# The pattern of progress lines, for a watcher that did not see the submission.
 PROGRESS = f"{OURS}/progress"
 LONGEST_PATTERN = 500
 GATE = f"{OURS}/placement"
 CONTROLLER = "batch.kubernetes.io/controller-uid"
 INDEX = "batch.kubernetes.io/job-completion-index"
 HOSTNAME = "kubernetes.io/hostname"
-# Taints that our pods tolerate: of nodes that are kept for GPUs, and for Fairlot.
+# Taints that Fairlot's pods tolerate: of nodes reserved for GPUs, and of nodes reserved for Fairlot.
 TOLERATED = frozenset({NVIDIA, f"{OURS}/gpus"})
 TEMPLATE = "/spec/template/spec"
 ANNOTATIONS = "/metadata/annotations"
 PATIENCE_SECONDS = 300
-# Whom an image runs as when it says nothing, or says root.
+# The user of images that set none, or set root.
 USER = 1000
-# A finished Job stays as a tombstone, so that no late request can make it anew.
+# A finished Job is kept this long, so that no late request can create it again.
 TOMBSTONE_SECONDS = 24 * 3600
-# Where a worker keeps what outlasts its turns, and what is shared between its processes.
+# Folders in a worker: one that survives its attempts, and one that its processes share.
 CHECKPOINTS, SHARED_MEMORY = "/checkpoint", "/dev/shm"  # noqa: S108
 RANK = "FAIRLOT_RANK"
-# Seconds that a pod may run which is to end: the least that there is, and what no one else would ask for.
+# The activeDeadlineSeconds of a pod that must end: the shortest possible value, which no one else would set.
 OVER = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What each worker of a gang is to be."""
+    """The settings of each worker of a gang."""
 
     image: str
     command: Sequence[str]
@@ -67,12 +67,12 @@ class Pod:
     gpu_resource: str = NVIDIA
     grace_seconds: float = 30.0
     account: str = JOB_ACCOUNT
-    progress_pattern: str = ""  # RE2; its first group is a number
-    # A claim in the tenant's namespace, in which each job has a folder; empty: nothing outlasts a turn.
+    progress_pattern: str = ""  # RE2; its first group matches the number of steps
+    # A claim in the tenant's namespace with one folder per job; empty: nothing survives an attempt.
     checkpoint_claim: str = ""
-    # A node that does not answer for so long has lost its pods: the gang goes on elsewhere.
+    # After this silence of a node its pods count as lost, and the gang continues elsewhere.
     patience_seconds: int = PATIENCE_SECONDS
-    endpoint: Endpoint | None = None  # where its first worker answers
+    endpoint: Endpoint | None = None  # where the first worker listens
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     container: Container = USUAL
@@ -85,18 +85,18 @@ class Turn:
     epoch: int
     token: str
     generation: str
-    nodes: Sequence[str]  # of each rank
-    may_have_begun: bool = False  # the order was given before, and what became of it is not known
+    nodes: Sequence[str]  # by rank
+    may_have_begun: bool = False  # an earlier start order had an unknown outcome
 
 
 def job_name(job_id: int) -> str:
-    """Always the same for a job, so that making its Job twice is refused; short enough for its pods' names."""
+    """Returns the name of a job's Job. It never changes, so a second Job is refused, and leaves room for pod names."""
     number = base64.b32encode(job_id.to_bytes(5, "big")).decode().lower()
     return f"fairlot-{number}"
 
 
 def pod_name(job_id: int) -> str:
-    """Of a worker without a Job. The same for all turns, so that no two of them can ever be there at once."""
+    """Returns the name of a job's bare pod. It is the same for all attempts, so two can never exist at once."""
     return f"{job_name(job_id)}-0"
 
 
@@ -110,9 +110,10 @@ def new_job(
     begin: Turn | None = None,
     grouped: bool = False,
 ) -> Object:
-    """A Job with its pods behind a gate if it is a gang; suspended, or as `start` leaves it for the turn `begin`.
+    """Returns a Job: suspended or, with `begin`, already started for that attempt. Gangs' pods wait behind a gate.
 
-    Turns up to `epoch` are void: they were those of a Job before it. `grouped`: its pods name a PodGroup.
+    Attempts up to `epoch` are void, because they belonged to an earlier Job. With `grouped`, its pods name a
+    PodGroup.
     """
     name = job_name(job_id)
     annotations = {EPOCH: str(epoch)} | _facts(pod, workers) | (_marks(begin) if begin else {})
@@ -126,9 +127,9 @@ def new_job(
             "completionMode": "Indexed",
             "completions": workers,
             "parallelism": workers,
-            # Else two pods of one index could run, when one is told to go and its successor is there.
+            # Otherwise two pods of one index could run at once: a terminating one and its replacement.
             "podReplacementPolicy": "Failed",
-            # Losing a pod to its node is no failure of the program; a failed worker fails the gang.
+            # A pod that is lost with its node is no failure of the program. A failed worker fails the gang.
             "podFailurePolicy": {
                 "rules": [
                     {
@@ -153,7 +154,7 @@ def new_job(
 
 
 def new_pod(job_id: int, pod: Pod, *, owner: str, turn: Turn) -> Object:
-    """A job's one worker for one turn, without a Job over it: it says by itself what else a Job would."""
+    """Returns the bare pod of a job for one attempt. It carries everything that a Job would otherwise carry."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -172,13 +173,13 @@ def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
 
 
 def _facts(pod: Pod, workers: int) -> dict[str, str]:
-    """Annotations that are the same for all turns."""
+    """Returns the annotations that are the same for all attempts."""
     told = 0 < len(pod.progress_pattern) <= LONGEST_PATTERN
     return {WORKERS: str(workers)} | ({PROGRESS: pod.progress_pattern} if told else {})
 
 
 def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
-    """As Kubernetes' restricted standard wants it, without rights and without the cluster's own addresses."""
+    """Returns the spec of a pod that meets Kubernetes' restricted standard and has no rights in the cluster."""
     volumes = _volumes(job_id, pod, workers)
     return {
         "restartPolicy": "Never",
@@ -218,12 +219,12 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
 
 
 def _as_written(text: str) -> str:
-    """Of a container's command or variables: dollar signs would be taken for references to variables."""
+    """Escapes dollar signs, which commands and variables of containers would take for references to variables."""
     return text.replace("$", "$$")
 
 
 def _resources(pod: Pod) -> Object:
-    """Promised is what it gets at most: so no pod takes from another what that counts on."""
+    """Returns requests equal to the limits, so that no pod takes resources that another counts on."""
     limits = {pod.gpu_resource: str(pod.gpus)}
     if pod.container.cpus is not None:
         limits["cpu"] = f"{round(pod.container.cpus * 1000)}m"
@@ -246,10 +247,10 @@ def _tolerations(pod: Pod) -> list[Object]:
 
 
 def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]:
-    """What is mounted, and what of."""
+    """Returns for each mount its volumeMounts entry and its volumes entry."""
     shared = {"name": "shared-memory", "mountPath": SHARED_MEMORY}
     found: list[tuple[Object, Object]] = [
-        # Containers get 64 MiB of it else, which is too little for what loads data in many processes.
+        # The default of 64 MiB is too little for programs that load data in many processes.
         (shared, {"name": "shared-memory", "emptyDir": _in_memory(pod.container)})
     ]
     kept: Object = {"name": "checkpoint", "mountPath": CHECKPOINTS}
@@ -270,10 +271,10 @@ def _in_memory(container: Container) -> Object:
 
 
 def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
-    """What the user asked for, and what no user may change: rank, size and where the first worker is."""
+    """Returns the user's variables, and Fairlot's, which no user can replace: rank, size, first worker and so on."""
     usual = {
-        "PYTHONUNBUFFERED": "1",  # logs are seen when they are printed
-        # Few images have an account of the user; programs ask for its name, such as PyTorch before 2.13.
+        "PYTHONUNBUFFERED": "1",  # shows logs as soon as they are printed
+        # Few images have an account of the user, but programs such as PyTorch before 2.13 ask for its name.
         "LOGNAME": f"uid{pod.container.user_id or USER}",
     }
     ours = {
@@ -303,11 +304,11 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     return turns + plain + [one for one in hidden if one["name"] not in taken]
 
 
-# --- what is asked of a Job that is there ----------------------------------------------------------------
+# --- patches of existing objects -------------------------------------------------------------------------
 
 
 def start(uid: str, *, at: int, turn: Turn) -> list[Operation]:
-    """From epoch `at` to the turn's: it runs on its nodes, a gang once its pods are let through one by one."""
+    """Returns a patch that moves a Job from epoch `at` to `turn` and starts it. A gang's pods are ungated later."""
     return [
         *_at(uid, at),
         {"op": "test", "path": "/spec/suspend", "value": True},
@@ -319,9 +320,9 @@ def start(uid: str, *, at: int, turn: Turn) -> list[Operation]:
 
 
 def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> list[Operation]:
-    """Its pods are told to go, and the lease `epoch` can start them no more, if it had not yet.
+    """Returns a patch that suspends a Job. The lease `epoch` can then not start any more if it had not yet.
 
-    `because` is why, when nobody decided it.
+    `because` is the reason when Fairlot stops it by itself.
     """
     return [
         *_at(uid, at),
@@ -331,11 +332,11 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
 
 
 def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
-    """Of one pod without a Job whose program runs: its kubelet ends it, and the pod stays.
+    """Returns a patch by which the kubelet ends a running bare pod while the pod object stays.
 
-    Its time is over, is what the kubelet takes it for: SIGTERM, the pod's own grace, SIGKILL; and only then Failed,
-    with the reason DeadlineExceeded whatever the program's exit code is. A kubelet that still pulls an image hears
-    it only then.
+    The kubelet treats the pod's time as exceeded: it sends SIGTERM, waits for the pod's own grace and sends SIGKILL.
+    Only then does the pod become Failed, with the reason DeadlineExceeded whatever the exit code is. A kubelet that
+    still pulls an image reacts only afterwards.
     """
     return [
         *_at(uid, at),
@@ -346,12 +347,12 @@ def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
 
 
 def note_why(uid: str, *, at: int, because: str) -> list[Operation]:
-    """Of one pod without a Job: why it is about to be deleted, when nobody decided it."""
+    """Returns a patch that records why Fairlot is about to delete a bare pod by itself."""
     return [*_at(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
 def let_through(uid: str, *, node: str, members: str) -> list[Operation]:
-    """Of one pod: it may be bound, to this node, as one of `members`. Once let through, it has no gate to test for."""
+    """Returns a patch that removes a pod's gate and binds it to a node, as one of `members`. Works only once."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
@@ -362,7 +363,7 @@ def let_through(uid: str, *, node: str, members: str) -> list[Operation]:
 
 
 def _at(uid: str, epoch: int) -> list[Operation]:
-    """The fence: it is this Job, and it has come so far."""
+    """Returns the tests of a patch: the object has this uid and this epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": f"{ANNOTATIONS}/{_escaped(EPOCH)}", "value": str(epoch)},
@@ -394,53 +395,53 @@ def _on(nodes: Sequence[str]) -> Object:
 
 
 def _escaped(key: str) -> str:
-    """As a step of a JSON pointer (RFC 6901)."""
+    """Escapes a key for use in a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
-# --- what a Job and its pods say -------------------------------------------------------------------------
+# --- reading Jobs and pods --------------------------------------------------------------------------------
 
 
 def members_of(pods: Sequence[Object]) -> str:
-    """Names these very pods, in whichever order."""
+    """Returns a hash that identifies exactly these pods, in any order."""
     uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
     return hashlib.sha256(" ".join(uids).encode()).hexdigest()[:16]
 
 
 def epoch_of(thing: Object) -> int:
-    """Of a Job or a pod of ours."""
+    """Returns the epoch of one of Fairlot's Jobs or pods."""
     return int(thing["metadata"]["annotations"][EPOCH])
 
 
 def is_bare(thing: Object) -> bool:
-    """Whether it is a pod that no Job has made. What is asked of a Job may be asked of it, too."""
+    """Returns whether it is a pod without a Job. Functions that take a Job accept such a pod too."""
     return BARE in thing["metadata"]["labels"]
 
 
 def is_told_to_end(pod: Object) -> bool:
-    """By Fairlot or by others; it may have ended."""
+    """Returns whether Fairlot or someone else ordered the pod to end. It may have ended already."""
     return "deletionTimestamp" in pod["metadata"] or pod["spec"].get("activeDeadlineSeconds") == OVER
 
 
 def has_started(pod: Object) -> bool:
-    """Whether its program runs, or has run."""
+    """Returns whether the pod's program runs or has run."""
     found = pod.get("status", {}).get("containerStatuses", ())
     return any({"running", "terminated"} & status.get("state", {}).keys() for status in found)
 
 
 def is_of(pod: Object, job: Object) -> bool:
-    """Whether this very Job made the pod, not one of the same name before it; a bare pod is its own."""
+    """Returns whether this Job created the pod, not an earlier one of its name. A bare pod is its own Job."""
     maker = pod["metadata"]["uid"] if is_bare(pod) else pod["metadata"]["labels"][CONTROLLER]
     return str(maker) == str(job["metadata"]["uid"])
 
 
 def of_turn(job: Object, pods: Sequence[Object]) -> list[Object]:
-    """Those that this very Job made for its present turn, which may have been begun by a Job before it."""
+    """Returns the pods that exactly this Job created for its present attempt."""
     return [pod for pod in pods if epoch_of(pod) == epoch_of(job) and is_of(pod, job)]
 
 
 def job_id_of(thing: Object) -> int:
-    """Of a Job or a pod of ours."""
+    """Returns the job id of one of Fairlot's Jobs or pods."""
     return int(thing["metadata"]["labels"][JOB])
 
 
@@ -449,7 +450,7 @@ def rank_of(pod: Object) -> int:
 
 
 def began(job: Object) -> datetime | None:
-    """When its present turn did, to the second; a bare pod is made for each."""
+    """Returns when the present attempt began, in whole seconds. A bare pod is created anew for each attempt."""
     told = job["metadata"]["creationTimestamp"] if is_bare(job) else job.get("status", {}).get("startTime")
     return datetime.fromisoformat(told) if told else None
 
@@ -459,23 +460,23 @@ def workers_of(job: Object) -> int:
 
 
 def progress_pattern_of(job: Object) -> str:
-    """Empty where there is none."""
+    """Returns the pattern of progress lines; empty when there is none."""
     return str(job["metadata"]["annotations"].get(PROGRESS, ""))
 
 
 def nodes_of(job: Object) -> list[str]:
-    """Of each rank, where the Job's present turn puts it."""
+    """Returns the node of each rank in the present attempt."""
     nodes: list[str] = json.loads(job["metadata"]["annotations"][RANKS])
     return nodes
 
 
 def has_begun(job: Object) -> bool:
-    """Whether it has had a turn; a new one has not, though its job may have."""
+    """Returns whether this Job has had an attempt. An earlier Job of the same job may have had others."""
     return LEASE in job["metadata"]["annotations"]
 
 
 def has_counted_ends(job: Object) -> bool:
-    """Whether it takes workers of an earlier turn for done or failed, which nothing can take back."""
+    """Returns whether the Job counts workers of an earlier attempt as done or failed, which cannot be undone."""
     status = job.get("status", {})
     being_counted = any(status.get("uncountedTerminatedPods", {}).values())
     counted = status.get("succeeded") or status.get("failed") or status.get("completedIndexes")
@@ -483,7 +484,7 @@ def has_counted_ends(job: Object) -> bool:
 
 
 def is_suspended(job: Object) -> bool:
-    """Whether it was told to be; its pods may still be there."""
+    """Returns whether the Job was ordered to suspend. Its pods may still exist."""
     return bool(job["spec"].get("suspend"))
 
 
@@ -492,23 +493,23 @@ def is_gated(pod: Object) -> bool:
 
 
 def has_ended(pod: Object) -> bool:
-    """Whether its containers are gone for good, and its GPUs free."""
+    """Returns whether the pod's containers have ended, which frees its GPUs."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def holds_gpus(job: Object) -> bool:
-    """Whether pods of it are there or still going: its GPUs are free only when none is."""
+    """Returns whether pods of the Job exist or are terminating. Its GPUs are free only when none is left."""
     status = job.get("status", {})
     return bool(status.get("active", 0) or status.get("terminating", 0))
 
 
 def is_at_rest(thing: Object) -> bool:
-    """Whether nothing of a Job, or of a bare pod, runs any more, or will without being told to."""
+    """Returns whether nothing of a Job or bare pod runs, or will run without another order."""
     return has_ended(thing) if is_bare(thing) else is_suspended(thing) and not holds_gpus(thing)
 
 
 def condition(thing: Object, kind: str) -> Object | None:
-    """The condition of this kind, where it is true."""
+    """Returns the condition of this kind if it is true, else None."""
     for found in thing.get("status", {}).get("conditions", ()):
         if found["type"] == kind and found["status"] == "True":
             return dict(found)

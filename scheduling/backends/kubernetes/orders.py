@@ -1,8 +1,8 @@
-"""Orders to Jobs that have the effect of once, whatever becomes of the request or of its answer.
+"""Idempotent orders to Jobs: whatever happens to a request or its answer, it takes effect once.
 
-Each order names the lease that it is for. The Job itself says how far it is: an order for an older lease
-is void, one that it has followed is done, and any other is one patch that tests what was read. So an
-order whose answer was lost is simply given again.
+Each order names its lease, and the Job records the last lease that it was ordered to run. An order for an older
+lease is void, and one that the Job has followed is done. Any other order is one patch that tests what was read
+before. A caller that missed the answer simply repeats the order.
 """
 
 from __future__ import annotations
@@ -19,48 +19,49 @@ from scheduling.backends.kubernetes.podgroups import PodGroups
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 PODS = "/api/v1/namespaces/{}/pods"
-# Between reading a Job and patching it others may have patched it; who loses so often gives way.
+# Another process may patch a Job between reading and patching it. After this many conflicts the order fails.
 TRIES = 4
 FORBIDDEN = 403
 
 
 class Outcome(Enum):
-    """What is known of an order after it was given."""
+    """The known effect of an order."""
 
-    DONE = "done"  # the Job is where the order leads, by this order or by the same one given before
-    OVERTAKEN = "overtaken"  # the Job has heard of a later lease, or of this one's end: the order is void
-    FINISHED = "finished"  # the Job has come to its own end before
-    MISSING = "missing"  # there is no such Job
+    DONE = "done"  # this order, or an earlier identical one, took effect
+    # the Job was ordered to run a later lease, or to stop this one: the order is void
+    OVERTAKEN = "overtaken"
+    FINISHED = "finished"  # the Job had already finished by itself
+    MISSING = "missing"  # the Job does not exist
 
 
 class NotOurs(Exception):
-    """A Job, or a pod, of this name is there that this Fairlot did not make."""
+    """A Job or pod of this name exists that this installation of Fairlot did not create."""
 
 
 class StillThere(Exception):
-    """Pods of an earlier lease are still there."""
+    """Pods of an earlier lease still exist."""
 
 
 class Commands(Protocol):
-    """What can be ordered of the jobs of one namespace, in whichever way they run there."""
+    """Orders to the jobs of one namespace, whether they run as Jobs or as bare pods."""
 
     def find(self, job_id: int) -> Object | None:
-        """What stands for the job there; raises NotOurs."""
+        """Returns the Job or pod that represents the job, or None. Raises NotOurs."""
 
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
-        """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
+        """Starts the job as `turn` describes. Raises StillThere while an earlier lease has not ended."""
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """The pods of the lease `epoch` go; `because` is why, when nobody decided it."""
+        """Stops the pods of the lease `epoch`. `because` is the reason when Fairlot stops it by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Gives orders to the Jobs of one namespace. Unreachable and Refused: to be given again later."""
+    """Gives orders to the Jobs of one namespace. After Unreachable or Refused, an order must be repeated later."""
 
     api: Api
     namespace: str
-    owner: str  # marks what is ours
+    owner: str  # identifies the objects of this installation
     groups: PodGroups = field(default_factory=PodGroups)
 
     def prepare(
@@ -74,11 +75,11 @@ class Orders:
         grouped: bool = False,
         may_have_run: bool = False,
     ) -> Object:
-        """The job's Job; made if it is not there, suspended or with the turn `begin`.
+        """Returns the job's Job. Creates it if it is missing, suspended or started for the attempt `begin`.
 
-        Turns up to `epoch` were another Job's. If there `may_have_run` one, raises StillThere while pods of it have
-        outlived it; NotOurs when the name is taken by another's. `grouped`: its pods name a PodGroup, where there
-        are any.
+        Attempts up to `epoch` belonged to an earlier Job. If one of them `may_have_run`, raises StillThere while its
+        pods exist. Raises NotOurs when someone else's object has the name. With `grouped`, its pods name a PodGroup
+        where the cluster supports them.
         """
         there = self.find(job_id)
         if there is not None:
@@ -102,12 +103,12 @@ class Orders:
             return there
 
     def find(self, job_id: int) -> Object | None:
-        """The job's Job, if it is there; raises NotOurs."""
+        """Returns the job's Job if it exists. Raises NotOurs."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
-        """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
-        # What nothing has to be made ready for is made running: one write, which its name lets through once.
+        """Starts the job as `turn` describes. Raises StillThere while an earlier lease has not ended."""
+        # A Job that needs no other objects is created running: one write, which its name lets succeed only once.
         grouped = len(turn.nodes) > 1
         begin = None if grouped or secret_objects.is_needed(pod.secrets) else turn
         for last in tries():
@@ -128,18 +129,18 @@ class Orders:
             if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
                 return Outcome.FINISHED
             if not objects.is_suspended(job):
-                # Nobody waits for its end any more.
+                # Nothing else would order its end any more.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
                 self.api.patch(self._path(job_id), objects.stop(_uid(job), at=at, epoch=at, token=old))
                 raise StillThere(f"turn {at} of job {job_id} was still running")
             if objects.holds_gpus(job):
                 raise StillThere(f"pods of turn {at} of job {job_id} are still there")
             if objects.has_counted_ends(job):
-                # It would run without the workers that it takes for done, or fail for those that it takes for failed.
+                # It would run without the workers that it counts as done, or fail for those that it counts as failed.
                 self._delete(job)
                 continue
             if not self.groups.ensure(self.api, self.namespace, job):
-                # Its pods would wait for that group for ever: those of a Job made anew need none.
+                # Its pods would wait for the missing group for ever. The pods of a new Job need none.
                 self._delete(job)
                 grouped = False
                 continue
@@ -156,7 +157,7 @@ class Orders:
         raise StillThere(f"the Job of job {job_id} has to be made anew again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """The job's pods go, and the lease `epoch` starts no more, even if its start comes later than this."""
+        """Stops the job's pods. The lease `epoch` can then not start, even if its start order arrives later."""
         for last in tries():
             job = self.find(job_id)
             if job is None:
@@ -177,14 +178,14 @@ class Orders:
         raise AssertionError("unreachable")
 
     def _hand_over(self, job: Object, pod: objects.Pod, turn: Turn) -> None:
-        """What the turn's pods find there, before there is any."""
+        """Creates the objects that the attempt's pods mount, before there are pods."""
         if len(turn.nodes) > 1 and not objects.has_begun(job):
             self._introduce(job, len(turn.nodes), pod.gpus)
         marks = {objects.EPOCH: str(turn.epoch)}
         secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _introduce(self, job: Object, workers: int, gpus: int) -> None:
-        """The workers of a gang to each other; raises StillThere when others have made its Job anew meanwhile."""
+        """Creates the names of a gang's workers. Raises StillThere when someone else replaced its Job meanwhile."""
         is_told = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
         )
@@ -192,13 +193,13 @@ class Orders:
             raise StillThere(f"the Job {job['metadata']['name']} was made anew by others")
 
     def _delete(self, job: Object) -> None:
-        """As it was read; one that others have changed or deleted meanwhile is to be looked at again."""
+        """Deletes the Job in the version that was read. Does nothing if it was changed or deleted since."""
         path, version = self._path(objects.job_id_of(job)), job["metadata"]["resourceVersion"]
         with suppress(Missing, Changed):
             self.api.delete(path, uid=_uid(job), version=version)
 
     def _left_behind(self, job_id: int) -> bool:
-        """Whether pods run on whose Job was deleted without them."""
+        """Returns whether pods run whose Job was deleted without them."""
         pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
         return any(not objects.has_ended(pod) for pod in pods)
 
@@ -207,13 +208,13 @@ class Orders:
 
 
 def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None:
-    """What is there of that name, if anything is; NotOurs when another has made it."""
+    """Returns the object at `path`, or None. Raises NotOurs when someone else created it."""
     try:
         there = api.get(path)
     except Missing:
         return None
     except Refused as refusal:
-        # Rights are given namespace by namespace: where there is none, there are none.
+        # Rights are granted per namespace, so there are none where the namespace is missing.
         if refusal.code == FORBIDDEN and _is_missing(api, namespace):
             return None
         raise
@@ -231,7 +232,7 @@ def _is_missing(api: Api, namespace: str) -> bool:
 
 
 def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> None:
-    """This very pod; one of the same name that came after it stays."""
+    """Deletes exactly this pod. A later one of the same name stays."""
     about = pod["metadata"]
     with suppress(Missing, Changed):
         api.delete(
@@ -242,7 +243,7 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
 
 
 def _stays_where_it_was(job: Object, refusal: Refused) -> bool:
-    """Before Kubernetes 1.36 a Job that has run once is not to be moved, though nothing of it is left."""
+    """Returns whether the Job cannot move to other nodes: before Kubernetes 1.36 a Job that has run once cannot."""
     return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 
 
@@ -251,5 +252,5 @@ def _uid(job: Object) -> str:
 
 
 def tries() -> list[bool]:
-    """For each try whether it is the last."""
+    """Returns for each try whether it is the last."""
     return [False] * (TRIES - 1) + [True]

@@ -1,7 +1,7 @@
-"""Gangs that Kubernetes' own scheduler knows as such: PodGroups of scheduling.k8s.io, where a cluster offers them.
+"""Gang scheduling by Kubernetes itself: PodGroups of scheduling.k8s.io, where a cluster offers them.
 
-It binds all pods of a group or none of them (KEP-4671), once they are through Fairlot's own gate: a second safety
-net, and no more. Nothing needs it; whatever is amiss with PodGroups, gangs run without them.
+The scheduler binds all pods of a group or none (KEP-4671), after Fairlot has opened their gates. This is only a
+second safety net. Whatever is wrong with PodGroups, gangs run without them.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ import time
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Taken
 
 GROUP = "scheduling.k8s.io"
-# Versions whose PodGroups are known here, the newest first: of Kubernetes 1.37 and of 1.36.
+# Supported versions of PodGroups, the newest first: of Kubernetes 1.37 and of 1.36.
 KNOWN = ("v1beta1", "v1alpha2")
 PODGROUPS = "/apis/scheduling.k8s.io/{}/namespaces/{}/podgroups"
-# Until an API server is asked again, which may have been updated, or given another configuration or right.
+# Until an API server is asked again, since it may be updated or get another configuration or other rights.
 KEPT_SECONDS = 600.0
-# What the scheduler says of a pod that it could bind, while others of its gang are not there or cannot be bound.
+# The scheduler's message for a pod that it could bind while others of its gang are missing or cannot be bound.
 WAITS = "waiting for minCount pods from a gang"
 
 
 class PodGroups:
-    """What one API server offers: asked for now and then, and remembered for all who give orders there."""
+    """Remembers what one API server offers, for all orders given there, and asks again after a while."""
 
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
-        self._known: tuple[str, float] | None = None  # and until when
+        self._known: tuple[str, float] | None = None  # with the time until which it is valid
         self._refused_until = 0.0
 
     def version(self, api: Api) -> str:
-        """As `offered`; empty where a PodGroup was refused lately."""
+        """Returns the version like `offered`; empty while a PodGroup was refused lately."""
         return "" if time.monotonic() < self._refused_until else self._offered(api)
 
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
-        """The PodGroup that the Job's pods name is there, and the Job's own; False when it cannot be had.
+        """Creates the PodGroup that the Job's pods name. Returns whether the Job has what it needs.
 
-        Twice is as good as once. True also for a Job whose pods name none.
+        That is also the case for a Job whose pods name no group. Idempotent.
         """
         name = named_by(job)
         if not name:
             return True
-        # One that was made before is as good as ever, though no other may be made now.
+        # A group that was created earlier stays valid even if no other can be created now.
         version = self._offered(api)
         if not version:
             return False
@@ -49,7 +49,7 @@ class PodGroups:
         except Refused as refusal:
             if may_pass(refusal):
                 raise
-            # No right, no such resource, or not what is taken for a PodGroup there.
+            # There is no right, no such resource, or this object is not valid there.
             self._refused_until = time.monotonic() + self._kept_seconds
             return False
         about = there["metadata"]
@@ -64,13 +64,13 @@ class PodGroups:
 
 
 def offered(api: Api) -> str:
-    """The version of PodGroups that the API server has and Fairlot knows; empty when there is none."""
+    """Returns the version of PodGroups that both the API server and Fairlot support; empty when there is none."""
     try:
         there = {one["version"] for one in api.get(f"/apis/{GROUP}").get("versions", ())}
         for version in KNOWN:
             if version in there and _has_podgroups(api, version):
                 return version
-    except Refused as refusal:  # who may not even ask does without
+    except Refused as refusal:  # without the right to ask, gangs run without groups
         if may_pass(refusal):
             raise
     return ""
@@ -82,32 +82,32 @@ def _has_podgroups(api: Api, version: str) -> bool:
 
 
 def may_pass(refusal: Refused) -> bool:
-    """Whether the same request may go well later: it says nothing of PodGroups."""
+    """Returns whether the same request may succeed later, so that it says nothing about PodGroups."""
     return refusal.code in (401, 429) or refusal.code >= 500
 
 
 def name_of(job: str, epoch: int) -> str:
-    """Of a Job's group; that of a Job made anew differs, for what the one before owned goes only after it."""
+    """Returns the name of a Job's group. That of a new Job differs, since the old Job's objects are deleted later."""
     return f"{job}-{epoch}"
 
 
 def named_by(job: Object) -> str:
-    """The group that a Job's pods are to be of; empty where there is none, or the API server knows of none."""
+    """Returns the group that a Job's pods name; empty when there is none or the API server dropped the field."""
     return str(job["spec"]["template"]["spec"].get("schedulingGroup", {}).get("podGroupName", ""))
 
 
 def of_pods(group: str) -> Object:
-    """Of a pod's spec."""
+    """Returns the fields of a pod's spec that name its group."""
     return {"schedulingGroup": {"podGroupName": group}}
 
 
 def only_waits(message: str) -> bool:
-    """Whether the scheduler says of a pod no more than that it waits for the others of its gang."""
+    """Returns whether the scheduler only says that a pod waits for others of its gang."""
     return WAITS in message
 
 
 def _made(api: Api, path: str, version: str, job: Object) -> Object:
-    """The Job's group, which is there afterwards."""
+    """Returns the Job's group and creates it if it is missing."""
     one = f"{path}/{named_by(job)}"
     try:
         return api.get(one)
@@ -119,7 +119,7 @@ def _made(api: Api, path: str, version: str, job: Object) -> Object:
 
 
 def _group(version: str, job: Object) -> Object:
-    """All of the gang's pods or none; it goes when its Job does."""
+    """Returns a group that binds all of the gang's pods or none. It is deleted with its Job."""
     about = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
     return {

@@ -1,4 +1,4 @@
-"""Workers that others ask: their port, how Kubernetes learns that they are ready, and that they leave politely."""
+"""Workers with an endpoint: their port, readiness probe, Service, and a shutdown that loses no requests."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from scheduling.backends.base import Endpoint
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
 
 SERVICE, OWNER = "fairlot.io/service", "fairlot.io/owner"
-# By which a tenant's walls tell the pods that the portal leads people to.
+# A label by which network policies select the pods that the portal proxies users to.
 SESSION = {"fairlot.io/session": "true"}
 INDEX = "batch.kubernetes.io/job-completion-index"
 SERVICES = "/api/v1/namespaces/{}/services"
-# The container's own, by which Services and walls name it.
+# Name of the container's port, which Services and network policies use.
 PORT_NAME = "main"
-# Of every service, so that its name is all that callers must know; pods listen where their revision says.
+# The same for every service, so that callers only need its name. Pods listen on the port of their revision.
 PORT = 80
-# Between a pod's leaving the endpoints, which is at once, and its SIGTERM: until all who send to it know.
+# Between removing a pod from the endpoints, which is immediate, and its SIGTERM, so that all senders notice.
 GOODBYE_SECONDS = 3
 
 
 class NameTaken(Exception):
-    """There is a Service of that name which is another's."""
+    """A Service of that name exists and belongs to someone else."""
 
 
 def of_container(endpoint: Endpoint | None) -> Object:
-    """What a container with an endpoint has besides."""
+    """Returns the additional fields of a container with an endpoint."""
     if endpoint is None:
         return {}
     port = endpoint.port
@@ -46,7 +46,7 @@ def of_container(endpoint: Endpoint | None) -> Object:
 
 
 def labels(endpoint: Endpoint | None) -> dict[str, str]:
-    """By which a Service finds its pods, and the walls find sessions."""
+    """Returns the labels by which a Service selects its pods and network policies select sessions."""
     if endpoint is None:
         return {}
     of_service = {} if endpoint.service is None else {SERVICE: str(endpoint.service)}
@@ -54,7 +54,7 @@ def labels(endpoint: Endpoint | None) -> dict[str, str]:
 
 
 def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
-    """Makes the Service if it is not there; NameTaken when another one is."""
+    """Creates the Service if it is missing. Raises NameTaken when someone else's has the name."""
     if _find(api, namespace, name, service=service, owner=owner) is None:
         try:
             api.create(SERVICES.format(namespace), _service(name, service=service, owner=owner))
@@ -63,13 +63,13 @@ def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -
 
 
 def withdraw(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
-    """Deletes the Service if it is there and this one's."""
+    """Deletes the Service if it exists and belongs to this service."""
     try:
         there = _find(api, namespace, name, service=service, owner=owner)
         if there is not None:
             api.delete(f"{SERVICES.format(namespace)}/{name}", uid=there["metadata"]["uid"])
     except (Missing, NameTaken):
-        return  # it is gone, or was never ours
+        return  # it is gone, or someone else's
 
 
 def _find(api: Api, namespace: str, name: str, *, service: int, owner: str) -> Object | None:
@@ -91,19 +91,19 @@ def _service(name: str, *, service: int, owner: str) -> Object:
         "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "fairlot", **ours}},
         "spec": {
             "type": "ClusterIP",
-            "selector": {**ours, INDEX: "0"},  # of a gang its first worker answers
+            "selector": {**ours, INDEX: "0"},  # the first worker of a gang listens
             "ports": [{"name": "http", "port": PORT, "targetPort": PORT_NAME}],
         },
     }
 
 
 def goodbye(endpoint: Endpoint | None) -> int:
-    """Seconds that its pod needs before its own grace begins."""
+    """Returns the seconds that a pod needs before its own grace begins."""
     return GOODBYE_SECONDS if endpoint else 0
 
 
 def goodbye_of(pod: Object) -> int:
-    """The same, of a pod that is there."""
+    """Returns the same for a pod that exists."""
     return int(
         pod["spec"]["containers"][0]
         .get("lifecycle", {})
@@ -118,7 +118,10 @@ def variables(endpoint: Endpoint | None) -> dict[str, str]:
 
 
 def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
-    """Since when the gang's first worker is ready (None: it is not), and its address; `pods` of one turn."""
+    """Returns when the gang's first worker became ready (None if it is not) and its address.
+
+    `pods` are pods of the first rank in one attempt.
+    """
     for pod in pods:
         address = _address(pod)
         if not address:
@@ -135,7 +138,7 @@ def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
 
 
 def _address(pod: Object) -> str:
-    """Of what runs and has a port; empty of others."""
+    """Returns the address of a running pod with a port; empty for other pods."""
     status, ports = pod.get("status", {}), pod["spec"]["containers"][0].get("ports", ())
     if status.get("phase") != "Running" or not status.get("podIP") or not ports:
         return ""

@@ -1,7 +1,7 @@
-"""Keeping up with one kind of object: a list, then a watch, whatever the network does.
+"""Keeps a mirror of one kind of object current by a list followed by watches, whatever the network does.
 
-As client-go's reflectors do it (k8s.io/client-go/tools/cache): lists in pages, watches with bookmarks
-from where the last one ended, and a new list only when the API server no longer remembers that far.
+Works like client-go's reflectors (k8s.io/client-go/tools/cache): it lists in pages and watches with bookmarks from
+where the last watch ended. It lists again only when the API server no longer remembers that version.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from scheduling.backends.kubernetes.api import (
 
 logger = logging.getLogger(__name__)
 
-# Between failures, doubled each time, with jitter so that many watchers do not come back together.
+# Seconds after a failure, doubled each time, with jitter so that many watchers do not return together.
 FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
-# A watch that lasted less and told nothing did not work.
+# A shorter watch without any event counts as a failure.
 SHORTEST_WATCH = 1.0
-# The API server ends a watch within this many seconds; silence for a while longer is a dead connection.
+# The API server ends a watch within this many seconds. A somewhat longer silence means a dead connection.
 WATCH_SECONDS = (240, 480)
 SILENCE_BEYOND_SECONDS = 15.0
 
 
 class Mirror(Protocol):
-    """Where the objects are kept."""
+    """The place where the objects are stored."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
-        """These were all that there were, `age` seconds ago."""
+        """Takes all objects that existed `age` seconds ago."""
 
     def put(self, thing: Object) -> None:
-        """This one is new or has changed."""
+        """Takes an object that is new or changed."""
 
     def remove(self, thing: Object) -> None:
-        """This one is gone."""
+        """Takes an object that is gone."""
 
     def heard(self) -> None:
-        """The API server has spoken: what it said so far is true now."""
+        """Notes that the API server has answered, so the stored state is current."""
 
 
 @dataclass
 class Reflector:
-    """`run` keeps `mirror` in step with the objects at `path` until `stop`, from one thread."""
+    """Keeps `mirror` current with the objects at `path` while `run` runs in one thread, until `stop`."""
 
     api: Api
     path: str
@@ -67,19 +67,19 @@ class Reflector:
 
     def __post_init__(self) -> None:
         self.lists = self.watches = 0  # so far
-        self._version: str | None = None  # of the last object or bookmark; None: a list is due
+        self._version: str | None = None  # of the last object or bookmark; None when a list is needed
         self._failures = 0
         self._stopped = threading.Event()
         self._stream: Stream | None = None
 
     def stop(self) -> None:
-        """From another thread: `run` returns soon."""
+        """Makes `run` return soon. Called from another thread."""
         self._stopped.set()
         if (stream := self._stream) is not None:
             stream.cut()
 
     def run(self) -> None:
-        """Raises Unauthorized when a fresh token was refused as well: then only a restart helps."""
+        """Follows the objects. Raises Unauthorized when a fresh token was refused too: then only a restart helps."""
         refused_before = False
         while not self._stopped.is_set():
             try:
@@ -96,12 +96,12 @@ class Reflector:
                 logger.warning("%s: %s", self.path, refusal)
                 self._pause(refusal.retry_after)
             except Unreachable as trouble:
-                if not self._stopped.is_set():  # else it was cut by us
+                if not self._stopped.is_set():  # otherwise `stop` has cut the stream
                     logger.warning("%s: %s", self.path, trouble)
                     self._pause(0.0)
 
     def _step(self) -> None:
-        """A list if one is due, then one watch."""
+        """Lists if needed, then watches once."""
         if self._version is None:
             self._version = self._list()
         began, before = time.monotonic(), self._version
@@ -112,8 +112,8 @@ class Reflector:
             self._pause(0.0)
 
     def _list(self) -> str:
-        """Hands all objects to the mirror; returns the version at which the list was true."""
-        began = time.monotonic()  # of many pages all tell how it was at the first
+        """Passes all objects to the mirror and returns the version of the list."""
+        began = time.monotonic()  # all pages show the state at the time of the first
         found, version = self.api.list_all(self.path, page=self.page, **self.query)
         self.mirror.replace(found, time.monotonic() - began)
         self.lists += 1
@@ -132,14 +132,14 @@ class Reflector:
             self._stream = stream
             self.watches += 1
             try:
-                if self._stopped.is_set():  # `stop` came before there was anything to cut
+                if self._stopped.is_set():  # `stop` came before there was a stream to cut
                     return
                 for event in stream:
                     self._take(event)
                     self.mirror.heard()
                     self._failures = 0
-                # Kept for as long as was asked, and ended by the server: nothing else has happened. Where nothing
-                # ever does, this may be all that it says.
+                # A watch that the server ended after the requested time proves that nothing else happened. On a quiet
+                # cluster this may be the only sign of life.
                 if time.monotonic() - began >= seconds and not self._stopped.is_set():
                     self.mirror.heard()
             finally:
@@ -162,7 +162,7 @@ class Reflector:
         self._version = str(thing["metadata"]["resourceVersion"])
 
     def _pause(self, at_least: float) -> None:
-        """Waits longer after each failure in a row, until `stop`."""
+        """Waits longer after each consecutive failure, or until `stop`."""
         longest = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE)
         self._failures = min(self._failures + 1, 16)
         self._stopped.wait(max(at_least, self.chance.uniform(longest / 2, longest)))

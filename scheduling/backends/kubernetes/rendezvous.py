@@ -1,4 +1,4 @@
-"""How the workers of a gang find each other: a name for each, and lists of them as launchers read them."""
+"""How the workers of a gang find each other: a DNS name for each, and host lists for launchers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from contextlib import suppress
 from scheduling.backends.kubernetes.api import Api, Changed, Missing, Object, Taken
 
 RENDEZVOUS_PORT = 29500
-# DeepSpeed's launcher looks for its hostfile here when it is told no other place.
+# DeepSpeed's launcher looks for its hostfile here by default.
 HOSTFILE_FOLDER, HOSTFILE = "/job", "hostfile"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs/{}"
-TRIES = 3  # to make what the cluster collects meanwhile
+TRIES = 3  # to create an object while the cluster collects the old one
 
 
 def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
-    """The same for each worker of the gang whose Job is `name`; its rank is told apart.
+    """Returns the variables that are the same for each worker of the gang whose Job is `name`.
 
-    WORLD_SIZE counts workers, of which each has all GPUs of its own; a launcher such as torchrun, which
-    starts a process a GPU, reads the variables with PET_ and sets it anew for its processes.
+    WORLD_SIZE counts workers, each of which sees only its own GPUs. A launcher such as torchrun, which starts a
+    process per GPU, reads the variables with PET_ and sets WORLD_SIZE again for its processes.
     """
     first = host(name, 0)
     return {
         "FAIRLOT_WORLD_SIZE": str(workers),
         "FAIRLOT_GPUS": str(gpus),
         "WORLD_SIZE": str(workers),
-        "LOCAL_RANK": "0",  # each worker sees its own GPUs only
+        "LOCAL_RANK": "0",  # each worker sees only its own GPUs
         "MASTER_ADDR": first,
         "MASTER_PORT": str(RENDEZVOUS_PORT),
-        # torchrun's own options, each as a variable.
+        # torchrun's options as variables.
         "PET_NNODES": str(workers),
         "PET_NPROC_PER_NODE": str(gpus),
         "PET_MASTER_ADDR": first,
@@ -36,14 +36,14 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
 
 
 def host(name: str, rank: int) -> str:
-    """Where a worker is reached from the others."""
+    """Returns the name by which the other workers reach a worker."""
     return f"{name}-{rank}.{name}"
 
 
 def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
-    """The names of a gang's workers and the list of them; they go when the Job does. Twice is as good as once.
+    """Creates the names of a gang's workers and the list of them. They are deleted with the Job. Idempotent.
 
-    Those that a Job before it has left make room. False when `job` itself is such a one by now.
+    Replaces those of an earlier Job. Returns False when `job` itself was replaced by a later one.
     """
     about = job["metadata"]
     name, job_id = about["name"], about["labels"][job_label]
@@ -61,7 +61,7 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
         "metadata": metadata,
         "spec": {
             "clusterIP": "None",
-            # The others ask for a worker before it is ready for anybody.
+            # Workers look up each other before they are ready.
             "publishNotReadyAddresses": True,
             "selector": {job_label: job_id},
         },
@@ -74,7 +74,7 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
 
 
 def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> bool:
-    """Makes it. What a Job before this one has left there goes first: the cluster collects it only later."""
+    """Creates the object. Deletes that of an earlier Job first, because the cluster collects it only later."""
     path, name = f"/api/v1/namespaces/{namespace}/{kind}", job["metadata"]["name"]
     for _ in range(TRIES):
         with suppress(Taken):
@@ -84,7 +84,7 @@ def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> boo
             there = api.get(f"{path}/{name}")
             if not _is_of_another(there, job):
                 return True
-            # The Job is asked for after what was found: else that might be of one that came after it.
+            # Read after the object, which otherwise might belong to a later Job.
             if api.get(JOBS.format(namespace, name))["metadata"]["uid"] != job["metadata"]["uid"]:
                 return False
             api.delete(f"{path}/{name}", uid=there["metadata"]["uid"])
@@ -92,7 +92,7 @@ def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> boo
 
 
 def _is_of_another(thing: Object, job: Object) -> bool:
-    """Whether it belongs to a Job of the same name that is another one."""
+    """Returns whether the object belongs to another Job of the same name."""
     about = job["metadata"]
     return any(
         (owner["kind"], owner["name"]) == ("Job", about["name"]) and owner["uid"] != about["uid"]
@@ -109,7 +109,7 @@ def mount() -> Object:
 
 
 def _of_launchers() -> dict[str, str]:
-    """Where Open MPI (and Horovod by it) and Fairlot's users find the list."""
+    """Returns the path of the host list for Open MPI (and Horovod through it) and for Fairlot's users."""
     path = f"{HOSTFILE_FOLDER}/{HOSTFILE}"
     return {
         "FAIRLOT_HOSTFILE": path,

@@ -1,7 +1,7 @@
-"""The rights that Fairlot needs in a cluster, and those that it should not have.
+"""The rights that Fairlot needs in a cluster, and the rights that it should not have.
 
-deploy/kubernetes grants exactly the former (a test compares the two); a check of an attached cluster asks
-its API server for each of them.
+deploy/kubernetes grants exactly the needed ones; a test compares both. Checking an attached cluster asks its API
+server for each of them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ TENANT_ROLE = "fairlot-tenant"
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource, as the API server decides on it."""
+    """One verb on one resource, as the API server decides about it."""
 
     verb: str
     group: str
     resource: str  # with a subresource: "pods/log"
-    name: str = ""  # of the one object that it is limited to
-    in_team: bool = False  # in a team's namespace; else in the whole cluster
+    name: str = ""  # the only object that it covers
+    in_team: bool = False  # in a team's namespace; otherwise in the whole cluster
 
     @property
     def key(self) -> str:
-        """Its name where it is kept and shown."""
+        """Returns the right's name in the database and in the UI."""
         of = f"{self.resource}.{self.group}" if self.group else self.resource
         only = f" {self.name}" if self.name else ""
         return f"{self.verb} {of}{only}{' of a team' if self.in_team else ''}"
@@ -32,7 +32,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The verbs that Fairlot needs on one resource, and what for."""
+    """The verbs that Fairlot needs on one resource, and the reason."""
 
     group: str
     resource: str
@@ -40,7 +40,7 @@ class Need:
     why: str
     name: str = ""
     in_team: bool = False
-    is_optional: bool = False  # without it jobs run as well
+    is_optional: bool = False  # jobs run without it too
 
     def rights(self) -> Iterator[Right]:
         for verb in self.verbs:
@@ -48,7 +48,8 @@ class Need:
 
 
 RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
-# The policies of deploy/kubernetes, and what their label app.kubernetes.io/version says: one more with every change.
+# The policies of deploy/kubernetes, and the value of their label app.kubernetes.io/version, which grows with every
+# change.
 POLICIES = frozenset(
     {
         "fairlot-account",
@@ -69,7 +70,7 @@ POLICIES = frozenset(
     }
 )
 POLICIES_VERSION = 2
-# Of the ClusterRole fairlot.
+# Granted by the ClusterRole fairlot.
 EVERYWHERE = (
     Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and why some cannot be used"),
     Need("", "pods", ("list", "watch"), "sees what runs, and who else holds GPUs"),
@@ -103,7 +104,7 @@ _IN_TEAMS = (
     ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),
     ("networking.k8s.io", "networkpolicies", ("create", "patch"), "keeps teams' pods apart"),
 )
-# Of the ClusterRole fairlot-tenant.
+# Granted by the ClusterRole fairlot-tenant.
 IN_TEAMS = (
     *(Need(group, resource, verbs, why, in_team=True) for group, resource, verbs, why in _IN_TEAMS),
     Need(
@@ -115,11 +116,11 @@ IN_TEAMS = (
         is_optional=True,
     ),
 )
-# Rights, by their names, whose absence is no trouble.
+# Keys of rights that may be missing.
 OPTIONAL = frozenset(
     right.key for need in (*EVERYWHERE, *IN_TEAMS) if need.is_optional for right in need.rights()
 )
-# (verb, group, resource, in words); whoever may do this may do far more than run jobs.
+# (verb, group, resource, words): a user who may do this may do far more than run jobs.
 _BEYOND = (
     ("get", "", "secrets", "read every secret of the cluster"),
     ("create", "", "pods", "start pods in every namespace"),
@@ -136,6 +137,6 @@ ANYTHING = Right("*", "*", "*")
 
 
 def needed(*, in_teams: bool) -> Iterator[Right]:
-    """Every right that Fairlot needs; without `in_teams` those of the whole cluster only."""
+    """Yields every right that Fairlot needs; without `in_teams` only those in the whole cluster."""
     for need in (*EVERYWHERE, *(IN_TEAMS if in_teams else ())):
         yield from need.rights()

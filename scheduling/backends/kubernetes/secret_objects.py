@@ -1,8 +1,9 @@
-"""A gang's secrets as Secrets of Kubernetes, which are written before each turn and go when its Job does.
+"""A gang's secrets as Kubernetes Secrets, written before each attempt and deleted with its Job.
 
-The pods' template, which stays as it is made, names them; what they hold is written anew for every turn. Each write is
-of the whole Secret, by rights to create and to update: who may patch a Secret may read it, by what the API server
-answers. The policy fairlot-secrets fences it: a Secret bears the epoch that it was written for, and that only grows.
+The pods' template names them and never changes; their content is written again for every attempt. Each write
+replaces the whole Secret and needs the rights to create and update. The right to patch would allow reading a Secret,
+because the API server returns the patched object. The policy fairlot-secrets fences the writes: a Secret carries the
+epoch that it was written for, and this epoch only grows.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from scheduling.spec.paths import SECRETS
 
 PATH = "/api/v1/namespaces/{}/secrets"
 OPAQUE = "Opaque"
-# Readable for the user and group that the pod runs as, and for nobody else.
+# Readable only by the pod's own user and group.
 MODE = 0o440
-TRIES = 3  # to write what others make and delete at the same time
+TRIES = 3  # while others create and delete the same object
 
 
 def is_needed(secrets: Secrets) -> bool:
-    """Whether there is anything to write."""
+    """Returns whether there is anything to write."""
     return any(_texts("", secrets))
 
 
 def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotations: Mapping[str, str]) -> None:
-    """All of them as they are now; twice is as good as once. Refused and Unreachable repeat nothing of it."""
+    """Writes all Secrets of the job. Idempotent. Refused and Unreachable repeat nothing of their content."""
     about = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
     for name, kind, texts in _texts(about["name"], secrets):
@@ -53,7 +54,7 @@ def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotation
 
 
 def _put(api: Api, path: str, thing: Object) -> None:
-    """Makes it, or replaces the one of its name; others may make or delete that meanwhile."""
+    """Creates or replaces the object, while others may create or delete it too."""
     for _ in range(TRIES):
         with suppress(Taken):
             api.create(path, thing)
@@ -65,7 +66,7 @@ def _put(api: Api, path: str, thing: Object) -> None:
 
 
 def variables(job: str, secrets: Secrets) -> list[Object]:
-    """Of a container's `env`."""
+    """Returns entries for a container's `env`."""
     return [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": _of_variables(job), "key": variable}}}
         for variable in secrets.variables
@@ -73,7 +74,7 @@ def variables(job: str, secrets: Secrets) -> list[Object]:
 
 
 def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
-    """What is mounted, and what of."""
+    """Returns for each mount its volumeMounts entry and its volumes entry."""
     found: list[tuple[Object, Object]] = []
     for number, folder in enumerate(secrets.folders):
         name = f"secret-{number}"
@@ -84,17 +85,17 @@ def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
 
 
 def pulling(job: str, secrets: Secrets) -> dict[str, list[Object]]:
-    """Of a pod, with what its image is pulled."""
+    """Returns the fields of a pod that name the credentials for its image."""
     return {"imagePullSecrets": [{"name": _of_image(job)}]} if secrets.image else {}
 
 
 def plain_variables(secrets: Secrets) -> dict[str, str]:
-    """Where programs find the folders whose place nobody chose."""
+    """Returns the variable with the folder of secrets that have no path of the user's."""
     return {"FAIRLOT_SECRETS_DIR": SECRETS} if secrets.folders else {}
 
 
 def _texts(job: str, secrets: Secrets) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    """Name, type and texts of each Secret."""
+    """Yields the name, type and content of each Secret."""
     if secrets.variables:
         yield _of_variables(job), OPAQUE, secrets.variables
     for number, folder in enumerate(secrets.folders):
@@ -116,7 +117,7 @@ def _of_folder(job: str, number: int) -> str:
 
 
 def _wordless(refusal: Refused, name: str) -> Refused:
-    """The same refusal; of what the API server says only what a policy or a quota says is kept."""
+    """Returns the same refusal without the API server's message, except that of a policy or quota."""
     said = refusal.message if refusal.code == 403 else ""
     status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}
     return type(refusal)(refusal.code, {**status, "reason": refusal.reason}, refusal.retry_after)

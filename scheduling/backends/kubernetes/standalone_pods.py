@@ -1,9 +1,10 @@
-"""Orders to jobs of one worker that run as pods without a Job over them, for bursts of many short ones.
+"""Orders to jobs of one worker that run as pods without a Job, for bursts of many short jobs.
 
-A Job costs its controllers half a dozen requests a turn, of which they may make some twenty a second. Such a pod costs
-one to make and one to end, both Fairlot's. Its name is the same for every turn of its job, so the API server itself
-lets no two of them be there at once; the epoch that it bears says which turn has the name. What has ended keeps it,
-as a suspended Job would: so ends are seen though nobody watched, and late requests for a turn that is over find that.
+A Job costs its controllers half a dozen requests per attempt, and they make about twenty requests a second. A bare
+pod costs one request to create and one to end, both from Fairlot. Its name is the same for every attempt, so the API
+server never lets two of them exist at once; its epoch says which attempt has the name. A pod that has ended keeps
+the name, like a suspended Job. Its end is therefore seen even if nothing watched, and late requests for a past
+attempt find it.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from scheduling.backends.kubernetes.orders import PODS, Outcome, StillThere, del
 
 @dataclass(frozen=True, slots=True)
 class BareOrders:
-    """As Orders, for pods in one namespace. Unreachable and Refused: to be given again later."""
+    """Gives orders to bare pods of one namespace. After Unreachable or Refused, an order must be repeated later."""
 
     api: Api
     namespace: str
-    owner: str  # marks what is ours
+    owner: str  # identifies the objects of this installation
 
     def find(self, job_id: int) -> Object | None:
-        """The job's pod, of whichever turn; raises NotOurs."""
+        """Returns the job's pod of any attempt, or None. Raises NotOurs."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
-        """The job's worker is there for `turn`; raises StillThere while an earlier turn's has not ended."""
+        """Creates the job's pod for `turn`. Raises StillThere while the pod of an earlier attempt has not ended."""
         if len(turn.nodes) != 1 or secret_objects.is_needed(pod.secrets):
             raise ValueError("gangs, and what needs Secrets, have a Job")
         wanted = objects.new_pod(job_id, pod, owner=self.owner, turn=turn)
@@ -42,14 +43,14 @@ class BareOrders:
             else:
                 return Outcome.DONE
             if there is None:
-                continue  # it has only just gone
+                continue  # it was deleted just now
             at = objects.epoch_of(there)
             if at > turn.epoch:
                 return Outcome.OVERTAKEN
             if at == turn.epoch:
                 return Outcome.OVERTAKEN if objects.is_told_to_end(there) else Outcome.DONE
             if not objects.has_ended(there):
-                if not objects.is_told_to_end(there):  # nobody waits for its end any more
+                if not objects.is_told_to_end(there):  # nothing else would order its end any more
                     with suppress(Invalid, Missing, Changed):
                         self._end(there)
                 raise StillThere(f"the pod of turn {at} of job {job_id} is still there")
@@ -57,10 +58,10 @@ class BareOrders:
         raise StillThere(f"the pod of job {job_id} is made and removed by others again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """The pod of the lease `epoch` ends, or of one before it.
+        """Ends the pod of the lease `epoch` or of an earlier one.
 
-        Where there is none, nothing is left that would keep a start of this lease from coming later, which a start
-        only does whose sender was believed dead; what comes up then has no lease, and is found by that.
+        Without a pod, nothing prevents a later start of this lease. Only a process that was believed dead can send
+        one; the pod that it creates has no lease and is recognised by that.
         """
         for last in tries():
             there = self.find(job_id)
@@ -81,7 +82,10 @@ class BareOrders:
         raise AssertionError("unreachable")
 
     def _end(self, pod: Object, because: str = "") -> None:
-        """As it was read: Invalid, Missing or Changed when it has ended or begun since, or another has its name."""
+        """Ends the pod in the version that was read.
+
+        Raises Invalid, Missing or Changed when it has started or ended since, or another pod has its name.
+        """
         about, at, path = pod["metadata"], objects.epoch_of(pod), self._path(objects.job_id_of(pod))
         if objects.has_started(pod):
             self.api.patch(path, objects.end(about["uid"], at=at, because=because))

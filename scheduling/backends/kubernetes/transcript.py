@@ -1,9 +1,9 @@
-"""What the kubelet tells of one worker's output, appended to its rank's log: each line once, whatever breaks off.
+"""Appends a worker's output, as the kubelet reports it, to its rank's log: each line once, despite interruptions.
 
-A kubelet is asked for lines since a second and answers with all that it still has from then on, each behind the
-moment at which it was written, to the nanosecond. So the last second is always told again after an interruption;
-what the file has of it already is passed over. How far the file had come is kept in `rank-N.json` beside it,
-written when the lines themselves are safe on the disk; lines that came later are recognised in the file.
+A kubelet is asked for lines since a certain second. It answers with all lines that it still has from then on, each
+with its time of writing in nanoseconds. After an interruption it therefore repeats the last second, and lines that
+the file already has are skipped. The file `rank-N.json` beside the log records the position. It is written when the
+lines themselves are safe on the disk; lines that came later are recognised in the log.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scheduling.backends.logfiles import LogFiles
 from scheduling.backends.output import Log
 
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
-LONGEST_STAMP = 40  # bytes, the blank after it included
+LONGEST_STAMP = 40  # bytes, including the blank after it
 BILLION = 10**9
 
 
 class Foreign(Exception):
-    """Instead of a line of the program's, the kubelet said something itself."""
+    """The kubelet sent a message of its own instead of a line of the program."""
 
 
 class Occupied(Exception):
@@ -34,19 +34,19 @@ class Occupied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a log has come.
+    """The position in a log.
 
-    From byte `offset` on, the file has the pod's lines since second `since`, in the order in which they were told.
+    From byte `offset` on, the file has the pod's lines since second `since`, in the order in which they were reported.
     """
 
     pod: str  # uid
     epoch: int
     since: int  # seconds of Unix time; 0: from the beginning
     offset: int
-    last: int  # nanoseconds of Unix time: the latest line in the first `size` bytes
+    last: int  # nanoseconds of Unix time of the latest line in the first `size` bytes
     size: int
-    cut: int  # bytes left out, as the log was full
-    done: bool  # nothing more will come of this pod
+    cut: int  # bytes left out because the log was full
+    done: bool  # nothing more will come from this pod
 
 
 def mark_path(files: LogFiles, rank: int) -> Path:
@@ -54,7 +54,7 @@ def mark_path(files: LogFiles, rank: int) -> Path:
 
 
 def read_mark(files: LogFiles, rank: int) -> Mark | None:
-    """None when nothing was written yet."""
+    """Returns the stored position; None when nothing was written yet. Raises ValueError when the file is damaged."""
     found = read_json(mark_path(files, rank))
     try:
         return Mark(**found) if found is not None else None
@@ -63,7 +63,7 @@ def read_mark(files: LogFiles, rank: int) -> Mark | None:
 
 
 def nanoseconds(stamp: bytes) -> int | None:
-    """A moment as kubelets write it (RFC 3339); None when it is none."""
+    """Parses a time in the format of kubelets (RFC 3339) to nanoseconds of Unix time; None for anything else."""
     if not (found := STAMP.fullmatch(stamp)):
         return None
     try:
@@ -74,7 +74,7 @@ def nanoseconds(stamp: bytes) -> int | None:
 
 
 class Transcript:
-    """Goes on with the log of a rank where it ends, from what is told of the pod with uid `pod`."""
+    """Continues the log of a rank with the output of the pod whose uid is `pod`."""
 
     def __init__(
         self,
@@ -86,7 +86,10 @@ class Transcript:
         limit: int,
         new: Callable[[bytes, int], None] = lambda data, moment: None,
     ) -> None:
-        """`new` is told what no one has seen yet, and when its last line was written. Raises Occupied, OSError."""
+        """Locks and opens the log. Raises Occupied and OSError.
+
+        `new` receives output that was not in the log before, and the time at which its last line was written.
+        """
         self._rest, self._at_start = b"", True
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = mark_path(files, rank)
@@ -103,12 +106,12 @@ class Transcript:
         size = self._log.size
         self._mark = known if known and goes_on else Mark(pod, epoch, 0, size, 0, size, 0, done=False)
         self._stored = self._mark if goes_on else None
-        self._fresh = self._mark.size  # what lies behind was written, and its mark was not
+        self._fresh = self._mark.size  # what lies behind was written after the position was stored
         self._is_torn = not goes_on and not self._ends_whole(size)
         self._is_counted = False
-        self._advances = False  # whether a line begins with what is written next
+        self._advances = False  # whether the next bytes begin a line
         self._reset()
-        self.save()  # where the pod's lines begin must be known before there are any
+        self.save()  # the position where the pod's lines begin must be stored before any line
 
     @property
     def done(self) -> bool:
@@ -116,18 +119,18 @@ class Transcript:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more will be written."""
+        """Returns whether nothing more will be written."""
         return self._log.cut > 0
 
     @property
     def since(self) -> str:
-        """From when on lines are to be asked for, to the second; empty: all."""
+        """Returns the time in whole seconds from which to request lines; empty: all lines."""
         if not self._mark.since:
             return ""
         return datetime.fromtimestamp(self._mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def begin(self) -> None:
-        """The next bytes are the first of a new answer."""
+        """Prepares for the first bytes of a new response."""
         self._reset()
         self._base, self._last = self._mark.offset, self._mark.last
         with open(self._files.open(self._rank, os.O_RDONLY), "rb") as log:
@@ -137,7 +140,7 @@ class Transcript:
         self._matching = bool(self._tail)
 
     def feed(self, data: bytes) -> None:
-        """The next bytes of the answer. Raises Foreign; what came before is kept."""
+        """Takes the next bytes of the response. Raises Foreign and keeps what came before."""
         data, self._rest = self._rest + data, b""
         try:
             while data:
@@ -159,7 +162,7 @@ class Transcript:
             self._flush()
 
     def save(self, *, done: bool = False) -> None:
-        """The mark, when it has changed, after what it speaks of."""
+        """Stores the position if it has changed, after the lines that it covers."""
         mark = replace(self._mark, cut=self._log.cut, done=self._mark.done or done)
         if mark != self._stored:
             self._log.sync()
@@ -167,30 +170,30 @@ class Transcript:
             self._mark = self._stored = mark
 
     def finish(self, *, heard_out: bool = True) -> None:
-        """Nothing more will come; without `heard_out` how much was left out is not known."""
+        """Ends the pod's log. Without `heard_out` it is unknown how much was left out."""
         self._is_counted = heard_out
-        if self._held:  # a last line without an end
+        if self._held:  # a last line without a line end
             self._match(bytes(self._held))
             self._held.clear()
             self._flush()
         self.save(done=True)
 
     def close(self) -> None:
-        """Another may go on, if it is not finished."""
+        """Closes the file. Another instance may continue it unless it is finished."""
         (self._log.close if self.done and self._is_counted else self._log.release)()
         os.close(self._lock)
 
-    # --- how -----------------------------------------------------------------------------------
+    # --- implementation ------------------------------------------------------------------------
 
     def _ends_whole(self, size: int) -> bool:
         return not size or os.pread(self._lock, 1, size - 1) == b"\n"
 
     def _reset(self) -> None:
-        self._rest = b""  # the beginning of a moment
+        self._rest = b""  # the beginning of a time stamp
         self._at_start = True
         self._moment = 0
         self._out = bytearray()
-        self._held = bytearray()  # the beginning of a line that may be known
+        self._held = bytearray()  # the beginning of a line that the file may have
         self._tail, self._base, self._position, self._later, self._last = b"", 0, 0, 0, 0
         self._matching = False
 
@@ -200,18 +203,18 @@ class Transcript:
             self._go_beyond()
 
     def _is_later(self) -> bool:
-        """Whether this line was written after all that the file has."""
+        """Returns whether this line was written after everything in the file."""
         return self._moment > self._last and self._later >= len(self._tail)
 
     def _go_beyond(self) -> None:
-        """From here on all is new."""
+        """Treats everything from here on as new."""
         self._matching = False
         if self._position < len(self._tail) and not self._tail.endswith(b"\n"):
-            self._out += b"\n"  # the rest of that line is lost; the next one must not look like it
+            self._out += b"\n"  # the rest of that line is lost; the next line must not look like it
 
     def _take(self, piece: bytes, *, whole: bool) -> None:
         if self.is_full:
-            if self._moment > self._last:  # else it was counted before
+            if self._moment > self._last:  # otherwise it was counted before
                 self._write(piece)
         elif not self._matching:
             self._write(piece)
@@ -223,14 +226,14 @@ class Transcript:
                 self._match(line)
 
     def _begun(self) -> bytes:
-        """The file's last, unfinished line, if what is held goes on with it."""
+        """Returns the file's last, unfinished line if the held bytes continue it."""
         last = self._tail.rfind(b"\n") + 1
         begun = self._tail[last:]
         goes_on = self._position <= last and not self._is_later() and len(self._held) > len(begun)
         return begun if begun and goes_on and self._held.startswith(begun) else b""
 
     def _match(self, line: bytes) -> None:
-        """Passes over a line that the file has, and writes what of it the file has not."""
+        """Skips a line that the file has, or writes the part of it that the file lacks."""
         tail = self._tail
         start = self._position if self._moment <= self._last else max(self._position, self._boundary())
         found = start if tail.startswith(line, start) else tail.find(b"\n" + line, max(0, start - 1)) + 1
@@ -249,11 +252,11 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Where that line begins in the middle of which the mark may have been made."""
+        """Returns the beginning of the line in the middle of which the position may have been stored."""
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
     def _write(self, data: bytes) -> None:
-        if self._is_torn:  # the pod before this one left a line without an end
+        if self._is_torn:  # the previous pod left a line without an end
             self._out += b"\n"
             self._is_torn = False
         if self._advances:
@@ -262,7 +265,7 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """The line that begins at byte `offset` is in the file, or will be in a moment."""
+        """Records that the line at byte `offset` is in the file, or will be in a moment."""
         second = self._moment // BILLION
         if second > self._mark.since:
             self._mark = replace(self._mark, since=second, offset=offset)
