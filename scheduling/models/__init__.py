@@ -1,4 +1,4 @@
-"""State of the scheduling room: clusters, jobs, rounds, leases, and what is still to be done."""
+"""State of the scheduling room: clusters, jobs, rounds, leases, and pending operations."""
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange, TeamUid

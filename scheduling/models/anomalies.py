@@ -16,7 +16,7 @@ from scheduling.models.jobs import Job
 
 class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
     def visible_to(self, user: User) -> Self:
-        """All for operators; else those in which a team of the user's takes part."""
+        """Returns all analyses for operators, else those in which a team of the user takes part."""
         if user.is_operator:
             return self
         parts = SharingPart.objects.visible_to(user).filter(analysis=models.OuterRef("pk"))
@@ -26,7 +26,7 @@ class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
         return self.filter(finished_at=None)
 
     def with_progress(self) -> Self:
-        """Adds `teams` and `teams_done`."""
+        """Adds the columns `teams` and `teams_done`."""
         return self.annotate(
             teams=models.Count("parts"),
             teams_done=models.Count("parts", filter=models.Q(parts__done_at__isnull=False)),
@@ -34,15 +34,16 @@ class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
 
 
 class SharingAnalysis(models.Model):
-    """Every team's jobs of a period of a cluster, compared with the machines that its tickets would have bought."""
+    """A comparison of each team's jobs in a period with the private cluster that its tickets would have bought."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="sharing_analyses")
     begins = models.DateTimeField()
     ends = models.DateTimeField()
-    # How much later a job may be: so many seconds, or such a part of its time on the private cluster.
+    # A job may be later by this many seconds, or by this fraction of its time on the private cluster.
     tolerance_seconds = models.FloatField(default=300)
     tolerance_part = models.FloatField(default=0.1)
-    asked_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")  # null: nightly
+    # null: the nightly analysis
+    asked_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     asked_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
 
@@ -70,23 +71,23 @@ class SharingPartQuerySet(models.QuerySet["SharingPart"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def troubled(self) -> Self:
-        """Done, but nothing could be said."""
+        """Returns the parts that are done without a result."""
         return self.exclude(done_at=None).exclude(trouble="")
 
 
 class SharingPart(models.Model):
-    """What an analysis found of one team; done in one transaction with its anomalies, or not at all."""
+    """The result of an analysis for one team, written in one transaction with its anomalies."""
 
     analysis = models.ForeignKey(SharingAnalysis, on_delete=models.CASCADE, related_name="parts")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     done_at = models.DateTimeField(null=True)
-    trouble = models.CharField(max_length=300, blank=True, default="")  # why nothing could be said
-    # Of its private cluster, how many GPUs of each generation, by name.
+    trouble = models.CharField(max_length=300, blank=True, default="")  # why there is no result
+    # The GPUs of its private cluster, by name of the generation.
     gpus = models.JSONField(default=dict)
     judged = models.PositiveIntegerField(default=0)  # jobs that were compared
-    unfinished = models.PositiveIntegerField(default=0)  # of these, only in their start
-    carried = models.PositiveIntegerField(default=0)  # came before the period, not compared
-    too_large = models.PositiveIntegerField(default=0)  # could never run on the private cluster
+    unfinished = models.PositiveIntegerField(default=0)  # of these, jobs of which only the start was compared
+    carried = models.PositiveIntegerField(default=0)  # jobs from before the period, not compared
+    too_large = models.PositiveIntegerField(default=0)  # jobs that could never run on the private cluster
 
     objects = SharingPartQuerySet.as_manager()
 
@@ -101,13 +102,13 @@ class SharingPart(models.Model):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the analysis itself went wrong, rather than that there was nothing to compare."""
+        """Returns whether the analysis itself failed, rather than found nothing to compare."""
         return bool(self.trouble) and not self.gpus
 
 
 class SharingAnomalyQuerySet(models.QuerySet["SharingAnomaly"]):
     def visible_to(self, user: User) -> Self:
-        """Those of jobs of tenants that `user` may see."""
+        """Returns the anomalies of jobs in tenants that `user` may see."""
         return self.filter(part__tenant__in=tenants_visible_to(user))
 
 
@@ -131,11 +132,11 @@ class SharingAnomaly(models.Model):
 
     part = models.ForeignKey(SharingPart, on_delete=models.CASCADE, related_name="anomalies")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="sharing_anomalies")
-    cause = models.CharField(max_length=20, choices=Cause)  # the main one
+    cause = models.CharField(max_length=20, choices=Cause)  # the main cause
     causes = models.JSONField(default=dict)  # seconds by cause
     late_seconds = models.FloatField()
     at_end = models.BooleanField()  # late at its end rather than at its start
-    # Null: it has not come to it, or would not have in the period.
+    # Null: it did not start or end within the period.
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     private_started_at = models.DateTimeField()
@@ -153,7 +154,7 @@ class SharingAnomaly(models.Model):
 
 
 class AnomalyHolder(models.Model):
-    """A job that held GPUs while another, that lacked them, waited: so many GPU-seconds."""
+    """A job that held GPUs while another job waited for them, with the GPU-seconds."""
 
     anomaly = models.ForeignKey(SharingAnomaly, on_delete=models.CASCADE, related_name="holders")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+")

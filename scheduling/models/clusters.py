@@ -14,16 +14,16 @@ from accounting.core.name_order import by_name
 from accounting.models import Generation, Tenant
 from fairshare.policies import DEFAULT
 
-# However dear switching is (a job may take an hour to save), quanta grow no longer than this many times.
+# However expensive switching is (a checkpoint may take an hour), a quantum grows at most by this factor.
 MOST_STRETCH = 10
-# A quiet API server still speaks about once a minute.
+# A quiet API server still sends something about once a minute.
 SILENCE = timedelta(seconds=150)
 FAILURES_SHOWN = timedelta(days=1)
 
 
 class ClusterQuerySet(models.QuerySet["Cluster"]):
     def attached(self) -> Self:
-        """Those where jobs may run; a detached one is kept for its history."""
+        """Returns the clusters where jobs may run; detached ones are kept for their history."""
         return self.filter(detached_at=None)
 
 
@@ -47,21 +47,20 @@ class Cluster(models.Model):
     ordering = models.CharField(max_length=10, choices=Ordering, default=Ordering.STRIDE)
     slicing = models.CharField(max_length=12, choices=Slicing, default=Slicing.CHECKPOINT)
     trading = models.BooleanField(default=True)
-    # The policy's name, and those of its options that are set here beside `ordering` and `trading`.
+    # The policy's name, and its options beyond `ordering` and `trading`.
     policy = models.CharField(max_length=40, default=DEFAULT, db_default=DEFAULT)
     policy_options = models.JSONField(default=dict, blank=True, db_default={})
-    # [name, version] of the policy that is asked beside, without effect; null: none is.
+    # [name, version] of the shadow policy, whose decisions have no effect; null: none.
     shadow = models.JSONField(null=True, blank=True)
     quantum_seconds = models.FloatField(default=60)
     min_hold_seconds = models.FloatField(default=0)
-    # How long before others' claims stop a service's replica or a session its people are warned, at least.
+    # A service's replica or a session is warned at least this long before claims of others stop it.
     notice_seconds = models.FloatField(default=60, db_default=60)
-    # The quantum is stretched so that switching costs at most this part of it.
+    # The quantum is stretched so that switching costs at most this fraction of it.
     overhead_limit = models.FloatField(default=0.05)
-    # Marks what is ours there, should another Fairlot use the same Kubernetes.
+    # Marks Fairlot's objects in Kubernetes, in case another Fairlot uses the same cluster.
     uid = models.UUIDField(db_default=RandomUUID(), unique=True, editable=False)
-    # Processors, and GiB of memory, that a worker gets for each GPU when its job says nothing; null: its part
-    # of the node.
+    # CPUs and GiB of memory per GPU for workers whose job does not say; null: their part of the node.
     cpu_per_gpu = models.FloatField(null=True, blank=True)
     memory_per_gpu = models.FloatField(null=True, blank=True)
     # The most that a job may ask for; null: as much as a node has.
@@ -70,20 +69,20 @@ class Cluster(models.Model):
     detached_at = models.DateTimeField(null=True, blank=True)
     paused_at = models.DateTimeField(null=True, blank=True)
     paused_reason = models.CharField(max_length=200, blank=True, default="", db_default="")
-    # Set when something happened that a round could answer before the quantum is over.
+    # Set when a round could react to an event before the quantum ends.
     round_wanted_at = models.DateTimeField(null=True, blank=True)
-    # When the policy wants to be asked before the quantum is over, though nothing happens until then.
+    # When the policy wants to decide again before the quantum ends, even if nothing happens.
     ask_again_at = models.DateTimeField(null=True, blank=True)
     last_round_at = models.DateTimeField(null=True, blank=True)
     last_quantum_at = models.DateTimeField(null=True, blank=True)
-    # Of an attached cluster: until when all is known of it, and when it last left an order unanswered.
+    # Of an attached cluster: until when its state is known, and when it last left an order unanswered.
     last_observed_at = models.DateTimeField(null=True, blank=True)
     unanswered_at = models.DateTimeField(null=True, blank=True)
-    # What last went wrong in following it, and when; it is followed all the same.
+    # The last failure in following the cluster, and when it happened; Fairlot continues to follow it.
     failure = models.TextField(blank=True, default="", db_default="")
     failed_at = models.DateTimeField(null=True, blank=True)
     round_number = models.BigIntegerField(default=0)
-    # Smoothed seconds that a gang loses by giving way and going on later: its stop and its next start, as observed.
+    # Smoothed seconds that a gang loses when it is preempted and resumed: its stop and its next start, as observed.
     switch_seconds = models.FloatField(default=0)
 
     objects = ClusterQuerySet.as_manager()
@@ -101,7 +100,7 @@ class Cluster(models.Model):
         return self.name
 
     def is_silent(self, now: datetime) -> bool:
-        """Whether too little is known of an attached cluster to decide anything there."""
+        """Returns whether too little is known of an attached cluster to decide anything there."""
         if self.backend == self.Backend.LOCAL:
             return False
         heard = self.last_observed_at
@@ -110,44 +109,46 @@ class Cluster(models.Model):
         return self.unanswered_at is not None and self.unanswered_at >= heard
 
     def has_failure(self, now: datetime) -> bool:
-        """Whether something went wrong in following it so lately that it may be so still."""
+        """Returns whether following it failed so recently that the problem may persist."""
         return self.failed_at is not None and now - self.failed_at < FAILURES_SHOWN
 
     @property
     def effective_quantum(self) -> float:
-        """Seconds between quantum rounds: as set, or longer where switching is dear."""
+        """Returns the seconds between quantum rounds: the set quantum, or longer if switching is expensive."""
         stretched = min(self.switch_seconds / self.overhead_limit, MOST_STRETCH * self.quantum_seconds)
         return max(self.quantum_seconds, stretched)
 
 
 class ClusterAccess(models.Model):
-    """How Fairlot reaches the API server of an attached Kubernetes cluster, and what it last said."""
+    """How Fairlot reaches the API server of an attached Kubernetes cluster, and the result of the last check."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="access")
     sealed_kubeconfig = models.BinaryField()  # encrypted with FAIRLOT_SEALING_KEYS; never shown again
     server = models.CharField(max_length=500)  # the API server's address
     namespace_prefix = models.CharField(max_length=40, default="fairlot")
-    # The claim that a team's namespace has for checkpoints; each job gets a folder in it. Empty: there is none.
+    # The claim in each team's namespace that holds checkpoints, one folder per job; empty: none.
     checkpoint_claim = models.CharField(max_length=253, blank=True, default="", db_default="")
-    # Ranges of addresses that jobs may reach, beside each other and the cluster's name service.
+    # Address ranges that jobs may reach besides each other and the cluster's DNS.
     reachable = models.JSONField(default=list, blank=True, db_default=[])
-    reachable_since = models.DateTimeField(null=True)  # tells a return to earlier ranges from no change
-    # Jobs of one worker run as pods without a Job over them, for bursts.
+    reachable_since = models.DateTimeField(
+        null=True
+    )  # distinguishes a return to earlier ranges from no change
+    # Jobs of one worker run as pods without a Job, which is faster in bursts.
     bare_pods = models.BooleanField(default=False, db_default=False)
-    # Requests that change something, of all workers together.
+    # Write requests of all workers together.
     writes_per_second = models.FloatField(default=50)
     writes_at_once = models.PositiveIntegerField(default=100)
     changed_at = models.DateTimeField(db_default=Now())  # of the kubeconfig
     checked_at = models.DateTimeField(null=True)
-    user = models.CharField(max_length=300, blank=True, default="")  # as the API server names us
+    user = models.CharField(max_length=300, blank=True, default="")  # Fairlot's user name at the API server
     version = models.CharField(max_length=60, blank=True, default="")
-    # The uid of its namespace kube-system: tells clusters apart, whatever address they are reached by.
+    # The uid of the namespace kube-system, which identifies the cluster whatever its address is.
     identity = models.CharField(max_length=60, blank=True, default="", db_default="")
-    trouble = models.TextField(blank=True, default="")  # in plain words; empty: all is well
-    # Each right that Fairlot needs (its name in backends/kubernetes/rights.py): whether it is there.
+    trouble = models.TextField(blank=True, default="")  # for people; empty: no problem
+    # Whether Fairlot has each right that it needs, by its name in backends/kubernetes/rights.py.
     rights = models.JSONField(default=dict, blank=True)
     beyond = models.JSONField(default=list, blank=True, db_default=[])  # rights that it should not have
-    # The version of PodGroups (scheduling.k8s.io) that its API server offers and Fairlot knows; empty: none.
+    # The version of PodGroups (scheduling.k8s.io) that the API server offers and Fairlot supports; empty: none.
     podgroups = models.CharField(max_length=20, blank=True, default="", db_default="")
 
     class Meta:
@@ -167,20 +168,23 @@ class ClusterAccess(models.Model):
 
 class NodeQuerySet(models.QuerySet["Node"]):
     def present(self) -> Self:
-        """Those that were not removed."""
+        """Returns the nodes that were not removed."""
         return self.exclude(gpus=0)
 
 
 class Node(models.Model):
-    """A machine (or a declared part of one) with GPUs of one generation; without any it was removed.
+    """A machine (or a declared part of one) with GPUs of one generation.
 
-    What was removed stays for its history.
+    A removed node has no GPUs and stays for its history.
     """
 
     class State(models.TextChoices):
         READY = "ready", "Ready"
-        DRAINED = "drained", "Drained"  # by an operator: what runs goes on until it ends, nothing new starts
-        CLOSED = "closed", "Closed"  # as observed: what runs goes on, nothing new starts
+        DRAINED = (
+            "drained",
+            "Drained",
+        )  # by an operator: running gangs continue to their end, nothing new starts
+        CLOSED = "closed", "Closed"  # as observed: running gangs continue, nothing new starts
         DOWN = "down", "Down"  # as observed
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="nodes")
@@ -190,22 +194,22 @@ class Node(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.READY)
     state_reason = models.CharField(max_length=200, blank=True)
     state_since = models.DateTimeField(db_default=Now())
-    # When what still runs on a drained node is stopped; None: it finishes, or was stopped.
+    # When running gangs on a drained node are stopped; None: they may finish, or were stopped.
     drain_deadline = models.DateTimeField(null=True, blank=True)
-    # Of real GPUs, their UUIDs in index order; empty for declared virtual ones.
+    # UUIDs of real GPUs in index order; empty for declared virtual ones.
     gpu_uuids = ArrayField(models.CharField(max_length=80), default=list, blank=True)
-    # In Kubernetes: the machine, which may be several nodes here when its GPUs are cut into several kinds
-    # of slices, and what a pod asks for to get one of them.
+    # In Kubernetes: the machine, which is several nodes here if its GPUs are cut into several kinds of slices, and the
+    # resource that a pod requests to get one of them.
     host = models.CharField(max_length=253, blank=True, default="")
     resource = models.CharField(max_length=100, blank=True, default="")
-    # Of the whole machine, what pods may have of it, where that is known.
+    # What pods may use of the whole machine, if known.
     cpus = models.FloatField(null=True, blank=True)
     memory = models.BigIntegerField(null=True, blank=True)  # bytes
     failed_gpus = models.PositiveIntegerField(default=0)
-    others_gpus = models.PositiveIntegerField(default=0)  # held by pods that are not Fairlot's
-    # When the cluster it belongs to stopped having it; it stays for its history.
+    others_gpus = models.PositiveIntegerField(default=0)  # held by pods of others than Fairlot
+    # When the cluster lost it; it stays for its history.
     gone_at = models.DateTimeField(null=True, blank=True)
-    # Of virtual GPUs, the speed that programs are told to honour; None for real ones.
+    # The speed that programs simulate on virtual GPUs; None for real ones.
     virtual_speed = models.FloatField(null=True, blank=True)
 
     objects = NodeQuerySet.as_manager()
@@ -221,22 +225,21 @@ class Node(models.Model):
 
     @property
     def usable_gpus(self) -> int:
-        """How many gangs may be given, some of them holding them now."""
+        """Returns how many GPUs gangs may have, including those that they hold now."""
         if self.state != self.State.READY:
             return 0
         return max(0, self.gpus - self.failed_gpus - self.others_gpus)
 
 
 class NodeChange(models.Model):
-    """What a node was from a moment on, until its next change.
+    """The state of a node from one moment until its next change.
 
-    The database itself adds a row whenever a node changes in what counts for accounting, and lets none be
-    changed (scheduling/migrations/0026); none is of an earlier time than one before it (0039). A node that is gone
-    has no GPUs.
+    A database trigger adds a row whenever a node changes in what matters to accounting, and rows never change
+    (scheduling/migrations/0026); none is older than the one before it (0039). A node that is gone has no GPUs.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
-    node_id = models.BigIntegerField()  # of a node that may have been removed since
+    node_id = models.BigIntegerField()  # the node may have been deleted since
     name = models.CharField(max_length=253)
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="+")
     gpus = models.PositiveIntegerField()
@@ -254,7 +257,7 @@ class NodeChange(models.Model):
 
 
 class TeamUid(models.Model):
-    """The user on the portal's machine that runs a team's local jobs. It outlives its team: none gets it again."""
+    """The system user on the portal's machine that runs a team's local jobs. It is never reused for another team."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.SET_NULL, null=True, related_name="local_uid")
     uid = models.PositiveIntegerField(unique=True)

@@ -1,4 +1,4 @@
-"""When waiting jobs are expected to start, as the last rounds saw it."""
+"""Forecasts of when waiting jobs start, as of the last rounds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from scheduling.models.jobs import Job
 
 
 class JobForecast(models.Model):
-    """Of a job that waits: when it starts at the latest if nothing else happens."""
+    """When a waiting job starts at the latest if nothing else happens."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="forecast")
-    at = models.DateTimeField()  # of the round after which the cluster stood so
-    # Null: not before `looked_until`, which is as far as rounds were played ahead.
+    at = models.DateTimeField()  # of the round that left the cluster in the state that was simulated
+    # Null: not before `looked_until`, the end of the simulated rounds.
     starts_by = models.DateTimeField(null=True)
     looked_until = models.DateTimeField()

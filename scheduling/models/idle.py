@@ -1,4 +1,4 @@
-"""What is seen of the use of GPUs that gangs hold, and what is to be done where nobody uses them."""
+"""Observed use of allocated GPUs, and the rules for jobs that do not use theirs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_MINUTES = 366 * 24 * 60
 
 
 def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstraint]:
-    """Of one lease they are apart, and each has both ends; with the names of these constraints."""
+    """Returns, with these names, the constraints that stretches of one lease do not overlap and have both ends."""
     return [
         ExclusionConstraint(
             name=are_apart,
@@ -39,10 +39,10 @@ def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstr
 
 
 class IdleStretch(models.Model):
-    """From when to when nobody used the GPUs of a lease, as seen; all of them, without a moment of use.
+    """A stretch of time in which none of the GPUs of a lease was used, as observed.
 
-    What lies in billed time never changes: the database refuses it (scheduling/migrations/0030), for bills and
-    closed hours count it.
+    Stretches in billed time never change: the database refuses it (scheduling/migrations/0030), because bills and
+    closed hours count them.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="idle_stretches")
@@ -59,7 +59,7 @@ class ProcesslessStretchQuerySet(models.QuerySet["ProcesslessStretch"]):
     def gpu_seconds_by_tenant(
         self, begins: datetime, ends: datetime, tenants: Collection[int] | None
     ) -> dict[int, Decimal]:
-        """Of jobs of these tenants (None: of all) what lies between the moments, by the tenant's id. One query."""
+        """Returns the idle GPU-seconds between the moments by tenant id (`tenants` None: of all). One query."""
         found = self.filter(during__overlap=(begins, ends))
         if tenants is not None:
             found = found.filter(lease__job__tenant__in=tenants)
@@ -72,7 +72,7 @@ class ProcesslessStretchQuerySet(models.QuerySet["ProcesslessStretch"]):
 
 
 class ProcesslessStretch(models.Model):
-    """From when to when no process at all was seen on any GPU of a lease, where GPUs tell; idle they are then, too."""
+    """A stretch of time in which no process was on any GPU of a lease; only GPUs that report processes have these."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="processless_stretches")
     during = DateTimeRangeField()
@@ -91,36 +91,36 @@ class ProcesslessStretch(models.Model):
 
 class GpuUseQuerySet(models.QuerySet["GpuUse"]):
     def visible_to(self, user: User) -> Self:
-        """Of jobs of tenants that `user` may see."""
+        """Returns the use of jobs in tenants that `user` may see."""
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def unused(self) -> Self:
-        """Of jobs in play whose GPUs were not used when that was last measured, though they may wait for a turn."""
+        """Returns unfinished jobs whose GPUs were idle at their last measurement; they may be waiting now."""
         out = (*Job.ENDED, Job.State.CANCELLING)
         return self.filter(idle_since__isnull=False).exclude(job__state__in=out)
 
     def idle(self) -> Self:
-        """Of these the jobs that run, where something was measured in their present turn."""
+        """Returns those unused jobs that run and were measured in their present attempt."""
         return self.unused().filter(job__state=Job.State.RUNNING, lease__state=Lease.State.RUNNING)
 
 
 class GpuUse(models.Model):
-    """Of one job: what was last seen of the use of its GPUs, and of the warning that nobody uses them."""
+    """The last observed use of one job's GPUs, and the state of its idle warning."""
 
     class Measure(models.TextChoices):
         GPU = "gpu", "the use of its GPUs"
-        CPU = "cpu", "what its processes do"  # where GPUs tell nothing
+        CPU = "cpu", "what its processes do"  # for GPUs that report nothing
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="gpu_use")
-    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last that was measured
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last one measured
     measured_until = models.DateTimeField()
     measure = models.CharField(max_length=3, choices=Measure)
     percent = models.FloatField(help_text="Of its GPUs' time, or of one processor's.")
     used_at = models.DateTimeField(null=True, help_text="When its GPUs were last seen in use.")
-    # Since then they were held and not used, as often as that was measured; None: the last look saw a use.
+    # Since when all measurements saw held and unused GPUs; None: the last one saw use.
     idle_since = models.DateTimeField(null=True)
     idle_for = models.DurationField(help_text="Held without use since then, all turns together.")
-    # As last measured; None: there was one, or nobody can tell.
+    # As last measured; None: there was a process, or it is unknown.
     processless_since = models.DateTimeField(null=True, help_text="Since then no process is on its GPUs.")
     first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")
     warned_at = models.DateTimeField(null=True, help_text="Void when they were used since.")
@@ -143,9 +143,9 @@ class GpuUse(models.Model):
 
 
 class IdleRule(models.Model):
-    """What happens to jobs whose GPUs nobody uses: of a tenant with all below it, of a cluster, or of all.
+    """What happens to jobs with idle GPUs: in a tenant and its subtree, in a cluster, or everywhere.
 
-    The nearest rule on a tenant's way up holds; without one the cluster's, else that of all.
+    The nearest rule among a tenant and its ancestors applies; without one the cluster's, else the rule of all.
     """
 
     class Action(models.TextChoices):
@@ -188,7 +188,7 @@ class IdleRule(models.Model):
 
 
 class MetricsSource(models.Model):
-    """Where a Kubernetes cluster's use of GPUs is asked for: an address that speaks Prometheus' HTTP API."""
+    """A Prometheus HTTP API that reports the use of GPUs in a Kubernetes cluster."""
 
     cluster = models.OneToOneField(
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="metrics_source"

@@ -1,4 +1,4 @@
-"""Jobs, what happened to them, and how fast they were."""
+"""Jobs, their history, and their measured speed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from scheduling.models.clusters import Cluster
 
 class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: User) -> Self:
-        """Jobs of tenants that `user` may see."""
+        """Returns the jobs of tenants that `user` may see."""
         if sees_every_tenant(user):
             return self
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Jobs that `user` may cancel: own ones, those of tenants that the user manages, all for operators."""
+        """Returns the jobs that `user` may cancel: own ones, those of tenants the user manages, all for operators."""
         if may(user, "job.change_any"):
             return self
         managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
@@ -31,13 +31,13 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
 
     def unfinished(self) -> Self:
-        return self.filter(state__in=Job.UNFINISHED)  # which an index finds among all that ended ever
+        return self.filter(state__in=Job.UNFINISHED)  # an index finds them among all jobs that ever ended
 
     def waiting(self) -> Self:
         return self.filter(state__in=Job.WAITING)
 
     def new_to_rounds(self) -> Self:
-        """Jobs that wait without a reason: no round has seen them since they began to wait."""
+        """Returns the jobs that wait without a reason: no round has seen them since they began to wait."""
         return self.waiting().filter(has_no_reason=True)
 
 
@@ -48,8 +48,8 @@ class Job(models.Model):
         QUEUED = "queued", "Queued"
         STARTING = "starting", "Starting"
         RUNNING = "running", "Running"
-        STOPPING = "stopping", "Stopping"  # gives its GPUs back, will go on later
-        SUSPENDED = "suspended", "Suspended"  # waits for its next turn with its progress kept
+        STOPPING = "stopping", "Stopping"  # returns its GPUs and continues later
+        SUSPENDED = "suspended", "Suspended"  # waits for its next attempt with its progress kept
         CANCELLING = "cancelling", "Cancelling"
         SUCCEEDED = "succeeded", "Succeeded"
         FAILED = "failed", "Failed"
@@ -57,10 +57,10 @@ class Job(models.Model):
 
     class Kind(models.TextChoices):
         TRAINING = "training", "Training"  # runs to its end
-        REPLICA = "replica", "Replica"  # of a service, which makes and ends it
+        REPLICA = "replica", "Replica"  # of a service, which starts and ends it
         SESSION = "session", "Session"  # somebody works in it
 
-    # Those that are not time-sliced while their account is within its guarantee.
+    # Kinds that are not time-sliced while their account is within its guarantee.
     UNSLICED = (Kind.REPLICA, Kind.SESSION)
     WAITING = (State.QUEUED, State.SUSPENDED)
     HOLDING = (State.STARTING, State.RUNNING, State.STOPPING, State.CANCELLING)
@@ -75,25 +75,25 @@ class Job(models.Model):
     spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec/job_spec.py writes it.")
     workers = models.PositiveIntegerField()
     gpus_per_worker = models.PositiveIntegerField()
-    # How long its processes may take to end; beside the spec, so that a stop never depends on reading one.
+    # How long its processes may take to end; a column, so that a stop never depends on reading a spec.
     checkpoint_grace_seconds = models.FloatField(default=30, db_default=30)
-    # On Kubernetes: its worker is a pod without a Job over it. Decided when it is submitted, for good.
+    # On Kubernetes: its worker is a pod without a Job. Decided at submit; never changes.
     is_bare_pod = models.BooleanField(default=False, db_default=False)
     # Ids of acceptable generations; empty: any.
     generation_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     priority = models.IntegerField(default=0)
-    # It takes no part in the sharing: it runs on GPUs that nobody else wants. The spec says what was asked for first.
+    # It takes no share: it runs on GPUs that nobody else wants. The spec has the value at submit.
     preemptible = models.BooleanField(default=False, db_default=False)
-    # How long its owner expects it to hold GPUs in all, and by when it should have ended: for policies that need it.
+    # The owner's estimate of the total time on GPUs, and the deadline, for policies that need them.
     expected_seconds = models.FloatField(null=True, blank=True)
     deadline = models.DateTimeField(null=True, blank=True)
 
     state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
-    # The fence: counts the leases given to this job; what carries an older number is void.
+    # The fence: counts the leases given to this job. Anything with an older number is void.
     epoch = models.PositiveIntegerField(default=0)
     reason = models.PositiveSmallIntegerField(default=0, help_text="fairshare.Reason while it waits.")
-    # A column of its own for the index below: in one on `reason` each change of a reason would be a change of all
-    # indexes, and rounds change thousands.
+    # A separate column for the index below: with `reason` in an index, each change of a reason would update all
+    # indexes, and rounds change thousands of reasons.
     has_no_reason = models.GeneratedField(
         expression=models.ExpressionWrapper(models.Q(reason=0), models.BooleanField()),
         output_field=models.BooleanField(),
@@ -107,10 +107,10 @@ class Job(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     state_since = models.DateTimeField(db_default=Now())
     first_started_at = models.DateTimeField(null=True)
-    first_ready_at = models.DateTimeField(null=True)  # of what answers at a port
+    first_ready_at = models.DateTimeField(null=True)  # of a job that serves a port
     ended_at = models.DateTimeField(null=True)
-    # The generation of its first turn, and how long it held its GPUs in all turns that are over: said here, too, so
-    # that what scheduling/reports/job_waits.py asks of many jobs is answered without a look at their leases.
+    # The generation of its first attempt, and how long it held GPUs in all finished attempts: repeated here so that
+    # scheduling/reports/job_waits.py reads many jobs without their leases.
     first_generation = models.ForeignKey(
         Generation, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
     )
@@ -122,12 +122,12 @@ class Job(models.Model):
     )  # "exit", "signal", "cancelled", "start_failed" …
     end_message = models.TextField(blank=True)
     steps_done = models.DecimalField(max_digits=24, decimal_places=3, null=True)
-    # Of a replica: whose, as which revision, in which of its places, and the how manieth there.
+    # Of a replica: its service, its revision, its slot, and its position among the replicas of that slot.
     service = models.ForeignKey("Service", on_delete=models.PROTECT, null=True, related_name="jobs")
     revision = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="jobs")
     slot = models.PositiveIntegerField(null=True)
     attempt = models.PositiveIntegerField(null=True)
-    # The client's idempotency key; NULL rather than "" because it must be unique where there is one.
+    # The client's idempotency key; NULL rather than "" because it must be unique if given.
     request_key = models.CharField(max_length=80, null=True)  # noqa: DJ001
 
     objects = JobQuerySet.as_manager()
@@ -138,7 +138,7 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
-            # What scheduling/reports/job_waits.py, job_waste.py and demand.py read, so that they look at no other jobs.
+            # What scheduling/reports/job_waits.py, job_waste.py and demand.py read, so that they read no other jobs.
             models.Index(
                 fields=["tenant", "first_started_at"],
                 include=["kind", "created_at", "workers", "gpus_per_worker", "first_generation"],
@@ -182,7 +182,7 @@ class Job(models.Model):
                 name="a_grace_is_an_hour_at_most",
                 condition=models.Q(checkpoint_grace_seconds__gte=0, checkpoint_grace_seconds__lte=3600),
             ),
-            # Before its first turn there is neither.
+            # Before the first attempt both are null.
             models.CheckConstraint(
                 name="what_held_gpus_says_which",
                 condition=models.Q(first_generation=None, first_started_at=None, held_for=timedelta(0))
@@ -191,7 +191,7 @@ class Job(models.Model):
                 ),
             ),
             models.UniqueConstraint(name="one_job_a_request_key", fields=["owner", "request_key"]),
-            # However many controllers believe that a replica is missing, one of them makes it.
+            # If several controllers find a replica missing, only one of them creates it.
             models.UniqueConstraint(
                 name="one_living_replica_a_slot",
                 fields=["service", "slot"],
@@ -230,10 +230,10 @@ class Job(models.Model):
 
 
 class JobEvent(models.Model):
-    """A line of a job's history, in plain words."""
+    """One event in a job's history, for people."""
 
-    SHARING = "sharing"  # the kind of one that tells that it takes no part in the sharing any more, or again
-    PLACE_LOST = "place_lost"  # of one that tells for which picked job no GPUs could be had, and why
+    SHARING = "sharing"  # kind of the events at which a job becomes preemptible or ends being so
+    PLACE_LOST = "place_lost"  # kind of the events that say why a picked job got no GPUs
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())
@@ -247,7 +247,7 @@ class JobEvent(models.Model):
 
 
 class JobSpeed(models.Model):
-    """Progress of a job on one generation: `steps` made in `seconds` of watched running."""
+    """Progress of a job on one generation: `steps` made in `seconds` of observed running."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="speeds")
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
@@ -262,12 +262,12 @@ class JobSpeed(models.Model):
 
     @property
     def rate(self) -> float | None:
-        """Steps a second, or None before anything was measured."""
+        """Returns steps per second; None before the first measurement."""
         return self.steps / self.seconds if self.seconds > 0 else None
 
 
 def job_in_sight(user: User, found: Job | None) -> Job | None:
-    """`found` if `user` may see it, as `visible_to` has it; None if not."""
+    """Returns `found` if `user` may see it by the rule of `visible_to`, else None."""
     if found is None or sees_every_tenant(user):
         return found
     return found if found.tenant_id in ids_with_role(user) else None

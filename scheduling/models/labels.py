@@ -16,21 +16,22 @@ from scheduling.spec.labels import LONGEST_KEY, LONGEST_VALUE
 
 class JobLabelQuerySet(models.QuerySet["JobLabel"]):
     def saying(self, text: str) -> Self:
-        """Labels that are `text`, which is key=value, or a key with any value."""
+        """Returns labels that match `text`: key=value, or a key with any value."""
         key, equals, value = text.partition("=")
         return self.filter(key=key, value=value) if equals else self.filter(key=key)
 
     def names(self, key: str, tenants: Collection[int] | None) -> QuerySet[JobLabel, tuple[int, str]]:
-        """The value of `key` by job: rows of (job_id, value), which reports by label are made of.
+        """Returns rows of (job_id, value) of the label `key`, for reports by label.
 
-        Of jobs of these tenants (None: of all). Others may pay for a job, by a correction; its labels stay its team's.
+        `tenants` limits them to jobs of these tenants (None: of all). A correction may let others pay for a job, but
+        its labels stay with its team.
         """
         found = self.filter(key=key) if tenants is None else self.filter(key=key, job__tenant__in=tenants)
         return found.order_by().values_list("job_id", "value")
 
 
 class JobLabel(models.Model):
-    """One label of a job, as its spec has it. `value` may be empty."""
+    """One label of a job, from its spec. `value` may be empty."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="labels", db_index=False)
     key = models.CharField(max_length=LONGEST_KEY)
@@ -42,7 +43,7 @@ class JobLabel(models.Model):
         ordering = ["key"]
         indexes = [models.Index(fields=["key", "value", "job"], name="label_by_key_and_value")]
         constraints = [
-            # With what reports by label read of a job.
+            # Includes the column that reports by label read.
             models.UniqueConstraint(name="one_label_a_key_of_a_job", fields=["job", "key"], include=["value"])
         ]
 
@@ -56,7 +57,7 @@ class LabelKeyQuerySet(models.QuerySet["LabelKey"]):
 
 
 class LabelKey(models.Model):
-    """A key that jobs of a tenant have had: what a report may be grouped by, without reading all jobs."""
+    """A label key that jobs of a tenant have had: reports offer it for grouping without reading all jobs."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="label_keys")
     key = models.CharField(max_length=LONGEST_KEY)

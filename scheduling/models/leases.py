@@ -1,4 +1,4 @@
-"""Leases: a gang holds given GPUs of given nodes from one moment to another."""
+"""Leases: a gang holds certain GPUs of certain nodes from one moment to another."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ FROZEN = "frozen"
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def of_frozen_processes(self) -> Self:
-        """Of each job with frozen processes, the one lease in which they were frozen."""
+        """Returns, for each job with frozen processes, the lease in which they were frozen."""
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
     def on_notice(self) -> Self:
-        """Those that have more than is guaranteed to their account, and whose people were warned."""
+        """Returns the leases beyond their account's guarantee whose people were warned."""
         return self.filter(notice_since__isnull=False).exclude(state=Lease.State.CLOSED)
 
     def ready(self) -> Self:
-        """Those at whose address somebody answers now; what is told to stop is not asked any more."""
+        """Returns the leases whose address answers now; stopping ones are no longer probed."""
         return self.filter(state=Lease.State.RUNNING, ready_since__isnull=False)
 
 
 class Lease(models.Model):
-    """The atom of accounting. Times are those observed, never those intended."""
+    """The atom of accounting. All times are observed, never intended."""
 
     class State(models.TextChoices):
-        RESERVED = "reserved", "Reserved"  # its GPUs are still with others; nothing is held yet
+        RESERVED = "reserved", "Reserved"  # others still hold its GPUs; it holds nothing yet
         STARTING = "starting", "Starting"  # holds its GPUs; processes are being started
         RUNNING = "running", "Running"
-        STOPPING = "stopping", "Stopping"  # told to give its GPUs back
+        STOPPING = "stopping", "Stopping"  # ordered to return its GPUs
         CLOSED = "closed", "Closed"
 
     OPEN = (State.RESERVED, State.STARTING, State.RUNNING, State.STOPPING)
@@ -54,26 +54,25 @@ class Lease(models.Model):
     gpus = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.RESERVED)
     decided_at = models.DateTimeField(db_default=Now())
-    held_from = models.DateTimeField(null=True)  # GPUs are this gang's
+    held_from = models.DateTimeField(null=True)  # the gang holds its GPUs
     running_from = models.DateTimeField(null=True)  # all workers run
     stop_asked_at = models.DateTimeField(null=True)
     held_until = models.DateTimeField(null=True)  # all workers are gone
     last_seen_at = models.DateTimeField(null=True)
-    missing_since = models.DateTimeField(null=True)  # its backend knows of it no more
-    # Of a service's replica or a session: since when it has more than is guaranteed to its account, and may lose it
-    # to others' claims after the cluster's notice.
+    missing_since = models.DateTimeField(null=True)  # its backend no longer knows it
+    # Of a service's replica or a session: since when it is beyond its account's guarantee, so that claims of others may
+    # stop it after the cluster's notice time.
     notice_since = models.DateTimeField(null=True)
     billed_until = models.DateTimeField(null=True)  # the ledger covers held_from up to here
     end_reason = models.CharField(max_length=40, blank=True)
     # Last progress seen in this lease, to measure speed from differences.
     progress_steps = models.FloatField(null=True)
     progress_at = models.DateTimeField(null=True)
-    # The first progress seen in it, and since when its work was lost and done again; see
-    # scheduling/leases/lost_work.py.
+    # The first progress seen in it, and since when its work was lost and repeated; see scheduling/leases/lost_work.py.
     first_steps = models.FloatField(null=True)
     first_steps_at = models.DateTimeField(null=True)
     lost_from = models.DateTimeField(null=True)
-    # Of a job with a port: where it answers, since when it is or was ready, and what it said instead.
+    # Of a job with a port: its address, since when it is or was ready, and the last negative answer.
     address = models.CharField(max_length=300, blank=True, default="", db_default="")
     ready_since = models.DateTimeField(null=True)
     why_not_ready = models.CharField(max_length=300, blank=True, default="", db_default="")
@@ -96,7 +95,7 @@ class Lease(models.Model):
                 condition=models.Q(lost_from__isnull=False),
                 name="lost_turns",
             ),
-            # Of all turns there ever were, those that still are to be billed.
+            # The leases that still are to be billed, among all there ever were.
             models.Index(
                 fields=["job"],
                 condition=models.Q(held_from__isnull=False)
@@ -116,7 +115,7 @@ class Lease(models.Model):
                 fields=["job"],
                 condition=models.Q(state__in=["starting", "running", "stopping"]),
             ),
-            # Besides what it leaves, a gang that moves has a reservation where it goes.
+            # A moving gang has a reservation for its destination besides the lease that it leaves.
             models.UniqueConstraint(
                 name="one_reserved_lease_a_job", fields=["job"], condition=models.Q(state="reserved")
             ),
@@ -157,7 +156,7 @@ class HeldGpu(models.Model):
 
 
 class PreemptibleTime(models.Model):
-    """From when to when a gang had its GPUs only because nobody else wanted them, as rounds decided.
+    """A time in which a gang had its GPUs only because nobody else wanted them, as rounds decided.
 
     It may begin before the lease holds its GPUs and end after it.
     """

@@ -1,4 +1,4 @@
-"""The outbox: what must change on a cluster, written in the transaction that decided it."""
+"""The outbox: orders to a cluster, written in the transaction that decided them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from scheduling.models.leases import Lease
 
 
 class Operation(models.Model):
-    """Absolute and fenced by its lease's epoch: doing it twice, late or after a crash is as good as once."""
+    """An order to a backend, fenced by its lease's epoch and idempotent: late or repeated execution changes nothing
+    more."""
 
     class Verb(models.TextChoices):
         START = "start", "Start"

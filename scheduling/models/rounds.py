@@ -1,4 +1,4 @@
-"""Rounds: what was decided, from what, and what each tenant was entitled to and got."""
+"""Rounds: the decisions, their inputs, and what each tenant was entitled to and got."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from scheduling.models.clusters import Cluster
 class Round(models.Model):
     """One decision.
 
-    A quantum round may take GPUs from anybody. A fill round comes between two of these: it gives free GPUs out, and
-    takes from surplus what others wait for within their guarantees, where the policy can.
+    A quantum round may take GPUs from anybody. A fill round, between two of these, allocates free GPUs; if the
+    policy supports it, it also takes surplus GPUs for jobs that wait within their guarantees.
     """
 
     class Kind(models.TextChoices):
@@ -31,7 +31,7 @@ class Round(models.Model):
     kind = models.CharField(max_length=8, choices=Kind)
     at = models.DateTimeField(db_default=Now())
     ordering = models.CharField(max_length=10)
-    # Who decided. The defaults are those of the rounds before this was stored.
+    # The policy that decided. The defaults are those of the rounds before this was stored.
     policy = models.CharField(max_length=40, db_default=FIRST)
     policy_version = models.PositiveSmallIntegerField(db_default=1)
     policy_build = models.CharField(max_length=12, db_default="")  # empty: not stored then
@@ -44,8 +44,8 @@ class Round(models.Model):
     stopped = models.PositiveIntegerField()
     read_ms = models.FloatField()
     decide_ms = models.FloatField()
-    # What each tenant gets until the next round, in GPUs: a list of ShareRate dictionaries, from
-    # which the next round makes the ShareIntervals.
+    # What each tenant gets until the next round, in GPUs: a list of ShareRate dictionaries, from which the next round
+    # makes the ShareIntervals.
     shares = models.JSONField(default=list)
 
     class Meta:
@@ -55,13 +55,13 @@ class Round(models.Model):
 
 
 class RoundRecord(models.Model):
-    """A round's whole input and output, compressed, so that anyone can draw it again."""
+    """A round's complete input and output, compressed, so that anyone can reproduce it."""
 
     round = models.OneToOneField(Round, on_delete=models.CASCADE, related_name="record")
     snapshot = models.BinaryField()
-    # What the policy remembered when it was asked; null: no more than what accounts of the snapshot are owed.
+    # The policy's state before the round; null: only what the snapshot says that accounts are owed.
     state = models.BinaryField(null=True)
-    # What it had been told for that: `seconds`, `received` and `corrected` of fairshare's Happened; null: nothing.
+    # What the policy was told for it: `seconds`, `received` and `corrected` of fairshare's Happened; null: nothing.
     happened = models.BinaryField(null=True)
     decision = models.BinaryField()
     # Meaning of the indices: ids of nodes, generations, accounts (tenant id, user id or null) and jobs.
@@ -69,7 +69,7 @@ class RoundRecord(models.Model):
 
 
 class ShadowRound(models.Model):
-    """What another policy would have decided where a round did; it had no effect."""
+    """The decision of a shadow policy for the view of a round; it had no effect."""
 
     round = models.OneToOneField(Round, on_delete=models.CASCADE, primary_key=True, related_name="shadow")
     policy = models.CharField(max_length=40)
@@ -77,10 +77,10 @@ class ShadowRound(models.Model):
     options = models.JSONField()
     decide_ms = models.FloatField()
     shares = models.JSONField()  # as Round.shares
-    # What each of the two does of the same view: names and numbers of scheduling.rounds.comparison.
+    # Figures of both decisions for the same view; names and numbers of scheduling.rounds.comparison.
     real_figures = models.JSONField()
     own_figures = models.JSONField()
-    # As in PolicyState, aligned as the record of the round.
+    # As in PolicyState, aligned with the record of the round.
     state = models.BinaryField()
     plan = models.BinaryField()
 
@@ -89,9 +89,9 @@ class ShadowRound(models.Model):
 
 
 class PolicyState(models.Model):
-    """What the policy of a cluster remembers since its last round, and what that round gave each account.
+    """The state of a cluster's policy after its last round, and what that round gave each account.
 
-    There is none where nobody has had a job since.
+    A cluster has none if nobody has had a job since.
     """
 
     cluster = models.OneToOneField(
@@ -102,7 +102,7 @@ class PolicyState(models.Model):
     # Meaning of the rows and columns of the arrays, as in RoundRecord.legend.
     accounts = models.JSONField()
     generations = models.JSONField()
-    state = models.BinaryField()  # the policy's own arrays
+    state = models.BinaryField()  # the policy's arrays
     plan = models.BinaryField()  # `share` and `guaranteed`, in GPUs
 
     def __str__(self) -> str:
@@ -110,9 +110,9 @@ class PolicyState(models.Model):
 
 
 class ShareBalance(models.Model):
-    """What a user of a tenant is owed (positive) or has had ahead of time (negative), in GPU-seconds.
+    """What a user of a tenant is owed (positive) or has received ahead of share (negative), in GPU-seconds.
 
-    Where the policy makes that good on whichever generation, it is divided among them as the user's share is.
+    If the policy may repay on any generation, the amount is divided among generations like the user's share.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")
@@ -122,7 +122,7 @@ class ShareBalance(models.Model):
     owed = models.FloatField(default=0)
     # GPUs that the last round gave this account as its share, until the next round.
     share = models.FloatField(default=0)
-    # What rounds counted as received and was not, as is known since the last one; the next tells the policy.
+    # What rounds counted as received but was not, as known since the last one; the next round tells the policy.
     corrected = models.FloatField(default=0, db_default=0)
 
     class Meta:
@@ -139,12 +139,15 @@ class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
 
 
 class ShareInterval(models.Model):
-    """From one round to the next, per tenant and generation, in GPU-seconds.
+    """Shares from one round to the next, per tenant and generation, in GPU-seconds.
 
-    entitled: by tickets among the active tenants. lent and unused: given up for lack of demand, and
-    taken by others or by nobody. borrowed: taken from what others gave up; of each round and generation
-    as much is lent as is borrowed. bought and sold: by trades. received: held, as observed.
-    entitled - lent - unused + borrowed + bought - sold is what the tenant should have received.
+    - entitled: by tickets among the active tenants
+    - lent and unused: given up for lack of demand, and used by others or by nobody
+    - borrowed: used of what others gave up; in each round and generation as much is lent as is borrowed
+    - bought and sold: by trades
+    - received: held, as observed
+
+    The tenant should have received entitled - lent - unused + borrowed + bought - sold.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
@@ -167,7 +170,7 @@ class ShareInterval(models.Model):
         indexes = [
             models.Index(fields=["tenant", "begins"]),
             models.Index(fields=["begins"]),
-            # For what overlaps some stretch of time.
+            # Finds the intervals that overlap a period.
             GistIndex(
                 models.Func("begins", "ends", function="tstzrange", output_field=DateTimeRangeField()),
                 name="intervals_in_time",
@@ -180,15 +183,15 @@ class ShareInterval(models.Model):
 
 class TradeQuerySet(models.QuerySet["Trade"]):
     def visible_to(self, user: User) -> Self:
-        """Trades in which a tenant of the user's took part."""
+        """Returns the trades in which a tenant of the user took part."""
         mine = Tenant.objects.visible_to(user)
         return self.filter(models.Q(seller__in=mine) | models.Q(buyer__in=mine))
 
 
 class Trade(models.Model):
-    """From a round on `seller` gives time on `fast` GPUs for more time on `slow` ones of `buyer`.
+    """From a round on, `seller` gives time on `fast` GPUs for more time on `slow` GPUs of `buyer`.
 
-    It goes on over later rounds while nothing of it changes, within an hour.
+    It continues over later rounds while its terms stay the same, within an hour.
     """
 
     round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="trades")

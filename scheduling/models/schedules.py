@@ -1,4 +1,4 @@
-"""Schedules, and what became of each time at which one was due."""
+"""Schedules, and the outcome of each due time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from scheduling.timetable.missed_runs import ALL, ONCE, SKIP
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def visible_to(self, user: User) -> Self:
-        """Schedules of tenants that `user` may see, deleted ones too: they are what past jobs came from."""
+        """Returns the schedules of tenants that `user` may see, including deleted ones, from which past jobs came."""
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Own ones, those of tenants that the user manages, all for operators."""
+        """Returns own schedules, those of tenants the user manages, all for operators."""
         kept = self.kept()
         if may(user, "job.change_any"):
             return kept
@@ -36,12 +36,12 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(deleted_at=None)
 
     def due(self, now: datetime) -> Self:
-        """Those of which something is to be written down; while one is paused, or its cluster detached, it waits."""
+        """Returns the schedules with a due time to record; paused ones and those of detached clusters wait."""
         return self.kept().filter(paused_at=None, next_due_at__lte=now, cluster__detached_at=None)
 
 
 class Schedule(models.Model):
-    """A job spec that is submitted again and again as its owner's, at the times that its timetable says."""
+    """A job spec that is submitted repeatedly, as its owner's, at the times of a timetable."""
 
     class Missed(models.TextChoices):
         SKIP = SKIP, "Leave them out"
@@ -66,16 +66,16 @@ class Schedule(models.Model):
     catch_up_seconds = models.PositiveIntegerField(default=86_400)
     overlap = models.CharField(max_length=7, choices=Overlap, default=Overlap.FORBID)
 
-    # The earliest due time of which nothing was written down yet; None: there is no more.
+    # The earliest due time that is not recorded yet; None: there are no more.
     next_due_at = models.DateTimeField(null=True)
-    # Why it may be late, once it goes on: it was paused, or the cluster detached.
+    # Why runs may be late: it was paused, or its cluster was detached.
     late_because = models.CharField(max_length=200, blank=True, default="")
     refusals = models.PositiveIntegerField(default=0, help_text="In a row.")
     paused_at = models.DateTimeField(null=True)
     paused_reason = models.CharField(max_length=500, blank=True, default="")
     deleted_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())
-    # The client's idempotency key; NULL rather than "" because it must be unique where there is one.
+    # The client's idempotency key; NULL rather than "" because it must be unique if given.
     request_key = models.CharField(max_length=80, null=True)  # noqa: DJ001
 
     objects = ScheduleQuerySet.as_manager()
@@ -105,12 +105,12 @@ class Schedule(models.Model):
         return timedelta(seconds=self.catch_up_seconds)
 
     def jobs_at_work(self) -> models.QuerySet[Job]:
-        """Its jobs that have not ended."""
+        """Returns its jobs that have not ended."""
         return Job.objects.filter(scheduled_as__schedule=self).unfinished().order_by("id")
 
 
 class ScheduleRun(models.Model):
-    """What became of a due time, or of all from `due_from` to `due_at`; or of a run that somebody asked for."""
+    """The outcome of one due time, of all from `due_from` to `due_at`, or of a run that somebody asked for."""
 
     class Outcome(models.TextChoices):
         SUBMITTED = "submitted", "Submitted"

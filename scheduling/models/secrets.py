@@ -1,4 +1,4 @@
-"""Secrets that jobs may be given: sealed texts of a user's own or of a team's, and which job names which."""
+"""Secrets for jobs: encrypted texts of a user or a team, and which job names which."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
 from scheduling.models.jobs import Job
 
-# The key of a secret that is one text.
+# The key of a secret that is a single text.
 ONLY_KEY = "value"
 
 
 class SecretQuerySet(models.QuerySet["Secret"]):
     def visible_to(self, user: User) -> Self:
-        """Own ones, and those of the teams in which `user` may submit jobs. What they hold nobody sees."""
+        """Returns own secrets, and those of teams in which `user` may submit. Nobody sees their contents."""
         return self.filter(
             models.Q(owner=user) | models.Q(tenant__in=Tenant.objects.visible_to(user, role="member"))
         )
 
     def writable_by(self, user: User) -> Self:
-        """Own ones, and those of the teams that `user` manages."""
+        """Returns own secrets, and those of teams that `user` manages."""
         managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
         return self.filter(models.Q(owner=user) | models.Q(tenant__in=managed))
 
     def for_jobs_of(self, user: User, tenant: Tenant) -> Self:
-        """Those that a job of `user` in `tenant` may name: own ones, and the team's for its members."""
+        """Returns the secrets that a job of `user` in `tenant` may name: own ones, and the team's for its members."""
         in_team = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).filter(pk=tenant.pk)
         return self.filter(models.Q(owner=user) | models.Q(tenant__in=in_team))
 
@@ -66,7 +66,7 @@ class Secret(models.Model):
 
 
 class JobSecret(models.Model):
-    """That a job names a secret: the very one that was found when it was submitted, whatever is made later."""
+    """A link from a job to the secret that its name meant at submit, even if another gets that name later."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_secrets")
     name = models.CharField(max_length=63)

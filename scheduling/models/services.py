@@ -1,4 +1,4 @@
-"""Services: so many replicas of one program that answers at a port, and which revision of it."""
+"""Services: replicas of one program that answers at a port, and their revisions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from scheduling.models.leases import Lease
 
 class ServiceQuerySet(models.QuerySet["Service"]):
     def visible_to(self, user: User) -> Self:
-        """Services of tenants that `user` may see; removed ones too, which are kept for their history."""
+        """Returns the services of tenants that `user` may see, including removed ones, kept for their history."""
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """As with jobs: own ones, those of tenants that the user manages, all for operators."""
+        """Returns own services, those of tenants the user manages, all for operators."""
         if may(user, "job.change_any"):
             return self
         managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
@@ -30,7 +30,7 @@ class ServiceQuerySet(models.QuerySet["Service"]):
         return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
 
     def with_counts(self) -> Self:
-        """Adds how many replicas are ready, hold GPUs, and are there at all: `ready`, `holding`, `living`."""
+        """Adds the numbers of replicas that are ready, hold GPUs, and exist: `ready`, `holding`, `living`."""
 
         def count(jobs: models.QuerySet[Job]) -> Coalesce:
             mine = jobs.filter(service=models.OuterRef("pk")).order_by().values("service")
@@ -45,35 +45,37 @@ class ServiceQuerySet(models.QuerySet["Service"]):
         )
 
     def kept(self) -> Self:
-        """Those that nobody has removed."""
+        """Returns the services that nobody has removed."""
         return self.filter(removed_at=None)
 
 
 class Service(models.Model):
-    """What should be there. Its replicas are jobs; scheduling/services/rollout.py says which of them are wanted."""
+    """The desired state. Replicas are jobs; scheduling/services/rollout.py says which of them are wanted."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="services")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="services")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="services")
     name = models.CharField(max_length=40)  # also of its Service in a Kubernetes cluster
     replicas = models.PositiveIntegerField()
-    # While revisions change: so many more than `replicas` may be there, and so many fewer may be ready.
+    # During a rollout: how many more than `replicas` may exist, and how many fewer may be ready.
     max_surge = models.PositiveIntegerField(default=1)
     max_unavailable = models.PositiveIntegerField(default=0)
-    # A revision that makes no progress for so long, waiting for GPUs not counted, has failed.
+    # A revision without progress for so long has failed; time of waiting for GPUs does not count.
     progress_deadline_seconds = models.PositiveIntegerField(default=600)
     auto_rollback = models.BooleanField(default=True)
-    stopped_at = models.DateTimeField(null=True)  # by a person: it has no replicas until it is started again
+    stopped_at = models.DateTimeField(
+        null=True
+    )  # by a person: it has no replicas until somebody starts it again
     removed_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     current = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="+")
     # The last revision of which all replicas have been ready.
     good = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="+")
-    # Of the roll-out of the current revision: how many replicas have been ready, and since when no more.
+    # Of the current rollout: how many replicas have been ready, and since when that number has not grown.
     progress = models.PositiveIntegerField(default=0)
     progress_at = models.DateTimeField(db_default=Now())
-    trouble = models.TextField(blank=True, default="")  # why replicas cannot be made, in plain words
-    announced = models.BooleanField(default=False)  # its name leads to it in its Kubernetes cluster
+    trouble = models.TextField(blank=True, default="")  # why replicas cannot be created, for people
+    announced = models.BooleanField(default=False)  # its name resolves in its Kubernetes cluster
     why_unknown = models.TextField(blank=True, default="", db_default="")  # why it does not
 
     objects = ServiceQuerySet.as_manager()
@@ -97,20 +99,20 @@ class Service(models.Model):
 
     @property
     def wanted(self) -> int:
-        """How many replicas there should be."""
+        """Returns the desired number of replicas."""
         return 0 if self.stopped_at or self.removed_at else self.replicas
 
 
 class ServiceRevision(models.Model):
-    """What a replica is to be. Never changed, but for what became of it."""
+    """The spec of replicas. It never changes, except for its outcome."""
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
     spec = models.JSONField(help_text="The canonical JobSpec of its replicas.")
     author = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(db_default=Now())
-    proved_at = models.DateTimeField(null=True)  # when all replicas had been ready, first
-    failed_at = models.DateTimeField(null=True)  # when it was given up, last
+    proved_at = models.DateTimeField(null=True)  # when all replicas were ready for the first time
+    failed_at = models.DateTimeField(null=True)  # when it was last given up
     why_failed = models.TextField(blank=True, default="")
 
     class Meta:
@@ -124,7 +126,7 @@ class ServiceRevision(models.Model):
 
 
 class ServiceEvent(models.Model):
-    """A line of a service's history, in plain words."""
+    """One event in a service's history, for people."""
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())

@@ -1,4 +1,4 @@
-"""Sessions: somebody works in a program that answers at a port, for a while."""
+"""Sessions: somebody works for a while in a program that answers at a port."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from scheduling.models.leases import Lease
 
 class SessionQuerySet(models.QuerySet["Session"]):
     def visible_to(self, user: User) -> Self:
-        """Sessions of tenants that `user` may see."""
+        """Returns the sessions of tenants that `user` may see."""
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Those that `user` may open, keep and stop: whose job the user may cancel."""
+        """Returns the sessions that `user` may open, keep and stop: those whose job the user may cancel."""
         return self.filter(job__in=Job.objects.changeable_by(user))
 
     def unfinished(self) -> Self:
         return self.exclude(job__state__in=Job.ENDED)
 
     def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
-        """By session, how long it ran since it was last used, and of that since it was warned, at `now`.
+        """Returns, by session, how long it ran since its last use and since its warning, at `now`.
 
-        All its attempts together, for their leases say when each of them ran. While it waits, starts, stops or is
-        missing nobody could use it.
+        All attempts count, as their leases say when each ran. Time of waiting, starting, stopping or being lost does
+        not count, because nobody could use the session.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 
@@ -48,14 +48,14 @@ class SessionQuerySet(models.QuerySet["Session"]):
 
 
 class Session(models.Model):
-    """What a job of kind session is besides. Its owner, its tenant and its life are the job's."""
+    """The further state of a job of kind session. Owner, tenant and life are the job's."""
 
     job = models.OneToOneField(Job, on_delete=models.PROTECT, primary_key=True, related_name="session")
     idle_minutes = models.PositiveIntegerField(help_text="Unused for so long while it runs, it is stopped.")
     longest_hours = models.PositiveIntegerField(help_text="So long after its first start it is stopped.")
-    used_at = models.DateTimeField(null=True)  # when somebody last did something in it, or kept it
-    warned_at = models.DateTimeField(null=True)  # that it is idle; void when it was used since
-    end_warned_at = models.DateTimeField(null=True)  # that its longest duration ends
+    used_at = models.DateTimeField(null=True)  # when somebody last used or kept it
+    warned_at = models.DateTimeField(null=True)  # of being idle; void if it was used since
+    end_warned_at = models.DateTimeField(null=True)  # of its time limit
 
     objects = SessionQuerySet.as_manager()
 

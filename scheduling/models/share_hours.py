@@ -1,4 +1,4 @@
-"""Sums of share intervals by the hour, which reports of fairness are made of, and what jobs took to finish."""
+"""Hourly rollups of share intervals, for fairness reports, and finish times of jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ShareBook(models.Model):
 
 
 class ShareHour(models.Model):
-    """What the share intervals of a tenant and generation say of one hour, in GPU-seconds; see ShareInterval."""
+    """The sum of a tenant's share intervals of one generation in one hour, in GPU-seconds; see ShareInterval."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
@@ -59,14 +59,14 @@ class FinishTimeQuerySet(models.QuerySet["FinishTime"]):
 
 
 class FinishTime(models.Model):
-    """How long a training job took, written when the hour in which it ended was summed."""
+    """The finish time of a training job, written when the hour of its end is summed."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="finish_time")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
     ended_at = models.DateTimeField()
     seconds = models.FloatField(help_text="From submit to end.")
-    # Finish-time fairness, see fairshare.fairness, by the weights of that time; empty where it cannot be told.
+    # Finish-time fairness, see fairshare.fairness, by the weights of that time; null if unknown.
     rho = models.FloatField(null=True)
 
     objects = FinishTimeQuerySet.as_manager()

@@ -1,4 +1,4 @@
-"""What tenants allow to be traded in their name."""
+"""Limits that tenants set on their trades."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
 
 
 class TradeLimit(models.Model):
-    """For one generation, or without it for all that have no row of their own.
+    """A limit for one generation or, if that is null, for all without a row.
 
-    Holds for what the tenant and all below it trade with others, not for what they trade with each other.
+    It applies to trades of the tenant and its subtree with others, not to trades within the subtree.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="trade_limits")
@@ -62,7 +62,7 @@ class TradeLimit(models.Model):
 
     @property
     def terms(self) -> str:
-        """In words, as the audit trail keeps them."""
+        """Returns the limit in words, for the audit trail."""
         if not self.trades:
             return "not traded"
         said = []

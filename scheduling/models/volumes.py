@@ -1,4 +1,4 @@
-"""Volumes: what is stored elsewhere and may be mounted by jobs, by whose, and which job names which."""
+"""Volumes: external storage that jobs of certain teams may mount, and which job names which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.models.jobs import Job
 
 class VolumeQuerySet(models.QuerySet["Volume"]):
     def visible_to(self, user: User) -> Self:
-        """All for operators; else those that jobs of `user` may name."""
+        """Returns all volumes for operators, else those that jobs of `user` may name."""
         if user.is_operator:
             return self
         teams = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
@@ -26,9 +26,10 @@ class VolumeQuerySet(models.QuerySet["Volume"]):
 
 
 class Volume(models.Model):
-    """That a team, or every one, may use a claim of a cluster, or a folder of this machine, by a name.
+    """The right of one team, or of all, to use a claim in a cluster, or a folder of this machine, by a name.
 
-    It is made and withdrawn, never changed: a job has for all its turns what it was submitted with, or nothing.
+    Volumes are created and withdrawn but never changed: all attempts of a job mount what was named at submit, or
+    nothing.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="volumes")
@@ -58,7 +59,8 @@ class Volume(models.Model):
 
 
 class JobVolume(models.Model):
-    """That a job names a volume. It goes when the volume is withdrawn, and the job's next turn is refused."""
+    """A link from a job to a volume it names. Withdrawing the volume deletes it, and the job's next attempt is
+    refused."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_volumes")
     name = models.CharField(max_length=63)
