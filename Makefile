@@ -4,9 +4,10 @@
 
 python := .venv/bin/python
 tests := tests
-# Processes that run tests side by side: the lanes of tests/lanes.py first, each of which is many programs at
-# once, then all others. More of them only wait for each other on two cores.
-lanes := 3
+# Processes that run tests side by side; tests/conftest.py orders the tests. More of them only wait for each other on
+# two cores.
+processes := 3
+spread := --dist loadgroup --no-loadscope-reorder
 # What `make lint` tells Django: nothing is connected to.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0
@@ -23,10 +24,10 @@ manage: bootstrap ## one Django command, e.g. make manage ARGS="createsuperuser"
 test: bootstrap ## everything that must pass
 	@bin/chromium-present
 	@$(python) -m tests.cluster.binaries
-	@exec $(python) -m pytest -n $(lanes) --dist loadscope --durations 15 $(tests)
+	@exec $(python) -m pytest -n $(processes) $(spread) --durations 15 $(tests)
 
 test-fast: bootstrap ## without the browser, the cluster and the long runs
-	@exec $(python) -m pytest -n 2 --dist loadscope -m "not browser and not slow and not cluster" $(tests)
+	@exec $(python) -m pytest -n 2 $(spread) -m "not browser and not slow and not cluster" $(tests)
 
 soak: bootstrap ## promises in thousands of economies, a thousand jobs on 500 nodes, a thousand runs of random faults; hours
 	@$(python) -m tests.cluster.binaries

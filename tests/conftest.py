@@ -26,7 +26,6 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from embedded.servers import both
-from tests.lanes import Lanes
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,8 +110,21 @@ def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
         add_months(MONTHS)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes:
-    return Lanes(config, log)
+# Tests that share a whole portal or a control plane are one xdist group each, which one process runs. The groups
+# begin in this order, the longest first; then come slow tests, and the quick ones last, so that no process is left
+# alone with a long one at the end.
+GROUPS = ("cluster", "attacks", "node", "figures", "crashes", "browser")
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-django's own order
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_begins)
+
+
+def _begins(item: pytest.Item) -> int:
+    if group := item.get_closest_marker("xdist_group"):
+        return GROUPS.index(group.args[0])
+    return len(GROUPS) + (item.get_closest_marker("slow") is None)
 
 
 def serve_static_files_as_they_are(scratch: Path) -> None:

@@ -8,6 +8,8 @@ from tests.attack.__main__ import NOT_TRIED, outcome
 from tests.attack.attacks import Attack, NotTried, Target, all_attacks
 from tests.proof.portal import RunningPortal
 
+pytestmark = pytest.mark.xdist_group("attacks")
+
 
 def _parameter(attack: Attack) -> object:
     return pytest.param(attack, id=str(attack), marks=pytest.mark.slow)

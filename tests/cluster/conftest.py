@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from tests.cluster.attached_lab import Lab
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts tests of one control plane into one process, and those that need a real node into another one."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "plane" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("node" if "real_node" in fixtures else "cluster"))
+
+
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     with control_plane("cluster", users=PEOPLE) as running:

@@ -22,7 +22,7 @@ from tests.ground.settings_read import ROOT, settings_names
 from tests.waiting import PATIENCE, wait_for
 
 SERVICES = ("postgres", "valkey", "web", "worker", "background", "beat", "watch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("crashes")]
 
 
 class Up:

@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.proof.browser import People, Person
 from tests.proof.portal import ROOT, RunningPortal
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 STEPS = 200
 DIGITS = 'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.1'

@@ -20,7 +20,7 @@ from tests.proof.marks import JobProcess, is_alive, job_processes
 from tests.proof.portal import ROOT, RUN, SERVICES, RunningPortal
 from tests.waiting import PATIENCE, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("crashes")]
 
 QUANTUM = 4.0
 OWN_WORKERS = ("worker", "background")  # of `make up`, each with two processes

@@ -7,7 +7,7 @@ import pytest
 
 from tests.proof.portal import ROOT, RunningPortal
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("figures")]
 
 # Each a little less than some ticks of the clock that starts rounds, so that quanta last just so many.
 QUANTUM, SHORT_QUANTUM = 2.9, 1.9
