@@ -26,6 +26,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from embedded.servers import both
+from tests.hangs import pytest_runtest_protocol  # noqa: F401 - a hook
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
 
 ROOT = Path(__file__).resolve().parents[1]

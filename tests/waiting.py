@@ -11,6 +11,14 @@ T = TypeVar("T")
 # Seconds. It only tells what hangs from what is slow: machines that run tests may be ten times slower than
 # ours, and how fast something is belongs in `make bench`. Who works on a test may set PATIENCE=20.
 PATIENCE = float(os.environ.get("PATIENCE", "600"))
+STALL = min(60.0, PATIENCE)  # seconds without a change on a machine that does nothing else
+
+polled_at = float("-inf")  # when `wait_for` asked last, by the monotonic clock
+
+
+def stall() -> float:
+    """Returns the seconds without progress after which something hangs: more where programs compete for processors."""
+    return STALL * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def wait_for(
@@ -20,10 +28,19 @@ def wait_for(
     what: str | Callable[[], str] = "it",
     every: float = 0.05,
 ) -> T:
-    """Asks `probe` until it answers with something true, and returns that; AssertionError when late."""
-    deadline = time.monotonic() + seconds
+    """Asks `probe` until it answers with something true, and returns that.
+
+    Raises AssertionError after `seconds`, and earlier once `what` has been the same for `stall()` seconds.
+    """
+    global polled_at  # noqa: PLW0603 - one number, which tests/hangs.py reads
+    begins = changed = time.monotonic()
+    told = None if callable(what) else what
     while not (answer := probe()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what}")
+        polled_at = now = time.monotonic()
+        if now - begins > seconds or now - changed > stall():
+            text = what() if callable(what) else what
+            if now - begins > seconds or text == told:
+                raise AssertionError(f"not within {now - begins:.0f} s: {text}")
+            told, changed = text, now
         time.sleep(every)
     return answer

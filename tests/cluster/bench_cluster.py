@@ -50,7 +50,11 @@ def remove_nodes(bench: Bench, count: int) -> None:
     for node in list(nodes.order_by("-name")[: max(count, 0)]):
         bench.lab.admin.delete(f"{NODES_PATH}/{node.host}")
     up = nodes.exclude(state=Node.State.DOWN)
-    wait_for(lambda: (bench.lab.watch(), up.count() == NODES)[1], what=f"{NODES} nodes", every=0.0)
+    wait_for(
+        lambda: (bench.lab.watch(), up.count() == NODES)[1],
+        what=lambda: f"{up.count()} of {NODES} nodes",
+        every=0.0,
+    )
 
 
 def one_gang(bench: Bench) -> None:

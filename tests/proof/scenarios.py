@@ -224,7 +224,11 @@ def _overlap(begins: datetime, ends: datetime, since: datetime, until: datetime)
 
 def _wait_for_quanta(cluster: Cluster, quanta: int) -> None:
     first = _last_round(cluster)
-    wait_for(lambda: _quanta_since(cluster, first) >= quanta, what="enough quanta", every=0.2)
+    wait_for(
+        lambda: _quanta_since(cluster, first) >= quanta,
+        what=lambda: f"{_quanta_since(cluster, first)} of {quanta} quanta",
+        every=0.2,
+    )
 
 
 def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int) -> dict[str, float]:
