@@ -29,7 +29,7 @@ def watched(*, seconds: float | None = None, little: float = LITTLE, much: float
     """Fails the test inside once it does nothing, or once it has spent `much` seconds of a processor.
 
     It is looked at twice in `seconds` (`waiting.stall()` by default). It does something if it and the processes that it
-    started spend `little` seconds of a processor between two looks. A poll of `wait_for` counts as well, as that has its
+    started spend `little` seconds of a processor between two looks. Polls of `wait_for` count, too, as that has its
     own limit. Only the main thread may call this.
     """
     began = _own_seconds()
