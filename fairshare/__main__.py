@@ -1,4 +1,4 @@
-"""`python -m fairshare check --seed N`: plays random economies and judges what a policy promises."""
+"""`python -m fairshare check --seed N` plays random economies and checks a policy against its promises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairshare.check.promises import PROMISES
 
 
 def main() -> int:
-    """Print the first broken promise as a small case and return 1, or a table of the promises and return 0."""
+    """Prints the first broken promise as a small case and returns 1, or a table of all promises and returns 0."""
     parser = argparse.ArgumentParser(prog="python -m fairshare")
     check = parser.add_subparsers(required=True).add_parser(
         "check", help="judge a policy over random economies"

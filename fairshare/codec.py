@@ -1,4 +1,4 @@
-"""Snapshots, states and decisions as bytes, so that a round can be kept and drawn again, exactly."""
+"""Encodes snapshots, states and decisions as bytes, so that a round can be stored and repeated exactly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from fairshare.model import Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot, Trade
 
 VERSION = 1
-# Half the time of zlib's usual 6, for records that are a sixteenth larger.
+# Takes half the time of zlib's default level 6; records become a sixteenth larger.
 COMPRESSION = 4
 # What fields of earlier records are called today.
 _RENAMED = {"draw": "ordering", "only_idle": "preemptible", "residence": "min_hold"}
@@ -27,7 +27,7 @@ class UnreadableRecord(Exception):
 
 
 def encode(value: Snapshot | Decision) -> bytes:
-    """A compressed archive of the arrays, with a JSON header for the rest; the same value, the same bytes."""
+    """Returns a compressed archive of the arrays, with a JSON header for the rest. Equal values give equal bytes."""
     if isinstance(value, Snapshot):
         header = {
             "kind": "snapshot",
@@ -45,25 +45,25 @@ def encode(value: Snapshot | Decision) -> bytes:
         header = {"kind": "decision", "ask_again": value.ask_again, "remark": value.remark}
         arrays = _arrays(value)
         shape = len(value.trades), len(Trade._fields)
-        # Account and generation numbers are far below 2^53: a float holds them exactly.
+        # Account and generation numbers are far below 2^53, so a float holds them exactly.
         arrays[_TRADES] = np.array(value.trades, dtype=np.float64).reshape(shape)
     return _archive(header, arrays)
 
 
 def encode_state(state: Mapping[str, Floats]) -> bytes:
-    """Named arrays as an archive."""
+    """Returns named arrays as an archive."""
     return _archive({"kind": "state"}, dict(state))
 
 
 def decode_state(data: bytes) -> dict[str, Floats]:
-    """The named arrays that were encoded; UnreadableRecord when `data` is none."""
+    """Returns the named arrays of an encoded state; raises UnreadableRecord when `data` is not one."""
     return _open(data, "state")[1]
 
 
 def _archive(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
     text = json.dumps({"version": VERSION, **header}).encode()
     buffer = io.BytesIO()
-    # As `np.savez_compressed`, which has no choice of the level.
+    # Like `np.savez_compressed`, which does not let us choose the compression level.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION) as archive:
         for name, array in {_HEADER: np.frombuffer(text, np.uint8), **arrays}.items():
             with archive.open(f"{name}.npy", "w") as file:
@@ -72,7 +72,7 @@ def _archive(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """The snapshot that was encoded; UnreadableRecord when `data` is none."""
+    """Returns an encoded snapshot; raises UnreadableRecord when `data` is not one."""
     header, arrays = _open(data, "snapshot")
     return Snapshot(
         cluster=Cluster(generations=tuple(header["generations"]), **_part(arrays, "cluster")),
@@ -84,7 +84,8 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of jobs; early records do not tell on which generations jobs had what they had, only the sum."""
+    """Returns the arrays of jobs with `attained` by generation. Early records have only its sum; it goes to the first
+    one."""
     had = jobs.get("attained")
     if had is not None and had.ndim == 1:
         on_first = np.zeros_like(jobs["rate"])
@@ -94,7 +95,7 @@ def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_decision(data: bytes) -> Decision:
-    """The decision that was encoded; UnreadableRecord when `data` is none."""
+    """Returns an encoded decision; raises UnreadableRecord when `data` is not one."""
     header, arrays = _open(data, "decision")
     whole = [name in {"seller", "buyer", "slow", "fast"} for name in Trade._fields]
     trades = tuple(
@@ -107,7 +108,7 @@ def decode_decision(data: bytes) -> Decision:
 
 
 def _arrays(holder: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are arrays."""
+    """Returns the array fields of a dataclass by name."""
     values = {field.name: getattr(holder, field.name) for field in fields(holder)}
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 

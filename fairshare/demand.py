@@ -1,10 +1,10 @@
-"""How much an account can use: of each generation, and of any set of generations together.
+"""Computes how much an account can use of each generation, and of any set of generations together.
 
-A job that accepts several generations uses only one at a time. So what the jobs below an account
-can use is not a number for each generation but a *polymatroid*: shares x are of use exactly when,
-for every set S of generations, the sum of x over S is at most `rank[S]`, the GPUs of the jobs that
-accept any generation of S. Ranks add up along the tree, and quotas cut them down, without losing
-exactness. A set is written as the bits of an integer; there are 2^K of them.
+A job that accepts several generations uses only one at a time. So what the jobs below an account can use is not a
+number for each generation but a *polymatroid*: shares x can be used exactly when, for every set S of generations,
+the sum of x over S is at most `rank[S]`, the GPUs of the jobs that accept any generation of S. Ranks add up along
+the tree, and limits cut them down, without losing exactness. A set is written as the bits of an integer; there are
+2^K sets.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from fairshare.model import Accounts, Bools, Floats, Ints, Jobs
 from fairshare.tree import Tree
 
-EPSILON = 1e-9  # GPUs; less than this is nothing
+EPSILON = 1e-9  # GPUs; less counts as zero
 
 
 @cache
 def members(generations: int) -> Floats:
-    """(2^K, K): 1 where the generation belongs to the set. Not to be written to: all share it."""
+    """Returns (2^K, K): 1 where the generation belongs to the set. The array is cached and read-only."""
     sets = np.arange(1 << generations)[:, None]
     found: Floats = ((sets >> np.arange(generations)) & 1).astype(np.float64)
     found.flags.writeable = False
@@ -29,13 +29,13 @@ def members(generations: int) -> Floats:
 
 
 def sets_of(accepted: Bools) -> Ints:
-    """The set, as bits, that each row of (J, K) marks."""
+    """Returns (J,) the set, as bits, that each row of `accepted` (J, K) marks."""
     bits: Ints = accepted @ (1 << np.arange(accepted.shape[1], dtype=np.int64))
     return bits
 
 
 def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floats:
-    """(T, 2^K): GPUs that can be used below each account of each set of generations, within quotas.
+    """Returns (T, 2^K) the GPUs of each set of generations that jobs below each account can use within its limits.
 
     `able` (J, K) marks the generations on which a job may run now.
     """
@@ -43,11 +43,11 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
     count = 1 << generations
     cell = jobs.account * count + sets_of(able)
     exactly = np.bincount(cell, jobs.workers * jobs.gpus, size * count).astype(np.float64)
-    within = exactly.reshape(size, count)  # GPUs of jobs whose whole choice lies in the set
+    within = exactly.reshape(size, count)  # GPUs of jobs that accept only generations of the set
     for k in range(generations):
         with_k = np.flatnonzero(np.arange(count) >> k & 1)
         within[:, with_k] += within[:, with_k ^ (1 << k)]
-    # Jobs that touch a set are all but those whose whole choice lies outside.
+    # The jobs that accept a generation of a set are all except those that accept only others.
     rank = within[:, [count - 1]] - within[:, ::-1]
     for level in tree.levels[::-1]:
         rank[level] = _cut(rank[level], accounts.cap[level], accounts.cap_total[level])
@@ -57,7 +57,7 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
 
 
 def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
-    """The ranks of what also respects `cap` for each generation and `cap_total` over all."""
+    """Returns the ranks cut by `cap` for each generation and `cap_total` for all."""
     rank = rank.copy()
     for k in range(cap.shape[1]):
         with_k = np.flatnonzero(np.arange(rank.shape[1]) >> k & 1)
@@ -67,7 +67,7 @@ def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
 
 
 def room(rank: Floats, held: Floats, step: Floats) -> float:
-    """How many times `step` (K,), which may be negative in parts, can be added to `held` (K,)."""
+    """Returns how many times `step` (K,), which may have negative parts, can be added to `held` (K,)."""
     belongs = members(len(held))
     slack, flow = rank - belongs @ held, belongs @ step
     rising = flow > 0
@@ -77,10 +77,10 @@ def room(rank: Floats, held: Floats, step: Floats) -> float:
 
 
 def take(rank: Floats, held: Floats, offered: Floats, turn: Ints) -> Floats:
-    """What each of C accounts can use of what it is offered (C, K) besides what it holds (C, K).
+    """Returns (C, K) what each account can use of what it is offered (C, K) besides what it holds (C, K).
 
-    An account that cannot use everything uses the generations with turn 0 first, then those with
-    turn 1 and so on; those of the same turn in equal proportion.
+    An account that cannot use everything uses the generations with turn 0 first, then those with turn 1 and so on,
+    and those of the same turn in equal proportion.
     """
     belongs = members(offered.shape[1])
     taken = np.zeros_like(offered)

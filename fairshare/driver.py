@@ -1,6 +1,6 @@
-"""Asks a policy, validates what it answers, and tells it what happened: the only way to a decision.
+"""Asks a policy for a decision, validates the answer, and reports to the policy what happened.
 
-Live rounds, previews, forecasts, what-if and replays all come this way.
+Live rounds, previews, forecasts, what-if analyses and replays all use this driver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairshare.validate import validate
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A moment at which a policy can be asked: what it sees, and what it remembers."""
+    """A moment at which a policy can be asked: its view of the cluster and its state."""
 
     policy: Policy
     view: Snapshot
@@ -25,13 +25,13 @@ class Situation:
 
     @classmethod
     def first(cls, policy: Policy, view: Snapshot) -> Self:
-        """The situation of a policy that was never asked before."""
+        """Returns the situation of a policy that makes its first decision."""
         return cls(policy, view, policy.start(view))
 
     def decide(self, seed: int) -> Decision:
-        """Returns who runs where until the next decision; raises InvalidPlan where the policy breaks a rule.
+        """Returns which gangs run where until the next decision; raises InvalidPlan when the policy breaks a rule.
 
-        A policy that asks for a round when the quantum is over, or later, asks for none: there is one in any case.
+        Drops a request for another round at or after the end of the quantum, when a round happens anyway.
         """
         plan = self.policy.decide(self.state, self.view, np.random.Generator(np.random.PCG64(seed)))
         validate(plan, self.view)
@@ -40,14 +40,14 @@ class Situation:
         return plan
 
     def fill(self, seed: int) -> Decision:
-        """Like `decide`, by a round between two quanta."""
+        """Returns the decision of a round between two quanta; raises InvalidPlan."""
         settings = between_quanta(self.policy, self.view.settings)
         return replace(self, view=replace(self.view, settings=settings)).decide(seed)
 
     def after(self, plan: Decision, seconds: float | None = None) -> Self:
-        """Returns the situation when the plan was in force for that long, by default for a quantum.
+        """Returns the situation after the plan was in force for some `seconds`, by default a quantum.
 
-        Every gang is where the plan put it, nobody came or went, and no time was lost.
+        Assumes that every gang is where the plan put it, no job came or ended, and no time was lost.
         """
         lasted = self.view.settings.quantum if seconds is None else seconds
         received = received_gpus(self.view, plan, shared=True) * lasted
@@ -56,25 +56,25 @@ class Situation:
 
 
 def between_quanta(policy: Policy, settings: Settings) -> Settings:
-    """The settings of a round between two quanta: it takes surplus back if the policy can, and stops nobody else."""
+    """Returns the settings of a round between two quanta, which at most takes surplus back, if the policy can."""
     if Need.RECLAIM in policy.needs:
         return replace(settings, may_preempt=True, reclaim=True)
     return replace(settings, may_preempt=False)
 
 
 def happened(plan: Decision, received: Floats, seconds: float) -> Happened:
-    """What happened while a plan for the same accounts was in force, with nothing to correct."""
+    """Returns what happened while a plan for the same accounts was in force, without corrections."""
     nothing = np.zeros_like(plan.share)
     guaranteed = nothing if plan.guaranteed is None else plan.guaranteed
     return Happened(seconds, received, plan.share, guaranteed, corrected=nothing)
 
 
 def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
-    """The (T,) or (T, K) array in another order of accounts and generations.
+    """Returns the (T,) or (T, K) array in another order of accounts and generations.
 
-    `rows` and `columns` have the former place of each account and generation, NOWHERE for new ones, which get 0.
+    `rows` and `columns` have the old index of each account and generation, or NOWHERE for new ones, which get 0.
     """
-    # NOWHERE is -1, the place of what is added at the end.
+    # NOWHERE is -1: it selects the zeros that are appended at the end.
     found: Floats = np.concatenate([array, np.zeros((1, *array.shape[1:]))])[rows]
     if array.ndim == 1:
         return found
@@ -82,9 +82,9 @@ def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
 
 
 def owed_now(situation: Situation, plan: Decision) -> Floats:
-    """(T, K) GPU-seconds that the next rounds will make good, as far as the policy says.
+    """Returns (T, K) GPU-seconds that the next rounds will make good, as far as the policy's state says.
 
-    Where it makes them good on whichever generation, each has the part of them that the account's share has there.
+    A policy that makes debts good on any generation has one total; it is split in proportion to the account's share.
     """
     state, share = situation.state, plan.share
     if "total" not in state:
@@ -96,9 +96,9 @@ def owed_now(situation: Situation, plan: Decision) -> Floats:
 
 
 def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Floats:
-    """(T, K) GPUs that each leaf's picked gangs hold until the next decision.
+    """Returns (T, K) GPUs that the picked gangs of each leaf hold until the next decision.
 
-    With `shared` without those that they only have as nobody else wants them, which count for nobody's share.
+    With `shared`, leaves out gangs on idle GPUs, which do not count as part of a share.
     """
     jobs = view.jobs
     received = np.zeros_like(plan.share)
@@ -110,7 +110,7 @@ def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Fl
 
 
 def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
-    """The picked gangs where they were put; the others suspended, with the nodes where they ran last."""
+    """Returns the view with picked gangs where the plan put them, and others suspended with their last nodes."""
     jobs: Jobs = view.jobs
     count, old = np.arange(len(jobs)), np.diff(jobs.place_start)
     running_on = np.full(len(jobs), NOWHERE, dtype=np.int64)
@@ -118,7 +118,7 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
     picked = running_on != NOWHERE
     sizes = old.copy()
     sizes[plan.run] = np.diff(plan.place_start)
-    # Whose node each entry of place_node is: before, in the plan, and now.
+    # The job of each entry of place_node: in the view, after the plan, and in the plan.
     before, now = np.repeat(count, old), np.repeat(count, sizes)
     decided = np.repeat(plan.run, np.diff(plan.place_start))
     place_node = np.empty(len(now), dtype=np.int64)
@@ -137,7 +137,7 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
         resident=np.where(picked, np.where(stays, jobs.resident, 0.0) + seconds, 0.0),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=place_node,
-        unwarned=None,  # a notice is over by then
+        unwarned=None,  # any notice is over by then
         attained=attained,
     )
     return replace(view, jobs=moved, now=view.now + seconds)

@@ -1,7 +1,7 @@
-"""What tickets earn: entitlement among active accounts, whichever policy decides.
+"""Computes the entitlement of active accounts from tickets, for every policy in the same way.
 
-Gandiva_fair (EuroSys '20) gives each user a share of every generation in proportion to its tickets;
-here tickets work at each level of a tree.
+Gandiva_fair (EuroSys '20) gives each user a share of every generation in proportion to its tickets. Here tickets
+work at each level of a tree.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fairshare.tree import Tree
 
 
 def entitlements(view: Snapshot) -> Floats:
-    """Returns the (T, K) GPUs of each account's private cluster.
+    """Returns (T, K) the GPUs of each account's private cluster.
 
-    Level by level of the tree that is its part by tickets of every generation, among those of its active siblings.
+    At each level of the tree an account gets its part, by tickets among its active siblings, of every generation.
     """
     tree = Tree.of(view.accounts.parent)
     able, _ = may_run(view, tree)
@@ -28,16 +28,17 @@ def entitlements(view: Snapshot) -> Floats:
 
 
 def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
-    """Like `entitlements`, to the last digit; `able` (J, K) says where jobs may run that take part in the sharing."""
+    """Returns `entitlements` without rounding. `able` (J, K) says where jobs that take part in the sharing may run."""
     weight = active_tickets(with_claims(view.accounts), tree, view.jobs.account, able)
     return by_tickets(tree, weight, capacity_of(view.cluster))
 
 
 def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> Floats:
-    """Returns the (T,) tickets of active accounts, and 0 for the others.
+    """Returns (T,) the tickets of active accounts, and 0 for the others.
 
-    Active is who has a job that takes part in the sharing and may run where limits up the tree leave something.
-    `leaf` (C,) are the accounts of jobs, or of kinds of jobs, and `able` (C, K) says where they may run.
+    An account is active when a job below it takes part in the sharing and may run where limits up the tree leave
+    something. `leaf` (C,) are the accounts of jobs, or of classes of jobs, and `able` (C, K) says where they may
+    run.
     """
     each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
     some = (able & (each[leaf] > 0)).any(axis=1) & (total[leaf] > 0)
@@ -51,7 +52,7 @@ def by_tickets(
 ) -> Floats:
     """Returns (T, K) GPUs: `capacity` (K,) divided by `weight` (T,) among siblings, level by level.
 
-    `passes_on` tells what accounts (A,) hand down of what they have (A, K), by default all of it.
+    `passes_on` returns what accounts (A,) hand down of what they have (A, K); by default all of it.
     """
     found = np.zeros((len(weight), len(capacity)))
     for depth, level in enumerate(tree.levels):
@@ -67,7 +68,7 @@ def by_tickets(
 
 
 def capacity_of(cluster: Cluster) -> Floats:
-    """(K,) GPUs of each generation that may be given out now."""
+    """Returns (K,) the GPUs of each generation that may be given out now."""
     gpus: Floats = np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations)).astype(
         np.float64
     )
@@ -75,9 +76,9 @@ def capacity_of(cluster: Cluster) -> Floats:
 
 
 def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -> Floats:
-    """(T, K) GPUs: capacity times the part of the tickets among active siblings, level by level.
+    """Returns (T, K) GPUs: the capacity (K,) divided by tickets among active siblings, level by level.
 
-    `active` (T, K): a job below the account may run on the generation.
+    `active` (T, K) says whether a job below the account may run on the generation.
     """
     entitled = np.zeros(active.shape)
     weight = tickets[:, None] * active
@@ -90,7 +91,7 @@ def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -
 
 
 def split(weight: Floats, amount: Floats) -> Floats:
-    """`amount` (K,) in proportion to the weights (C, K); nothing where all weights are zero."""
+    """Returns (C, K): `amount` (K,) divided in proportion to the weights (C, K); zeros where all weights are zero."""
     total = weight.sum(axis=0)
     a_ticket: Floats = np.divide(amount, total, out=np.zeros_like(total), where=total > 0)
     return weight * a_ticket

@@ -1,7 +1,7 @@
-"""How fair a division of GPU time was: indices over tenants, and finish-time fairness of jobs.
+"""Measures how fair a division of GPU time was: indices over tenants, and finish-time fairness of jobs.
 
-Amounts of several generations are made comparable by a weight for each, in one of two ways that are never
-mixed: weights published for all, to compare tenants; or the speeds that a tenant measured, for its own statement.
+A weight for each generation makes amounts comparable. There are two kinds of weights, never mixed: those published
+for all, to compare tenants, and the speeds that a tenant measured, for its own statement.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ import numpy as np
 from fairshare.model import Floats, Ints
 from fairshare.rates import within_reason
 
-NOTHING = 1e-9  # GPU-seconds; less than this is nothing
+NOTHING = 1e-9  # GPU-seconds; less counts as zero
 
 
 def delivered(received: float, due: float) -> float | None:
-    """Received in relation to what was due; None where nothing was due."""
+    """Returns received / due; None where nothing was due."""
     return received / due if due > NOTHING else None
 
 
 def jain(shares: Sequence[float]) -> float | None:
-    """Jain's index of n shares ≥ 0: (Σx)² / (n Σx²), from 1/n (one has all) to 1 (all have the same).
+    """Returns Jain's index of n shares ≥ 0: (Σx)² / (n Σx²), from 1/n (one has everything) to 1 (all are equal).
 
-    It does not change when all are multiplied by the same number. None of nothing; 1 where all are zero.
-    Jain, Chiu, Hawe, "A Quantitative Measure of Fairness …" (DEC-TR-301, 1984), section 3.
+    It does not change when all shares are multiplied by the same number. Returns None for an empty list, 1 when all
+    are zero. Jain, Chiu, Hawe, "A Quantitative Measure of Fairness …" (DEC-TR-301, 1984), section 3.
     """
     if not len(shares):
         return None
     most = max(shares)
     if most <= 0:
         return 1.0
-    scaled = np.asarray(shares, dtype=np.float64) / most  # so that no square is out of range
+    scaled = np.asarray(shares, dtype=np.float64) / most  # so that no square overflows
     return float(min(scaled.sum() ** 2 / (len(scaled) * np.square(scaled).sum()), 1.0))
 
 
 def max_min(shares: Sequence[float]) -> float | None:
-    """The lowest share as a part of the highest, 0 to 1: what max-min fairness raises first. None of nothing."""
+    """Returns the lowest share as a fraction of the highest, which max-min fairness raises first; None for an empty
+    list."""
     if not len(shares):
         return None
     most = max(shares)
@@ -47,14 +48,15 @@ def max_min(shares: Sequence[float]) -> float | None:
 def finish_time_fairness(
     *, seconds: float, held: Floats, entitled: Floats, weight: Floats, gpus: int, sharers: float
 ) -> float | None:
-    """ρ of one ended job: the time it took, divided by the time alone on its own part. Above 1 it was worse off.
+    """Returns ρ of an ended job: the time it took divided by its run time alone on its own part. Above 1 it lost by
+    sharing.
 
-    Themis (NSDI '20), section 3: ρ = T_shared / T_ideal, T_ideal being the run time alone on 1/n of the
-    cluster. Here `seconds` go from submit to end. The work is what the job `held` (K,), in GPU-seconds times
-    `weight` (K,). Its own part is what its tenant was `entitled` to meanwhile (K,), in GPU-seconds of the
-    generations that it accepts, divided among the tenant's `sharers` unfinished jobs (on average, with itself);
-    of that a gang of `gpus` uses no more than it has GPUs, each as fast as those it held on average.
-    None where it held nothing, took no time or was entitled to nothing.
+    Themis (NSDI '20), section 3: ρ = T_shared / T_ideal, where T_ideal is the run time alone on 1/n of the cluster.
+    Here `seconds` is the time from submit to end. The work is what the job `held` (K,), in GPU-seconds, times
+    `weight` (K,). The job's own part is the tenant's entitlement in that time, `entitled` (K,), in GPU-seconds of
+    the generations that it accepts, divided by the average number of the tenant's unfinished jobs, `sharers`, which
+    includes this job. Of that part a gang uses at most `gpus` GPUs, each as fast as the average GPU that it held.
+    Returns None where the job held nothing, took no time or was entitled to nothing.
     """
     work, all_held = float(held @ weight), float(held.sum())
     if seconds <= 0 or work <= 0 or all_held <= 0 or sharers <= 0:
@@ -67,7 +69,7 @@ def finish_time_fairness(
 
 
 def unfinished_between(begins: Floats, ends: Floats, since: Floats, until: Floats) -> Floats:
-    """How many of the jobs that exist from `begins` to `ends` there were on average in each stretch of time."""
+    """Returns the average number of jobs, which exist from `begins` to `ends`, in each interval `since` to `until`."""
 
     def area(moments: Floats) -> Floats:
         return _ramp(begins, moments) - _ramp(ends, moments)
@@ -78,7 +80,7 @@ def unfinished_between(begins: Floats, ends: Floats, since: Floats, until: Float
 
 
 def _ramp(points: Floats, moments: Floats) -> Floats:
-    """Of each moment t the sum of t − p over all points p before it."""
+    """Returns, for each moment t, the sum of t − p over all points p before t."""
     ordered = np.sort(points)
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
     before = np.searchsorted(ordered, moments)
@@ -87,10 +89,11 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 
 
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
-    """(K,) speed of each generation as a tenant's own jobs measured it, the slowest being 1; NaN unmeasured.
+    """Returns (K,) the speed of each generation by the tenant's own jobs; the slowest is 1, unmeasured ones are NaN.
 
-    `rate` (J, K) in steps per second, NaN unknown. Of the generation that most jobs measured beside others,
-    each other one's speed is the mean ratio over the jobs measured on both, weighted by their `gpus`, as in trades.
+    `rate` (J, K) is in steps per second, NaN unknown. The base is the generation that most jobs measured together
+    with another. The speed of each other one is its mean ratio to the base over jobs measured on both, weighted by
+    `gpus` (J,), as in trades.
     """
     rate = within_reason(rate)
     known = np.nan_to_num(rate) > 0

@@ -1,4 +1,4 @@
-"""Playing rounds ahead: when would a waiting gang get its turn if nothing else happened?"""
+"""Plays rounds ahead to forecast when a waiting gang starts if nothing else happens."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from fairshare.driver import Situation
 from fairshare.model import Decision
 
-# Rounds between two quanta that are played at most; a policy that wants more of them is asked less often than live.
+# At most this many rounds between two quanta are played; a policy that wants more is asked less often than live.
 ROUNDS_BETWEEN = 4
 
 
 def rounds_until_start(now: Situation, job: int, *, seed: int, most: int) -> int | None:
-    """Quantum rounds until `job` is picked; 0 when free GPUs hold it at once; None when not within `most`.
+    """Returns the quantum rounds until `job` is picked: 0 if it fits on free GPUs at once, None if not within `most`.
 
-    Assumes that nobody submits, ends or changes tickets meanwhile, so that it is a latest time as far as
-    running jobs end sooner, and not a promise.
+    Assumes that no job is submitted or ends and no tickets change meanwhile. Running jobs may end sooner, so it
+    tends to be a latest time; it is not a promise.
     """
     return first_rounds(now, [job], seed=seed, most=most)[job]
 
 
 def first_rounds(now: Situation, jobs: Iterable[int], *, seed: int, most: int) -> dict[int, int | None]:
-    """Like `rounds_until_start`, of several jobs in one play.
+    """Returns `rounds_until_start` of several jobs, playing the rounds once.
 
-    Where the policy asks for rounds between two quanta, these are played, too; what starts in one has started by the
-    next quantum.
+    Also plays the rounds between two quanta that the policy asks for. A job that starts in one counts as started by
+    the next quantum.
     """
     found: dict[int, int | None] = dict.fromkeys(jobs)
     _note(found, now.fill(seed), 0)

@@ -1,4 +1,4 @@
-"""Which gangs of a plan run on more than is guaranteed to their accounts, and whose claims they stand in the way of."""
+"""Finds the gangs of a plan that run on borrowed GPUs, beyond the guarantees of their accounts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ ROUNDING = 1e-6
 
 
 def lent_to(view: Snapshot, plan: Decision) -> Bools:
-    """(J,) the picked services and sessions for which the guarantees of their accounts, up the tree, do not suffice.
+    """Returns (J,) the picked services and sessions that the guarantees of their accounts, up the tree, do not cover.
 
-    Those of an account count in its own order (priority, then as listed), before its other jobs: they go last. A
-    policy that guarantees nothing lends nothing.
+    An account's guarantee covers its services and sessions in its own order (priority, then as listed), before its
+    other jobs, because these are preempted last. A policy without guarantees lends nothing.
     """
     jobs = view.jobs
     lent = np.zeros(len(jobs), dtype=bool)
     if plan.guaranteed is None or jobs.keeps is None:
         return lent
     picked = plan.run[jobs.keeps[plan.run]]
-    if jobs.preemptible is not None:  # they asked for what nobody wants
+    if jobs.preemptible is not None:  # preemptible jobs are not covered
         picked = picked[~jobs.preemptible[picked]]
     left, tree = plan.guaranteed.sum(axis=1), Tree.of(view.accounts.parent)
     for job in sorted(picked.tolist(), key=lambda job: (-int(jobs.priority[job]), job)):
@@ -35,7 +35,7 @@ def lent_to(view: Snapshot, plan: Decision) -> Bools:
 
 
 def held_by(view: Snapshot, jobs: Bools) -> Floats:
-    """(T,) GPUs that each account, with all below it, has in the gangs marked in `jobs` (J,)."""
+    """Returns (T,) the GPUs of the gangs marked in `jobs` (J,), for each account with all accounts below it."""
     held = np.zeros(len(view.accounts.parent))
     np.add.at(held, view.jobs.account[jobs], (view.jobs.workers * view.jobs.gpus)[jobs])
     sums: Floats = Tree.of(view.accounts.parent).sums(held)

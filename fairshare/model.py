@@ -1,7 +1,7 @@
-"""What a policy sees and what it answers: arrays at the core, frozen dataclasses around them.
+"""Defines what a policy reads and what it returns: arrays, held by frozen dataclasses.
 
-Sizes: N nodes, K generations, T accounts (nodes of the ticket tree), J jobs, P picked gangs.
-Times are seconds; amounts of GPU time are GPU-seconds. NaN stands for "not measured".
+Sizes: N nodes, K generations, T accounts (nodes of the ticket tree), J jobs, P picked gangs. Times are in seconds;
+amounts of GPU time are in GPU-seconds. NaN means "not measured".
 """
 
 from __future__ import annotations
@@ -23,87 +23,94 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The hardware. `capacity` counts only GPUs that may be given out now."""
+    """The nodes and GPUs of a cluster."""
 
     generations: tuple[str, ...]  # K names
-    node_generation: Ints  # (N,) index of a generation
-    capacity: Ints  # (N,) GPUs that may be given out; 0 when drained or down
-    installed: Ints  # (N,) GPUs that are there, drained and down ones too
-    closed: Bools | None = None  # (N,) whose capacity is for the gangs that run there alone; None: no node
-    # (K,) how fast generations are by what the operator publishes; None: not said
+    node_generation: Ints  # (N,) index of the node's generation
+    capacity: Ints  # (N,) GPUs that may be given out now; 0 on drained and down nodes
+    installed: Ints  # (N,) GPUs of the node, also when it is drained or down
+    # (N,) nodes whose capacity only the gangs that run there may use; None: no node
+    closed: Bools | None = None
+    # (K,) relative speed of each generation as the operator publishes it; None: not published
     table: Floats | None = None
-    # (N,) a number for each machine, where some are several nodes, one for each kind of slices; None: each is a node.
+    # (N,) number of the machine of each node: a machine has several nodes where its GPUs are sliced, one for each kind
+    # of slice. None: each node is a machine.
     machine: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The ticket tree: organisations, departments, teams, and users as leaves; parents come first."""
+    """The ticket tree: organisations, departments, teams, and users as its leaves. Parents come before children."""
 
     parent: Ints  # (T,) index of the parent; NOWHERE for a root
-    tickets: Floats  # (T,) weight among the siblings, > 0
-    trades: Bools  # (T,) whether this account (a team) is a party to trades, unless one below it is
-    owed: Floats  # (T, K) GPU-seconds entitled minus received so far, of leaves; others 0
-    cap: Floats  # (T, K) most GPUs of a generation at once; inf when unlimited
-    cap_total: Floats  # (T,) most GPUs at once
-    # Limits of trades that cross an account's border; None where nobody has any.
-    deals: Bools | None = None  # (T, K) whether a generation is traded at all
-    give_most: Floats | None = None  # (T, K) most GPUs given away at once; inf when unlimited
-    give_part: Floats | None = None  # (T, K) the same as a part of what tickets earn; inf when unlimited
-    # What limits leave of the caps for this round, as hours that are nearly spent do; None: all.
+    tickets: Floats  # (T,) weight among siblings, > 0
+    trades: Bools  # (T,) whether this account (a team) trades, unless an account below it does
+    owed: Floats  # (T, K) GPU-seconds entitled minus received so far; 0 except for leaves
+    cap: Floats  # (T, K) limit of GPUs of a generation at once; inf when unlimited
+    cap_total: Floats  # (T,) limit of GPUs at once
+    # Limits on trades that cross an account's border; None where no account has any.
+    deals: Bools | None = None  # (T, K) whether the account trades a generation at all
+    give_most: Floats | None = None  # (T, K) limit of GPUs given away at once; inf when unlimited
+    # (T, K) the same limit as a fraction of the entitlement; inf when unlimited
+    give_part: Floats | None = None
+    # What the limits leave of the caps in this round, for example when GPU-hours are nearly spent; None: everything.
     room: Floats | None = None  # (T, K) GPUs
     room_total: Floats | None = None  # (T,)
-    # Up to how many GPUs it takes part in the sharing; beyond, it only gets what nobody else wants. None: all.
+    # GPUs up to which an account takes part in the sharing; beyond them it gets only idle GPUs. None: no bound.
     claim: Floats | None = None  # (T, K)
     claim_total: Floats | None = None  # (T,)
-    borrow: Floats | None = None  # (T, K) most GPUs beyond the entitlement, as a part of it; None: any number
-    # The same for what all its GPUs cost together, whichever they are; infinite where an account is not limited.
+    borrow: Floats | None = None  # (T, K) GPUs beyond the entitlement, as a fraction of it; None: any number
+    # The same limits on the total cost of an account's GPUs, of all generations; infinite where it is not limited.
     price: Floats | None = None  # (K,) of one GPU
     cap_cost: Floats | None = None  # (T,)
     room_cost: Floats | None = None  # (T,)
     claim_cost: Floats | None = None  # (T,)
-    # Whose jobs of one priority take turns by the time that each has had, instead of one after another. None: nobody's.
+    # Accounts whose jobs of equal priority take turns by the GPU time that each has had, instead of running one after
+    # another. None: no account.
     evenly: Bools | None = None  # (T,)
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Gangs that run or wait, in the order in which their owner wants them."""
+    """Gangs that run or wait, in the order that their owner wants."""
 
-    account: Ints  # (J,) the leaf that pays
-    workers: Ints  # (J,) gang size in processes
+    account: Ints  # (J,) the leaf account that pays
+    workers: Ints  # (J,) workers (processes) of the gang
     gpus: Ints  # (J,) GPUs of one worker, all on one node
     accepts: Bools  # (J, K) generations that the job may use
-    rate: Floats  # (J, K) measured progress in steps per second of the whole gang; NaN unknown
+    rate: Floats  # (J, K) measured steps per second of the whole gang; NaN where unknown
     priority: Ints  # (J,) higher goes first within its account
-    running_on: Ints  # (J,) generation where it holds GPUs now; NOWHERE when it waits
-    resident: Floats  # (J,) seconds since it got these GPUs
-    blocked: Ints  # (J,) a Reason that forbids it this round, or 0
-    place_start: Ints  # (J + 1,) where each job's slice of place_node begins
-    place_node: Ints  # node of each worker that runs now, or ran last (a preference only)
-    # Who takes no part in the sharing, and runs only on GPUs that nobody else wants; None: no job.
+    running_on: Ints  # (J,) generation of the GPUs that it holds; NOWHERE when it waits
+    resident: Floats  # (J,) seconds since the gang got these GPUs
+    blocked: Ints  # (J,) the Reason that forbids it to run in this round, or 0
+    place_start: Ints  # (J + 1,) start of each job's slice of place_node
+    place_node: Ints  # node of each worker now, or where it ran last, which is only a preference
+    # Preemptible jobs: they take no part in the sharing and run only on idle GPUs. None: no job.
     preemptible: Bools | None = None  # (J,)
-    # Services and sessions, which keep the GPUs they got while their account is within its guarantee; None: no job.
+    # Services and sessions, which keep the GPUs that they got while their account is within its guarantee. None: no
+    # job.
     keeps: Bools | None = None  # (J,)
-    # Those of them that nobody's claim stops yet: their notice is not over, or was not given; None: no job.
+    # The services and sessions that may not be preempted yet, because their notice is not over or not given. None: no
+    # job.
     unwarned: Bools | None = None  # (J,)
-    # GPU-seconds that each job has had so far, of all jobs for a policy that needs it, else of those of accounts whose
-    # jobs share evenly; None: not known.
+    # GPU-seconds that each job has had so far: of all jobs if the policy needs it, else of accounts whose jobs share
+    # evenly. None: not known.
     attained: Floats | None = None  # (J, K)
-    # What each job runs, by a number that jobs of one model share: NOWHERE where its owner names none; None: no job.
+    # Model that each job runs, as a number that jobs of one model share; NOWHERE where the owner names none. None: no
+    # job.
     model: Ints | None = None  # (J,)
-    submitted: Floats | None = None  # (J,) when each was, on the clock of the view; None: not known
-    # (J,) seconds for which owners expect their jobs to hold GPUs in all, NaN where nobody knows; None: of no job.
+    submitted: Floats | None = None  # (J,) submit time on the view's clock; None: not known
+    # (J,) seconds that the owner expects the job to hold GPUs in total, NaN where unknown. None: unknown for all jobs.
     expected: Floats | None = None
-    # (J,) on the clock of the view, infinite without one; None: no job has one
+    # (J,) deadline on the view's clock, infinite for jobs without one. None: no job has one.
     deadline: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
-        """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""
+        """Returns `able` (J, K), where jobs may run, without preemptible jobs, which take no part in the sharing."""
         return able if self.preemptible is None else able & ~self.preemptible[:, None]
 
     def on_any(self, nodes: Bools | None) -> Bools:
-        """(J,) the gangs with a worker on one of the nodes marked in `nodes` (N,), where they run or ran last."""
+        """Returns (J,) the gangs with a worker on a node marked in `nodes` (N,), now or where they ran last."""
         found = np.zeros(len(self), dtype=bool)
         if nodes is not None:
             gang = np.repeat(np.arange(len(self)), np.diff(self.place_start))
@@ -115,7 +122,7 @@ class Jobs:
 
 
 def known(values: Sequence[float | None], without: float) -> Floats | None:
-    """(J,) what is known of jobs, and `without` where nothing is; None where nothing is known of any."""
+    """Returns (J,) the known values, with `without` in place of unknown ones; None where no value is known."""
     if all(value is None for value in values):
         return None
     return np.array([without if value is None else value for value in values], dtype=np.float64)
@@ -123,32 +130,31 @@ def known(values: Sequence[float | None], without: float) -> Floats | None:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to decide."""
+    """Settings of the scheduler."""
 
     quantum: float = 60.0
     ordering: Literal["stride", "lottery"] = "stride"
     trading: bool = True
     pricing: Literal["between", "second_price"] = "between"
-    least_gain: float = 1.05  # ratio of speed-ups under which a trade is not worth its noise
-    min_hold: float = 0.0  # seconds for which a gang keeps the GPUs it got
-    switch_cost: float = 0.0  # seconds of GPU time lost by a stop and a resume
+    least_gain: float = 1.05  # ratio of speed-ups below which a trade is not worth its noise
+    min_hold: float = 0.0  # seconds that a gang keeps the GPUs that it got
+    switch_cost: float = 0.0  # seconds of GPU time that a stop and a resume lose
     memory: float = 3600.0  # seconds of entitlement up to which a debt is remembered
     may_preempt: bool = True  # False: only fill free GPUs
-    reclaim: bool = (
-        False  # True: nobody within a guarantee is stopped; only surplus is taken back for guarantees
-    )
+    # True: take back only surplus for guarantees, and preempt nothing within a guarantee
+    reclaim: bool = False
 
     @property
     def is_quantum(self) -> bool:
-        """Whether a quantum is over, so that turns may end; else this is a round between two."""
+        """Whether this round ends a quantum, so that any gang may be preempted, or is a round between two quanta."""
         return self.may_preempt and not self.reclaim
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a decision depends on, besides the seed and what the policy remembers.
+    """Everything that a decision depends on, except the seed and the policy's state.
 
-    What tickets earn is a function of it: `fairshare.entitlement.entitlements`.
+    Entitlements are a function of it: `fairshare.entitlement.entitlements`.
     """
 
     cluster: Cluster
@@ -159,26 +165,26 @@ class Snapshot:
 
 
 class Reason(IntEnum):
-    """Why a job does not run. NEVER_… cannot change without a change of hardware or quota."""
+    """Why a job does not run. NEVER_… lasts until the hardware or a limit changes."""
 
     NONE = 0
     NEVER_NO_SUCH_GENERATION = 1  # no node of an accepted generation exists
-    NEVER_TOO_LARGE = 2  # larger than all nodes of any accepted generation together
-    NEVER_WORKER_TOO_LARGE = 3  # no node has as many GPUs as one worker wants
+    NEVER_TOO_LARGE = 2  # larger than all nodes of any one accepted generation together
+    NEVER_WORKER_TOO_LARGE = 3  # no node has as many GPUs as one worker needs
     NEVER_OVER_QUOTA = 4  # larger than what the tenant may hold at once
-    QUOTA_IN_USE = 10  # what the account's limits allow at once is in use
-    HOURS_SPENT = 11  # the account's GPU-hours or money of a period are spent
-    SHARE_IN_USE = 12  # others are owed more; the account has its share now
-    OWN_JOBS_AHEAD = 13  # the account's own other jobs go first
-    FRAGMENTED = 14  # enough GPUs, but not together on nodes as the gang needs them
-    NODES_AWAY = 15  # would fit if drained or down nodes were back
-    GPUS_DRAINING = 16  # picked; waits until the present holders have left
+    QUOTA_IN_USE = 10  # the account's limits of GPUs at once are reached
+    HOURS_SPENT = 11  # the account's GPU-hours or money of the period are spent
+    SHARE_IN_USE = 12  # the account has its share now; others are owed more
+    OWN_JOBS_AHEAD = 13  # other jobs of the account go first
+    FRAGMENTED = 14  # enough GPUs are free, but not together on nodes as the gang needs them
+    NODES_AWAY = 15  # would fit if drained or down nodes came back
+    GPUS_DRAINING = 16  # picked; waits until the gangs that hold its GPUs have left
     CLUSTER_PAUSED = 17
-    BACKING_OFF = 18  # a start failed; tried again later
-    BORROWED_ENOUGH = 19  # the account has its entitlement, and may not borrow more
-    PREEMPTIBLE = 20  # by its own wish or beyond a limit it runs only on GPUs that nobody else wants
-    TEAM_ARCHIVED = 21  # the account is of a team that takes no part any more, unless it is restored
-    PLACE_LOST = 22  # picked, but GPUs that the decision gave it could not be had when it was carried out
+    BACKING_OFF = 18  # a start failed and will be tried again later
+    BORROWED_ENOUGH = 19  # the account has its entitlement and may not borrow more
+    PREEMPTIBLE = 20  # runs only on idle GPUs, because it is preemptible or its account is beyond a limit
+    TEAM_ARCHIVED = 21  # the account's team is archived
+    PLACE_LOST = 22  # picked, but its GPUs were gone when the decision was carried out
     OWNER_MAY_NOT = 23  # its owner may not submit jobs in the team any more
 
     @property
@@ -187,9 +193,9 @@ class Reason(IntEnum):
 
 
 class Trade(NamedTuple):
-    """For this round `seller` gives `fast_gpus` of `fast` for `slow_gpus` of `slow` of `buyer`.
+    """A trade of one round: `seller` gives `fast_gpus` of `fast` for `slow_gpus` of `slow` from `buyer`.
 
-    `price` is slow_gpus / fast_gpus; each side gains when seller_speedup < price < buyer_speedup.
+    `price` is slow_gpus / fast_gpus. Both sides gain when seller_speedup < price < buyer_speedup.
     """
 
     seller: int
@@ -205,23 +211,22 @@ class Trade(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer: who runs where until the next round, and why the others do not."""
+    """A policy's answer (the plan): which gangs run where until the next round, and why the others wait."""
 
     run: Ints  # (P,) picked jobs
     generation: Ints  # (P,)
     place_start: Ints  # (P + 1,)
-    place_node: Ints  # node of each worker, rank by rank
-    reason: Ints  # (J,) a Reason, 0 for the picked
-    share: Floats  # (T, K) GPUs after surplus was passed on and trades were made
+    place_node: Ints  # node of each worker, by rank
+    reason: Ints  # (J,) a Reason; 0 for picked jobs
+    share: Floats  # (T, K) GPUs after surplus was lent and trades were made
     trades: tuple[Trade, ...]
-    # Which of the picked jobs run only because nobody else wants their GPUs; None where all take part with all.
+    # Picked jobs that run only on idle GPUs; None: no picked job.
     preemptible: Ints | None = None
-    guaranteed: Floats | None = (
-        None  # (T, K) GPUs of `share` that nobody may take away; None: the policy names none
-    )
-    # (T, K) GPUs that tickets earn by rules of the policy's own, as early ones had; None: `entitlements` of the view.
+    # (T, K) GPUs of `share` that cannot be taken away; None: the policy guarantees none
+    guaranteed: Floats | None = None
+    # (T, K) entitlement by the policy's own rules, which early versions had; None: `entitlements` of the view.
     entitled: Floats | None = None
-    # Seconds until the policy wants to be asked though nothing happens; None: when the quantum is over.
+    # Seconds until the policy wants the next round even if nothing happens; None: when the quantum ends.
     ask_again: float | None = None
-    # What operators should know of this plan: where the policy could not do as it promises, and what it did instead.
+    # Message for operators: which promise the policy could not keep in this plan, and what it did instead.
     remark: str | None = None

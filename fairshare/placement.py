@@ -1,8 +1,8 @@
-"""Where gangs go: each worker's GPUs on one node, a gang on one generation, on the fewest nodes.
+"""Places gangs: a worker's GPUs on one node, a gang on one generation and on as few nodes as possible.
 
-Within a round a generation's GPUs are *given* (to gangs picked in this round) or free; of the free
-ones some are still *held* by running gangs that were not picked yet. New gangs go beside them while
-they can, so that a gang which goes on finds its nodes as it left them.
+Within a round a generation's GPUs are *given* (to gangs picked in this round) or free. Some free GPUs are still
+*held* by running gangs that are not picked yet. New gangs avoid these while they can, so that a gang that goes on
+finds its nodes unchanged.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import numpy as np
 
 from fairshare.model import Bools, Cluster, Ints, Jobs
 
-_NO_NODE = np.iinfo(np.int64).max  # as what would be left on a node that cannot hold the gang
+_NO_NODE = np.iinfo(np.int64).max  # more than any node can have left: marks nodes that cannot hold the gang
 
 
 def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
-    """(workers,) positions in `free` for workers of `gpus` each, rank by rank; None if they do not fit.
+    """Returns (workers,) positions in `free` for workers of `gpus` each, by rank; None if they do not fit.
 
-    Fewest nodes, and of these the ones that leave the least behind. Where `free` is negative there is nothing.
+    Prefers the fewest nodes, then those that leave the fewest GPUs free. A negative entry of `free` counts as 0.
     """
     if not len(free):
         return None
@@ -32,7 +32,7 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
         return None
     ordered = np.lexsort((free, -slots))
     reach = np.cumsum(slots[ordered])
-    full = int(np.searchsorted(reach, workers))  # nodes that are filled with workers
+    full = int(np.searchsorted(reach, workers))  # number of nodes that are filled with workers
     rest = workers - (int(reach[full - 1]) if full else 0)
     others = ordered[full:]
     last = others[np.where(slots[others] >= rest, free[others], _NO_NODE).argmin()]
@@ -41,27 +41,27 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
 
 
 def _take(free: Ints, spot: Ints, gpus: int) -> None:
-    """Takes `gpus` away at each position of `spot`, as often as it is there."""
-    if len(spot) == 1:  # most gangs; `at` takes many times as long
+    """Subtracts `gpus` at each position of `spot`, once for each time that it occurs."""
+    if len(spot) == 1:  # most gangs; `at` is many times slower
         free[spot[0]] -= gpus
     else:
         np.subtract.at(free, spot, gpus)
 
 
 class Packing:
-    """The nodes of one generation while a round is decided. Positions count within `nodes`."""
+    """The nodes of one generation while a round is decided. Positions index `nodes`."""
 
     def __init__(self, cluster: Cluster, generation: int, jobs: Jobs, holds: Bools) -> None:
-        """`holds` (J,) marks the gangs that have GPUs and may go on with them."""
+        """Reads the nodes of a generation; `holds` (J,) marks the gangs that have GPUs and may go on with them."""
         self.nodes = np.flatnonzero(cluster.node_generation == generation)
         self.free = cluster.capacity[self.nodes]  # not given in this round
         self.free_gpus = int(self.free.sum())
-        self.places: dict[int, Ints] = {}  # of each picked gang, the position of each worker
+        self.places: dict[int, Ints] = {}  # for each picked gang, the position of each worker
         self._capacity = self.free.copy()
         self._jobs = jobs
         position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
         position[self.nodes] = np.arange(len(self.nodes))
-        # Of all gangs at once, which takes less time than of some thousands one after the other.
+        # For all gangs at once: one by one it is slow for thousands of gangs.
         self._spots = position[jobs.place_node]
         self._bounds: list[int] = jobs.place_start.tolist()
         elsewhere = np.concatenate([[0], np.cumsum(self._spots < 0)])[jobs.place_start]
@@ -70,13 +70,13 @@ class Packing:
         self.pinned: set[int] = set()  # gangs that stay where they are
         here = np.flatnonzero(holds & (jobs.running_on == generation)).tolist()
         self._running = {job for job in here if self._home(job) is not None}
-        self._held = np.zeros_like(self.free)  # by running gangs that were not picked yet
+        self._held = np.zeros_like(self.free)  # by running gangs that are not picked yet
         self._holders: set[int] = set()
         for job in self._running:
             self._hold(job, True)
 
     def stay(self, job: int) -> bool:
-        """Give a running gang what it has, and never move it; False where its nodes are not up any more."""
+        """Gives a running gang the GPUs that it has and pins it there; returns False if its nodes are down."""
         home = self._home(job)
         if home is None or not self._fits(job, home, self.free):
             return False
@@ -85,17 +85,17 @@ class Packing:
         return True
 
     def close(self, closed: Bools) -> None:
-        """Leave of the nodes marked in `closed` (N,) only what the gangs have that stay there."""
+        """Closes the nodes marked in `closed` (N,) to all but the gangs that stay there."""
         here = closed[self.nodes]
         self._capacity[here] -= self.free[here]
         self.free[here] = 0
         self.free_gpus = int(self.free.sum())
 
     def place(self, job: int, *, may_move: bool = True) -> bool:
-        """Give the gang GPUs, and with `may_move` move other picked ones if it must be; False if in vain.
+        """Gives the gang GPUs; returns False if it does not fit.
 
-        First the nodes where it runs or ran last, then what nobody holds, then what only gangs hold that
-        were not picked, then room made by packing the picked gangs anew.
+        Tries the nodes where it runs or ran last, then GPUs that no gang holds, then GPUs that only unpicked gangs
+        hold. With `may_move` it last makes room by moving other picked gangs.
         """
         workers, gpus = int(self._jobs.workers[job]), int(self._jobs.gpus[job])
         if workers * gpus > self.free_gpus:
@@ -114,11 +114,11 @@ class Packing:
         return True
 
     def leave(self, job: int) -> None:
-        """The gang goes on elsewhere: what it has here is nobody's."""
+        """Frees what the gang holds here, because it goes on elsewhere."""
         self._hold(job, False)
 
     def settle_down(self) -> None:
-        """Now that all are picked: let running gangs go on where they are, if the others fit beside them."""
+        """Moves running gangs back to where they are, once all gangs are picked, if the others still fit."""
         homes = {job: self._home(job) for job in self.places if job in self._running}
         stay = {job: home for job, home in homes.items() if home is not None}
         if all(np.array_equal(self.places[job], home) for job, home in stay.items()):
@@ -128,11 +128,12 @@ class Packing:
         _ = self._pack(resumed | stay, list(self.places)) or self._pack(stay, list(self.places))
 
     def nodes_of(self, job: int) -> Ints:
-        """(workers,) the node of each worker of a picked gang, rank by rank."""
+        """Returns (workers,) the node of each worker of a picked gang, by rank."""
         return self.nodes[self.places[job]]
 
     def _make_room(self, job: int) -> bool:
-        """Pack anew with `job` among them, moving only gangs below a size, as small a size as will do."""
+        """Repacks all gangs with `job`, moving only gangs up to a size, the smallest that suffices; returns False if
+        none does."""
         size = {other: self._gpus(other) for other in self.places}
         for largest in sorted(set(size.values())):
             keep = {o: at for o, at in self.places.items() if size[o] > largest or o in self.pinned}
@@ -141,7 +142,8 @@ class Packing:
         return False
 
     def _pack(self, keep: dict[int, Ints], jobs: list[int]) -> bool:
-        """Place all `jobs`, those of `keep` there, the others largest first; False, and no change, in vain."""
+        """Places all `jobs`: those of `keep` where it says, the others largest first. Changes nothing and returns False
+        if they do not fit."""
         free, places = self._capacity.copy(), dict(keep)
         for job, spot in keep.items():
             _take(free, spot, int(self._jobs.gpus[job]))
@@ -166,7 +168,7 @@ class Packing:
         self.places[job] = spot
 
     def _hold(self, job: int, holds: bool) -> None:
-        """Count what a running gang has as held, or no longer."""
+        """Counts the GPUs of a running gang as held, or no longer."""
         home = self._home(job)
         if home is None or job not in self._running or holds == (job in self._holders):
             return
@@ -174,7 +176,7 @@ class Packing:
         (self._holders.add if holds else self._holders.remove)(job)
 
     def _home(self, job: int) -> Ints | None:
-        """Positions of the gang's workers where it runs or ran last, if that was on this generation."""
+        """Returns the positions of the gang's workers where it runs or ran last, if that was on this generation."""
         return self._spots[self._bounds[job] : self._bounds[job + 1]] if self._is_whole[job] else None
 
     def _is_home(self, job: int, spot: Ints) -> bool:

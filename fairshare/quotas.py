@@ -1,7 +1,7 @@
-"""GPUs at once: what the limits up the tree still allow while gangs are being picked.
+"""Computes how many GPUs at once the limits up the tree still allow while gangs are picked.
 
-Three kinds of limits, each of an account with all below it: how much it may have at all (`with_room`), up to
-how much it takes part in the sharing (`with_claims`), and how much it may have beyond its entitlement.
+An account, with all accounts below it, has three kinds of limits: what it may have at all (`with_room`), up to where
+it takes part in the sharing (`with_claims`), and what it may have beyond its entitlement.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from fairshare.tree import Tree
 class Left(NamedTuple):
     """GPUs that each account may still be given."""
 
-    each: Floats  # (T, K) of each generation, if all that is left is spent on it
+    each: Floats  # (T, K) of each generation, if everything left is spent on it
     total: Floats  # (T,)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The accounts of a snapshot with other caps: those that one kind of limit gives in this round."""
+    """The accounts of a snapshot, with caps for each kind of limit in this round."""
 
-    room: Accounts  # what they may have
-    most: Accounts  # the same within what they may borrow
-    claims: Accounts | None  # of `most`, with a claim; None: all
+    room: Accounts  # capped by what they may have
+    most: Accounts  # capped by `room` and what they may borrow
+    claims: Accounts | None  # capped by `most` and their claims; None: no account has a claim
 
 
 def with_room(accounts: Accounts) -> Accounts:
-    """The accounts as capped by what their limits leave for this round."""
+    """Returns the accounts capped by what their limits leave for this round."""
     return _cut(accounts, accounts.room, accounts.room_total, accounts.room_cost)
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """`with_room`, and no further than they take part in the sharing."""
+    """Returns the accounts capped by `with_room` and by what they claim in the sharing."""
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 
 def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
-    """No further than `entitled` (T, K) GPUs and what they may borrow beyond."""
+    """Returns the accounts capped by their entitlement `entitled` (T, K) in GPUs and what they may borrow beyond it."""
     if accounts.borrow is None:
         return accounts
     return _cut(accounts, _bound(entitled, accounts.borrow))
 
 
 def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
-    """What gangs are picked by.
+    """Returns the limits by which gangs are picked.
 
-    A gang may be larger than its account's entitlement: it gets its turn when the account is owed what it
-    takes beyond, so that on average the account has no more than its limit.
+    A gang may be larger than its account's entitlement. It runs once the account is owed the excess, so that on
+    average the account stays within its limit.
     """
     room, claims = with_room(accounts), with_claims(accounts)
     if accounts.borrow is not None:
@@ -68,7 +68,7 @@ def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settin
 
 
 def _bound(entitled: Floats, borrow: Floats) -> Floats:
-    """(T, K) GPUs with all that may be borrowed; infinite where that is not limited."""
+    """Returns (T, K) the GPUs entitled plus all that may be borrowed; infinite where borrowing is not limited."""
     bound: Floats = np.full_like(entitled, np.inf)
     limited = np.isfinite(borrow)
     bound[limited] = entitled[limited] * (1 + borrow[limited]) + EPSILON
@@ -90,7 +90,7 @@ def _cut(
 
 
 class Quotas:
-    """Counts what each limited account and all below it were given."""
+    """Counts the GPUs that each limited account, with all accounts below it, was given."""
 
     def __init__(self, tree: Tree, accounts: Accounts) -> None:
         self._tree, self._accounts = tree, accounts
@@ -101,7 +101,7 @@ class Quotas:
         below = limited.copy()
         for level in tree.levels[1:]:
             below[level] |= below[tree.parent[level]]
-        self.below = below  # (T,) accounts that have a limit, and those below them
+        self.below = below  # (T,) accounts with a limit of their own or above them
         self._limited: dict[int, list[int]] = {}
         for level in tree.levels:
             for account in level[below[level]].tolist():
@@ -109,11 +109,11 @@ class Quotas:
                 self._limited[account] = [account, *inherited] if limited[account] else inherited
 
     def limits_any(self, account: int) -> bool:
-        """Whether the account or one above it has a limit."""
+        """Returns whether the account or one above it has a limit."""
         return account in self._limited
 
     def allow(self, account: int, generation: int, gpus: int) -> bool:
-        """Whether the account may be given so many more GPUs."""
+        """Returns whether the account may be given `gpus` more GPUs."""
         cap, cap_total, used = self._accounts.cap, self._accounts.cap_total, self._used
         return all(
             used[t, generation] + gpus <= cap[t, generation]
@@ -133,12 +133,13 @@ class Quotas:
             self._used[t, generation] += gpus
 
     def left(self, accounts: Accounts | None = None) -> Left:
-        """What is left of the caps, or of those of `accounts`, which cap no account that is not capped here."""
+        """Returns what is left of the caps, or of the caps of `accounts`, which may only cap accounts that are capped
+        here."""
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used
         if accounts.cap_cost is not None and accounts.price is not None:
             left = (accounts.cap_cost * (1 + EPSILON) - self._used @ accounts.price)[:, None]
-            with np.errstate(divide="ignore", invalid="ignore"):  # what costs nothing
+            with np.errstate(divide="ignore", invalid="ignore"):  # a GPU may cost nothing
                 cap = np.fmin(cap, np.where(accounts.price > 0, left / accounts.price, np.inf))
         cap_total = accounts.cap_total - self._used.sum(axis=1)
         return Left(self._tree.least_on_path(cap), self._tree.least_on_path(cap_total))

@@ -1,4 +1,4 @@
-"""Bounds of what programs print of their own speed, so that no number of theirs upsets what others get."""
+"""Bounds the rates that programs report, so that no reported number can distort what others get."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from fairshare.model import Floats
 
-# No GPU is as many times as fast as another; beyond that a job's printed rates differ for other reasons.
+# No GPU is this many times as fast as another; a larger ratio of printed rates has other reasons.
 MOST_RATIO = 1e4
-# Rates beyond these overflow, or vanish, where some are summed or divided.
+# Sums and quotients of rates beyond these would overflow or vanish.
 LEAST_RATE, MOST_RATE = 1e-100, 1e100
 
 
 def within_reason(rate: Floats) -> Floats:
-    """(J, K) rates of jobs, NaN unknown, none of them below a MOST_RATIO-th of the job's best.
+    """Returns (J, K) rates of jobs, NaN unknown, with none below 1/MOST_RATIO of the job's best.
 
-    Returns `rate` itself where nothing is beyond the bounds. A job with a rate so large or so small that it cannot be
-    reckoned with gets rates over its best, which in what jobs trade and share is the same.
+    Returns `rate` itself where no rate is out of bounds. A job with a rate that is too large or too small to compute
+    with gets its rates divided by its best, which does not change how it trades and shares.
     """
     best = np.fmax.reduce(rate, axis=1, initial=np.nan)[:, None]
     odd = ((rate > 0) & (rate < best / MOST_RATIO)) | (rate > MOST_RATE) | ((rate > 0) & (rate < LEAST_RATE))

@@ -1,4 +1,4 @@
-"""Which jobs may run where, and why the others do not: *never* told apart from *not now*."""
+"""Decides where jobs may run, and explains why others wait: *never* or *not now*."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairshare.tree import Tree
 
 
 def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
-    """(J, K) where each job could run now if the cluster were empty, and (J,) the Reason if nowhere."""
+    """Returns (J, K) where each job could run now in an empty cluster, and (J,) the Reason where it can run nowhere."""
     cluster, accounts, jobs = snapshot.cluster, snapshot.accounts, snapshot.jobs
     exists = jobs.accepts & (np.bincount(cluster.node_generation, minlength=len(cluster.generations)) > 0)
     slots = worker_slots(cluster, cluster.installed, jobs.gpus)
@@ -47,12 +47,12 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
 
 
 def open_to_all(cluster: Cluster) -> Ints:
-    """(N,) the GPUs that any gang may be given."""
+    """Returns (N,) the GPUs that any gang may be given."""
     return cluster.capacity if cluster.closed is None else np.where(cluster.closed, 0, cluster.capacity)
 
 
 def worker_slots(cluster: Cluster, gpus_of_node: Ints, gpus: Ints) -> Ints:
-    """(J, K): how many workers of `gpus` (J,) GPUs each the nodes of each generation hold together."""
+    """Returns (J, K) how many workers of `gpus` (J,) GPUs fit on all nodes of each generation together."""
     sizes, which = np.unique(gpus, return_inverse=True)
     slots = np.zeros((len(sizes), len(cluster.generations)), dtype=np.int64)
     for i, size in enumerate(sizes.tolist()):
@@ -73,11 +73,11 @@ def explain(
     most: Left,
     claims: Left | None,
 ) -> Ints:
-    """(J,) the Reason of every job: that of `may_run`, or what stands in its way this round.
+    """Returns (J,) the Reason of every job: that of `may_run`, or why it waits in this round.
 
-    `order` (J,) ranks the jobs as their owners want them; `free` (K,) is what nobody was given;
-    `room` is what limits up the tree still allow, `most` the same within what may be borrowed, `claims` what
-    is left before an account only gets what nobody else wants.
+    `order` (J,) ranks the jobs as their owners want them. `free` (K,) are the GPUs that no gang was given. `room` is
+    what limits up the tree still allow, `most` the same within what may be borrowed, and `claims` what an account
+    may still get before it gets only idle GPUs.
     """
     total = jobs.workers * jobs.gpus
     waits = ~picked & (reason == Reason.NONE)
@@ -110,7 +110,7 @@ def explain(
 
 
 def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
-    """(J, K) where gangs are `able` (J, K) to run and keep within what is left."""
+    """Returns (J, K) where gangs are `able` (J, K) to run and stay within what is left."""
     limited = np.isfinite(left.each).any(axis=1) | np.isfinite(left.total)
     some = np.flatnonzero(limited[jobs.account])
     account, total = jobs.account[some], (jobs.workers * jobs.gpus)[some, None]
@@ -120,19 +120,20 @@ def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
 
 
 def _first(account: Ints, order: Ints, wants: Bools, accounts: int) -> Bools:
-    """(J,) the jobs that are the first of their account, by `order` (J,), of those that want some generation."""
+    """Returns (J,) the jobs that are first of their account by `order` (J,) among those that want some generation (J,
+    K)."""
     by_rank = np.empty_like(order)
     by_rank[order] = np.arange(len(order))
     found = np.zeros(len(account), dtype=bool)
     for there in wants[by_rank].T:
         some = by_rank[there][::-1]
         first = np.full(accounts, NOWHERE)
-        first[account[some]] = some  # the last one that is written stays
+        first[account[some]] = some  # the last one written wins
         found[first[first != NOWHERE]] = True
     return found
 
 
 def never_reason(snapshot: Snapshot, job: int) -> Reason:
-    """Why the job can never run with this hardware and these quotas, or why not before nodes return; or NONE."""
+    """Returns why the job cannot run with this hardware and these limits, or before nodes return; NONE if it can."""
     _, reason = may_run(snapshot, Tree.of(snapshot.accounts.parent))
     return Reason(int(reason[job]))

@@ -1,4 +1,4 @@
-"""The ticket tree: who is below whom, and sums over it."""
+"""The ticket tree: parents, children, and sums over subtrees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairshare.model import NOWHERE, Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Accounts in an order in which parents come first."""
+    """Accounts in an order where parents come first."""
 
     parent: Ints  # (T,)
     roots: Ints
@@ -22,7 +22,7 @@ class Tree:
 
     @classmethod
     def of(cls, parent: Ints) -> Tree:
-        """Raises ValueError when an account comes before its parent."""
+        """Returns the tree of the accounts; raises ValueError when an account comes before its parent."""
         size = len(parent)
         if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
             raise ValueError("an account comes before its parent")
@@ -30,7 +30,7 @@ class Tree:
         while np.any(below := above != NOWHERE):
             depth += below
             above = np.where(below, parent[above], NOWHERE)
-        # By parent, and those of one in their order: roots first, then the children of each account.
+        # Sorted by parent, siblings in their own order: first the roots, then the children of each account.
         by_parent = np.argsort(parent, kind="stable")
         ends = np.cumsum(np.bincount(parent + 1, minlength=size + 1)).tolist()
         return cls(
@@ -42,21 +42,21 @@ class Tree:
         )
 
     def sums(self, amounts: Floats) -> Floats:
-        """Of each account, its own amount (T, …) and those of all accounts below it."""
+        """Returns, for each account, the sum of the amounts (T, …) of it and of all accounts below it."""
         total = amounts.copy()
         for level in self.levels[:0:-1]:
             np.add.at(total, self.parent[level], total[level])
         return total
 
     def least_on_path(self, limits: Floats) -> Floats:
-        """Of each account, the least of the limits (T, …) on its way up to the root."""
+        """Returns, for each account, the least of the limits (T, …) on its path to the root."""
         least = limits.copy()
         for level in self.levels[1:]:
             least[level] = np.minimum(least[level], least[self.parent[level]])
         return least
 
     def path(self, account: int) -> list[int]:
-        """The account and all those above it, nearest first."""
+        """Returns the account and all accounts above it, nearest first."""
         way = []
         while account != NOWHERE:
             way.append(account)

@@ -1,4 +1,4 @@
-"""What holds of every plan, whichever policy made it."""
+"""Checks the rules that every plan must keep, whichever policy made it."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from fairshare.quotas import with_room
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
 
-# Seconds before which nobody is asked again: live rounds are begun by a clock that ticks once a second.
+# The least seconds between two rounds: a clock that ticks once a second begins live rounds.
 SOONEST = 1.0
 
 
 class InvalidPlan(Exception):
-    """A policy answered with a plan that must not be carried out; says what is wrong with it."""
+    """A policy returned a plan that must not be carried out. The message says which rule it breaks."""
 
 
 def validate(plan: Decision, view: Snapshot) -> None:
-    """Raises InvalidPlan unless the plan can be carried out and keeps what the view demands.
+    """Raises InvalidPlan unless the plan can be carried out and keeps the rules of the view.
 
-    Gangs are whole, on nodes of one generation that their jobs accept, within the capacity of each node; nothing
-    blocked runs; nothing starts beyond a limit; nothing starts on a closed node; a round that may not preempt
-    neither stops nor moves a gang that may go on, and one that takes back surplus none of an account within its
-    guarantee; every job runs or has a reason; and it is not to be asked again at once.
+    Gangs are whole, on nodes of one generation that their jobs accept, and within the capacity of each node. No
+    blocked job runs, nothing starts beyond a limit or on a closed node. A round that may not preempt neither stops
+    nor moves a gang that may go on. A round that takes back surplus stops no gang within its account's guarantee.
+    Every job runs or has a reason. The plan does not ask for the next round at once.
     """
     jobs, cluster = view.jobs, view.cluster
     run, place, start = plan.run, plan.place_node, plan.place_start
     if len(np.unique(run)) != len(run) or np.any((run < 0) | (run >= len(jobs))):
-        raise InvalidPlan("a job is picked twice, or is none")
+        raise InvalidPlan("a job is picked twice or does not exist")
     shapes = {gpus.shape for gpus in (plan.share, plan.guaranteed) if gpus is not None}
     fits = len(plan.generation) == len(run) and len(start) == len(run) + 1 and start[-1] == len(place)
     if not fits or shapes != {view.accounts.owed.shape} or len(plan.reason) != len(jobs):
-        raise InvalidPlan("its arrays do not fit together")
+        raise InvalidPlan("the shapes of its arrays do not match")
     if np.any((place < 0) | (place >= len(cluster.capacity))):
         raise InvalidPlan("a worker is on a node that does not exist")
-    _only(np.diff(start) == jobs.workers[run], run, "runs with another number of workers than it has")
+    _only(np.diff(start) == jobs.workers[run], run, "runs with a wrong number of workers")
     picked = np.repeat(np.arange(len(run)), np.diff(start))
     _only(
         cluster.node_generation[place] == plan.generation[picked],
@@ -47,14 +47,14 @@ def validate(plan: Decision, view: Snapshot) -> None:
     used = np.bincount(place, jobs.gpus[run[picked]], len(cluster.capacity))
     if len(over := np.flatnonzero(used > cluster.capacity)):
         node = int(over[0])
-        raise InvalidPlan(f"node {node} gives {used[node]:g} GPUs and has {cluster.capacity[node]}")
+        raise InvalidPlan(f"node {node} has {cluster.capacity[node]} GPUs but gives {used[node]:g}")
     runs = np.zeros(len(jobs), dtype=bool)
     runs[run] = True
     _only((plan.reason == 0) == runs, np.arange(len(jobs)), "waits without a reason, or runs with one")
     stays = stays_put(plan, jobs)
-    # A fill round may let run what a quantum round has to stop.
+    # A fill round may leave a gang running that a quantum round has to stop.
     may = np.zeros(len(run), dtype=bool) if view.settings.may_preempt else stays[run]
-    _only(may | (jobs.blocked[run] == 0), run, "is blocked and runs")
+    _only(may | (jobs.blocked[run] == 0), run, "is blocked but runs")
     _only(may | jobs.accepts[run, plan.generation], run, "runs on a generation that it does not accept")
     if cluster.closed is not None:
         _only(~cluster.closed[place] | stays[run[picked]], run[picked], "starts on a closed node")
@@ -62,15 +62,13 @@ def validate(plan: Decision, view: Snapshot) -> None:
     if not view.settings.may_preempt:
         _only(stays | ~_may_go_on(view, tree), np.arange(len(jobs)), "is stopped or moved by a fill round")
     elif view.settings.reclaim and plan.guaranteed is not None:
-        # A buyer may have traded some of its guarantee for fewer GPUs that are faster.
+        # A buyer may have traded some of its guarantee for fewer but faster GPUs.
         bound = np.minimum(plan.guaranteed.sum(axis=1), plan.share.sum(axis=1))
         safe = _within(bound, view, tree) & _may_go_on(view, tree)
         _only(runs | ~safe, np.arange(len(jobs)), "is stopped within its account's guarantee")
     _within_limits(plan, view, tree, ~stays[run])
     if plan.ask_again is not None and not SOONEST <= plan.ask_again < np.inf:
-        raise InvalidPlan(
-            f"it wants to be asked again in {plan.ask_again:g} s, not in {SOONEST:g} s or later"
-        )
+        raise InvalidPlan(f"it asks for the next round in {plan.ask_again:g} s; the least is {SOONEST:g} s")
 
 
 def _only(holds: Bools, jobs: Ints, problem: str) -> None:
@@ -79,7 +77,7 @@ def _only(holds: Bools, jobs: Ints, problem: str) -> None:
 
 
 def stays_put(plan: Decision, jobs: Jobs) -> Bools:
-    """(J,) the gangs that run on where they run now, each node with as many workers as before."""
+    """Returns (J,) the gangs that keep their GPUs, with as many workers on each node as before."""
     before = np.full(len(jobs), NOWHERE, dtype=np.int64)
     before[plan.run] = plan.generation
     stays: Bools = (jobs.running_on != NOWHERE) & (before == jobs.running_on)
@@ -88,7 +86,7 @@ def stays_put(plan: Decision, jobs: Jobs) -> Bools:
     had, has = had[:, stays[had[0]]], has[:, stays[has[0]]]
     if had.shape == has.shape and np.array_equal(had[0], has[0]):
         moved = had[0][had[1] != has[1]]
-    else:  # some gangs have another number of workers now; those are compared one by one
+    else:  # some gangs have another number of workers now and are compared one by one
         moved = np.array(
             [
                 job
@@ -102,7 +100,7 @@ def stays_put(plan: Decision, jobs: Jobs) -> Bools:
 
 
 def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
-    """(2, workers): job and node of each worker, by job and then by node."""
+    """Returns (2, workers) the job and the node of each worker, sorted by job, then by node."""
     job = np.repeat(gangs, np.diff(start))
     order = np.lexsort((place, job))
     found: Ints = np.stack([job[order], place[order]])
@@ -110,13 +108,13 @@ def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
 
 
 def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
-    """(J,) the gangs that hold GPUs which are still there for them."""
+    """Returns (J,) the running gangs that may keep the GPUs that they hold."""
     jobs, cluster = view.jobs, view.cluster
     able, _ = may_run(view, tree)
     holds = np.flatnonzero(jobs.running_on != NOWHERE)
     may = np.zeros(len(jobs), dtype=bool)
     may[holds] = able[holds, jobs.running_on[holds]]
-    # Where a node has less than what runs on it, somebody has to go.
+    # Where a node has less than what runs on it, some gang has to go.
     gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
     runs = (jobs.running_on != NOWHERE)[gang]
     held = np.bincount(jobs.place_node[runs], jobs.gpus[gang[runs]], len(cluster.capacity))
@@ -126,7 +124,7 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """(J,) the gangs whose account, and all above it, hold no more GPUs than `bound` (T,) and their limits."""
+    """Returns (J,) the gangs whose account, and all above it, hold no more than `bound` (T,) GPUs and their limits."""
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
     if jobs.preemptible is not None:
@@ -142,14 +140,14 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
 
 
 def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
-    """(T, K) GPUs that accounts have in some gangs, each on its `generation` (J,)."""
+    """Returns (T, K) the GPUs that accounts have in these gangs, each on its `generation` (J,)."""
     jobs, used = view.jobs, np.zeros(view.accounts.cap.shape)
     np.add.at(used, (jobs.account[gangs], generation[gangs]), (jobs.workers * jobs.gpus)[gangs])
     return tree.sums(used)
 
 
 def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
-    """(T, K) where accounts that have `used` (T, K) GPUs are beyond a limit on a generation, and (T,) on all."""
+    """Returns where accounts that use `used` (T, K) GPUs exceed a limit: (T, K) of a generation, and (T,) of all."""
     accounts = with_room(view.accounts)
     total = used.sum(axis=1) > accounts.cap_total
     if accounts.cap_cost is not None and accounts.price is not None:
@@ -158,7 +156,7 @@ def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
 
 
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
-    """What runs already may be beyond a limit that was set since; nothing new may be below such an account."""
+    """Raises InvalidPlan where an account beyond a limit is given more; what already runs may exceed a new limit."""
     generation = np.zeros(len(view.jobs), dtype=np.int64)
     generation[plan.run] = plan.generation
     each, total = _beyond(view, _used(view, tree, plan.run, generation))

@@ -1,8 +1,8 @@
-"""The interface between a scheduling policy and whatever asks it.
+"""Defines the interface between a scheduling policy and its callers.
 
-A policy sees a view (fairshare.model.Snapshot) and answers with a plan (fairshare.model.Decision). What it
-remembers between two plans is its state. The driver (fairshare.driver) keeps the state, tells the policy what
-happened, and validates plans, so that live rounds, previews, forecasts and replays treat all policies alike.
+A policy reads a view (fairshare.model.Snapshot) and returns a plan (fairshare.model.Decision). What it remembers
+between two plans is its state. The driver (fairshare.driver) keeps the state, reports what happened, and validates
+plans, so that live rounds, previews, forecasts and replays treat all policies alike.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 
 from fairshare.model import Bools, Decision, Floats, Snapshot
 
-# Named arrays of shape (T,) or (T, K), in the order of the view's accounts and generations. Whoever stores a state
-# stores each value by account and generation, and puts 0 where an account or a generation is new. What accounts are
-# owed has a name for all policies: `total` (T,) GPU-seconds, or `owed` (T, K) where each generation is made good alone.
+# Named arrays of shape (T,) or (T, K), in the order of the view's accounts and generations. Callers store each value by
+# account and generation, and put 0 where an account or a generation is new. All policies use the same name for debts:
+# `total` (T,) GPU-seconds, or `owed` (T, K) where each generation is made good separately.
 State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """What a policy reads of its view that others do without, or how it is asked."""
+    """Input that a policy needs and others do not, or a kind of round that it supports."""
 
     RATES = "rates"  # measured speeds of jobs on generations
-    OWN_ORDER = "own_order"  # whose jobs take turns by the time that each has had
+    OWN_ORDER = "own_order"  # accounts whose jobs take turns by the GPU time that each has had
     ATTAINED = "attained"  # GPU-seconds that each job has had, by generation
-    # Rounds between two quanta that take surplus back, where others' only fill what is free.
+    # Rounds between two quanta take surplus back. Those of other policies only fill free GPUs.
     RECLAIM = "reclaim"
 
 
@@ -37,10 +37,10 @@ class Happened:
     """What happened since the last plan. All arrays are (T, K), in the order of the view's accounts."""
 
     seconds: float
-    received: Floats  # GPU-seconds that leaves held; without those that nobody else wanted
-    share: Floats  # GPUs of the last plan
-    guaranteed: Floats  # GPUs of the last plan; 0 where the policy names none
-    corrected: Floats  # GPU-seconds that earlier `received` had too much (or, negative, too little)
+    received: Floats  # GPU-seconds that leaves held, without idle GPUs that only they wanted
+    share: Floats  # GPUs by the last plan
+    guaranteed: Floats  # GPUs by the last plan; 0 where the policy guarantees none
+    corrected: Floats  # GPU-seconds by which earlier `received` were too large (or, if negative, too small)
 
     @property
     def active(self) -> Bools:
@@ -58,24 +58,24 @@ class Policy(Protocol):
     options_type: ClassVar[type[Any]]  # a frozen dataclass whose fields are made by `option`
 
     def __init__(self, options: Any) -> None:
-        """`options` is an instance of `options_type`."""
+        """Creates the policy; `options` is an instance of `options_type`."""
 
     @property
     def options(self) -> Any: ...
 
     def start(self, view: Snapshot) -> State:
-        """Returns the state before the first plan. `view.accounts.owed` is what another policy left owed, or 0."""
+        """Returns the state before the first plan. `view.accounts.owed` is what a previous policy left owed, or 0."""
 
     def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
-        """Returns the state after what happened. The rows of accounts without jobs may still have received time."""
+        """Returns the state after what happened. Accounts without jobs may still have received time."""
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
-        """Returns who runs where until the next plan. Chance comes from `random` alone."""
+        """Returns which gangs run where until the next plan. `random` is the only source of chance."""
 
     def divide(self, view: Snapshot) -> Floats:
-        """Returns (T, K) GPUs, the shares of accounts as `decide` would have them before trades.
+        """Returns (T, K) GPUs, the shares that `decide` would give accounts before trades.
 
-        What tickets earn is not a policy's to say: see `fairshare.entitlement.entitlements`.
+        Entitlements do not depend on the policy: see `fairshare.entitlement.entitlements`.
         """
 
 
@@ -89,18 +89,18 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one option of a policy is set."""
+    """The name, type, default and accepted values of a policy's option."""
 
     name: str
     kind: type  # bool, float, int or str
     default: Any
     doc: str
-    choices: Sequence[str] = ()  # of a str
+    choices: Sequence[str] = ()  # the accepted values of a str
     least: float | None = None
     most: float | None = None
 
     def read(self, value: object) -> Any:
-        """Returns the value in the option's own type; raises InvalidOption."""
+        """Returns the value in the option's type; raises InvalidOption."""
         if self.choices:
             if value not in self.choices:
                 raise InvalidOption(self.name, f"{value!r} is not one of {', '.join(self.choices)}")
@@ -119,7 +119,7 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """The accepted range in words."""
+        """Returns the accepted range in words."""
         if self.least is not None and self.most is not None:
             return f"from {self.least:g} to {self.most:g}"
         return f"at least {self.least:g}" if self.least is not None else f"at most {self.most:g}"
@@ -129,12 +129,12 @@ _KINDS: Mapping[type, str] = {bool: "true or false", float: "a number", int: "a 
 
 
 def option(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """A field of an options dataclass."""
+    """Returns a field for an options dataclass."""
     return field(default=default, metadata={"doc": doc, "least": least, "most": most})
 
 
 def options_of(policy: type[Policy]) -> list[Option]:
-    """The options of a policy, in the order of their fields."""
+    """Returns the options of a policy, in the order of their fields."""
     hints = get_type_hints(policy.options_type)
     found: list[Option] = []
     for one in fields(policy.options_type):
@@ -146,11 +146,11 @@ def options_of(policy: type[Policy]) -> list[Option]:
 
 
 def read_options(policy: type[Policy], given: Mapping[str, object]) -> Any:
-    """The options dataclass with what is given, and defaults for the rest; raises InvalidOption."""
+    """Returns the options dataclass with the given values and defaults for the rest; raises InvalidOption."""
     known = {one.name: one for one in options_of(policy)}
     for name in given:
         if name not in known:
             raise InvalidOption(
-                name, f"{policy.name} has no such option; it has {', '.join(known) or 'none'}"
+                name, f"{policy.name} has no such option. Available: {', '.join(known) or 'none'}"
             )
     return policy.options_type(**{name: known[name].read(value) for name, value in given.items()})

@@ -1,4 +1,4 @@
-"""What the versions of gandiva_fair have in common: their options, and what they keep between two decisions."""
+"""What the versions of gandiva_fair share: their options, and what they cache between two decisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairshare.policies.unchanged import divides_alike
 
 
 class HasShare(Protocol):
-    """What a policy makes of a view before it looks at debts and places."""
+    """A division of the cluster, before debts and places are considered."""
 
     @property
     def share(self) -> Floats:
@@ -22,8 +22,8 @@ class HasShare(Protocol):
 
 Division = TypeVar("Division", bound=HasShare)
 
-ORDERING = "Who goes next: in turns by tickets (stride), or by lot with tickets as chances (lottery)"
-MEMORY = "Seconds of share up to which a debt is remembered"
+ORDERING = "How the next account is chosen: in turns by tickets (stride), or at random by tickets (lottery)"
+MEMORY = "Limit on remembered debt, in seconds of the account's share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,23 @@ class Options:
     """How GPU time is shared."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
-    trading: bool = option(True, "Teams trade GPU time across generations where both gain by it")
+    trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")
     pricing: Literal["between", "second_price"] = option(
-        "between", "Price of a trade: between the speed-ups of the two sides, or the second-highest buyer's"
+        "between",
+        "Price of a trade: between the speed-ups of the two sides, or the second-highest buyer's speed-up",
     )
-    least_gain: float = option(1.05, "Ratio of speed-ups below which nothing is traded", least=1.0)
+    least_gain: float = option(1.05, "Minimum ratio of the two speed-ups for a trade", least=1.0)
     memory: float = option(3600.0, MEMORY, least=0.0)
 
 
 class ByTickets(ABC, Generic[Division]):
-    """A policy that divides the cluster first, which depends neither on debts nor on where gangs run."""
+    """A policy that first divides the cluster. The division depends neither on debts nor on where gangs run."""
 
     options_type: ClassVar[type[Any]] = Options
 
     def __init__(self, options: Any) -> None:
         self._options = options
-        self._last: tuple[Snapshot, Division] | None = None  # the last division, and what it is of
+        self._last: tuple[Snapshot, Division] | None = None  # the last division and the view that it divides
 
     @property
     def options(self) -> Any:
@@ -58,16 +59,16 @@ class ByTickets(ABC, Generic[Division]):
 
     @abstractmethod
     def _divide(self, seen: Snapshot) -> Division:
-        """Divides the cluster anew."""
+        """Divides the cluster."""
 
     def _division(self, seen: Snapshot) -> Division:
-        """The division of what is seen; the last one, as long as nothing has changed that it depends on."""
+        """Returns the division of a view; the last one while nothing that it depends on has changed."""
         if self._last is None or not divides_alike(seen, self._last[0]):
             self._last = seen, self._divide(seen)
         return self._last[1]
 
     def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
-        """The view with the policy's own options and what accounts are `owed` (T, K)."""
+        """Returns the view with the policy's own options and what accounts are `owed` (T, K)."""
         chosen: Mapping[str, Any] = asdict(self._options)
         return replace(
             view,

@@ -1,4 +1,4 @@
-"""Tells whether a policy may use again what it worked out for an earlier view."""
+"""Tells whether a policy may reuse what it computed for an earlier view."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import fields, replace
 
 from fairshare.model import Accounts, Jobs, Snapshot
 
-# What changes from round to round though the same jobs are there.
+# These change from round to round even while the same jobs are there.
 _OF_JOBS = frozenset({"running_on", "resident", "place_start", "place_node", "attained"})
 _OF_ACCOUNTS = frozenset({"owed"})
 
 
 def divides_alike(one: Snapshot, other: Snapshot) -> bool:
-    """Whether two views have the very same hardware, accounts, jobs and settings, but for where gangs run and when.
+    """Returns whether two views have the same hardware, accounts, jobs and settings, apart from where gangs run and
+    when.
 
-    It compares objects, not their contents, so that it takes no time; False says nothing.
+    Compares objects, not their contents, to be fast. False does not mean that the views differ.
     """
     if one.cluster.closed is not None:  # where a job may run depends on where it runs
         return False

@@ -215,4 +215,4 @@ class Engine:
             for node in run.place.nodes:
                 nodes[node] -= self.jobs[job].gpus_per_worker
         if min(left) < 0 or min(nodes) < 0:
-            raise ValueError(f"more GPUs are given than there are: {left}, {nodes}")
+            raise ValueError(f"more GPUs are given than exist; left by generation: {left}, by node: {nodes}")

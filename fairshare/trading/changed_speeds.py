@@ -1,4 +1,4 @@
-"""Whose speed-ups changed as it began to trade, which is when it starts to pay to claim others than the true ones."""
+"""Finds teams whose speed-ups changed when they began to trade, which is when false claims begin to pay."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ class Samples:
     """S measurements of rates."""
 
     team: Ints  # (S,)
-    model: Ints  # (S,) jobs of one model are comparable
+    model: Ints  # (S,) only jobs of one model are comparable
     generation: Ints  # (S,)
     rate: Floats  # (S,) > 0
-    trading: Bools  # (S,) whether the team traded by then
+    trading: Bools  # (S,) whether the team traded at that time
 
 
-# A team is flagged when its speed-ups moved by more than this part, and by more than so many standard errors.
+# A team is flagged when its speed-ups moved by more than this fraction and by more than this many standard errors.
 LEAST_CHANGE, LEAST_ERRORS = 0.05, 3.0
 
 
 def changed_with_trading(samples: Samples, teams: int) -> Floats:
-    """(teams,) by what factor each team's rates on one generation against another changed when it began to trade.
+    """Returns (teams,) the factor by which each team's speed-ups between two generations changed when it began to
+    trade.
 
-    1 where they did not change, or not more than chance explains; else the factor by which its ratios between two
-    generations moved most: 1.2 where they became a fifth larger or smaller. Models are compared with themselves.
+    It is 1 where they did not change more than chance explains, else the largest factor over pairs of generations:
+    1.2 when a ratio grew or shrank by that factor. Each model is compared only with itself.
     """
     found = np.ones(teams)
     log = np.log(samples.rate)
@@ -50,7 +51,8 @@ def changed_with_trading(samples: Samples, teams: int) -> Floats:
 
 
 def _shift(before: Floats, after: Floats) -> tuple[float, float]:
-    """The difference of two means, and its standard error (Welch's); infinite where too few were measured."""
+    """Returns the difference of two means and its standard error (Welch's), infinite where either has fewer than 3
+    values."""
     if len(before) < 3 or len(after) < 3:
         return 0.0, float("inf")
     error = np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after))

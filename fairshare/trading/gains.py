@@ -1,7 +1,7 @@
-"""What a trade was worth to each side, against the counterfactual without it: everything else the same.
+"""Computes what a trade was worth to each side, compared with the same situation without it.
 
-Without the trade each side would have had what it gave. In its own measure, the GPU time of the slow generation
-that does as much for it, time on the fast one counts by its measured speed-up (Gandiva_fair, EuroSys '20, section 4).
+Without the trade each side would have kept what it gave. Each side measures in GPU time on the slow generation: time
+on the fast one counts times the side's measured speed-up (Gandiva_fair, EuroSys '20, section 4).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """In time on the slow generation, by one side's own speed-up."""
+    """The worth of a trade to one side, in time on the slow generation, by the side's own speed-up."""
 
     without: float
     with_trade: float
@@ -22,15 +22,15 @@ class Worth:
 
     @property
     def gain(self) -> float:
-        """0.83: by its own measure the side got 83 % more than it gave."""
+        """The relative gain: 0.83 means that the side got 83 % more than it gave, by its own measure."""
         return self.with_trade / self.without - 1
 
 
 def worth_to_seller(fast: float, slow: float, speedup: float) -> Worth:
-    """It gave `fast` (GPUs, or GPU-seconds) for `slow`."""
+    """Returns the worth to the seller, who gave `fast` (GPUs or GPU-seconds) for `slow`."""
     return Worth(without=fast * speedup, with_trade=slow)
 
 
 def worth_to_buyer(fast: float, slow: float, speedup: float) -> Worth:
-    """It gave `slow` for `fast`."""
+    """Returns the worth to the buyer, who gave `slow` (GPUs or GPU-seconds) for `fast`."""
     return Worth(without=slow, with_trade=fast * speedup)

@@ -1,7 +1,7 @@
-"""Who trades, and what accounts may give away, by limits that they set themselves.
+"""Determines which accounts trade, and how much they may give away by their own limits.
 
-A limit counts what crosses the account's border: of a department, what its teams give to others together,
-but nothing that they trade with each other.
+A limit counts what crosses the account's border: for a department, what its teams together give to others, but not
+what they trade with each other.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class TradeLimits:
-    """`left` goes down with each trade that is noted."""
+    """What accounts may still give away. `left` decreases with each trade that `note` records."""
 
-    deals: Bools  # (T, K) whether the account gives or takes the generation at all
+    deals: Bools  # (T, K) whether the account trades the generation at all
     left: Floats  # (T, K) GPUs that it may still give away; inf when unlimited
 
     @classmethod
     def of(cls, accounts: Accounts, entitled: Floats) -> TradeLimits:
-        """`entitled` (T, K): GPUs that tickets earn, of which `give_part` is a part."""
+        """Returns the limits of the accounts; `entitled` (T, K) is the entitlement in GPUs that `give_part` is a
+        fraction of."""
         left = np.full(entitled.shape, np.inf) if accounts.give_most is None else accounts.give_most.copy()
         if accounts.give_part is not None:
             limited = np.isfinite(accounts.give_part)
@@ -33,26 +34,26 @@ class TradeLimits:
         return cls(deals, left)
 
     def deal_in(self, accounts: Ints, pair: tuple[int, int]) -> Bools:
-        """Which of the accounts trade both generations of a pair."""
+        """Returns which of the accounts trade both generations of a pair."""
         first, second = pair
         both: Bools = self.deals[accounts, first] & self.deals[accounts, second]
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:
-        """How many GPUs of `gives` all these accounts may still give for some of `takes`."""
+        """Returns how many GPUs of `gives` all these accounts may still give in exchange for `takes`."""
         if not self.deals[np.ix_(accounts, (gives, takes))].all():
             return 0.0
         return float(self.left[accounts, gives].min(initial=np.inf))
 
     def note(self, accounts: Sequence[int], generation: int, gpus: float) -> None:
-        """They gave `gpus` away."""
+        """Records that these accounts gave `gpus` away."""
         self.left[accounts, generation] = np.maximum(self.left[accounts, generation] - gpus, 0.0)
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """The accounts that trade, and of each account (T,) which of them it belongs to (index or NOWHERE).
+    """Returns the accounts that trade, and (T,) the one that each account belongs to (its index, or NOWHERE).
 
-    Where an account and one above it are both marked, the lower one trades.
+    Where both an account and one above it are marked, the lower one trades.
     """
     above = trades & (tree.sums(trades.astype(np.float64)) > 1)
     parties = np.flatnonzero(trades & ~above)

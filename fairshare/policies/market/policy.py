@@ -52,8 +52,8 @@ class Market(GandivaFair):
         by_tickets, market = share_out(seen, tree, sharing), market_shares(seen, tree, sharing)
         if not market.missed <= MOST_MISSED:
             return by_tickets, (
-                f"The prices found miss those of an equilibrium by {market.missed:.2%}:"
-                " shares are max-min by tickets, as with gandiva_fair without trades."
+                f"No market equilibrium found: prices miss it by {market.missed:.2%}."
+                " Shares are max-min by tickets instead, as with gandiva_fair without trades."
             )
         bought, most = market.share.sum(axis=1), by_tickets.guaranteed.sum(axis=1)
         kept = np.minimum(np.divide(most, bought, out=np.ones_like(bought), where=bought > 0), 1.0)
