@@ -1,7 +1,7 @@
-"""Sharing anomalies: jobs that waited longer, or ended later, than on their tenant's private cluster.
+"""Finds sharing anomalies: jobs that waited longer, or ended later, than on their tenant's private cluster.
 
-Each tenant is looked at on its own, so that the work can be divided and taken up again. The same past gives the
-same findings.
+Each tenant is analysed separately, so that the work can be divided and resumed. The same past gives the same
+findings.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fairshare.counterfactual.past import Cause, Past, PastJob
 from fairshare.counterfactual.private import Purchase, fits, replay
 from fairshare.simulator.model import Fate
 
-# What part of the jobs compared is found though the live policy shared the cluster without any fault, by its load; as
-# `python -m tests.fairshare.bench_false_rate` measures it.
+# Pairs of load and the fraction of compared jobs that are found although the live policy shared the cluster without
+# fault, as `python -m tests.fairshare.bench_false_rate` measures it.
 FALSE_RATES = ((0.5, 0.009), (0.8, 0.012), (0.95, 0.015))
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How much later a job may be: so many seconds, or such a part of what it takes on the private cluster."""
+    """How much later a job may be: a number of seconds, or a fraction of its time on the private cluster."""
 
     seconds: float = 300.0
     part: float = 0.1
@@ -33,11 +33,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A job that fared worse than alone: `late` seconds, at its start or, if `at_end`, at its end.
+    """A job that was `late` seconds later than on the private cluster: at its end if `at_end`, else at its start.
 
-    Not among them are those for which it waited only for its place among its tenant's own jobs of equal priority.
-    `start` and `finish` are what was, None where it had not come to it; `late` is then the least that it can be.
-    `causes`: seconds by cause, the most first; `holders`: keys of the jobs in its way, with GPU-seconds.
+    `late` leaves out the time that the job waited only for its tenant's other jobs of equal priority. `start` and
+    `finish` are the actual times, None where it had not started or ended; `late` is then a lower bound. `causes` are
+    seconds by cause, the largest first; `holders` are keys of the jobs in its way, with their GPU-seconds.
     """
 
     key: int
@@ -57,13 +57,15 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Of one tenant. `judged` jobs were compared, `unfinished` of them in their start only; `carried` were not,
-    as they came before the period, nor those `too_large` for the private cluster, where they could never run.
-    Jobs that took no part in the sharing, `apart`, are in none of the other numbers.
+    """The findings for one tenant.
+
+    `judged` jobs were compared, `unfinished` of them only at their start. Not compared are `carried` jobs, which
+    came before the period, and jobs `too_large` for the private cluster, which could never run there. Preemptible
+    jobs, `apart`, are in none of the other numbers.
     """
 
     anomalies: tuple[Anomaly, ...]
-    gpus: tuple[int, ...]  # of its private cluster for most of the time, by generation
+    gpus: tuple[int, ...]  # of its private cluster for most of the period, by generation
     judged: int
     unfinished: int
     carried: int
@@ -72,19 +74,19 @@ class Findings:
 
 
 class Analysis:
-    """A period of a cluster, read once; `of` answers for one tenant after the other."""
+    """The analysis of one period of a cluster, read once; `of` returns the findings for each tenant."""
 
     def __init__(self, past: Past, tolerance: Tolerance | None = None) -> None:
         self.past, self.tolerance = past, tolerance or Tolerance()
         self.purchase = Purchase.of(past)
         self._of_tenant: list[list[PastJob]] = [[] for _ in past.parts]
-        # As their owner wants them: in the order of arrival, like the live rounds.
+        # In the order that their owner wants, which is by arrival as in live rounds.
         for job in sorted(past.jobs, key=lambda job: (job.arrival, job.key)):
             self._of_tenant[job.tenant].append(job)
         self._timeline = Timeline(past, self.purchase)
 
     def of(self, tenant: int) -> Findings:
-        """Replays the tenant's jobs on its private cluster and finds why those that fared worse did."""
+        """Replays the tenant's jobs on its private cluster and returns which were late on the shared one, and why."""
         owned = self.purchase.machines(tenant)
         own = [job for job in self._of_tenant[tenant] if not job.preemptible]
         jobs = [job for job in own if fits(job, owned)]
@@ -116,11 +118,11 @@ class Analysis:
         return min(1.0, exact / float(bought[tenant].sum() or 1))
 
     def _late(self, job: PastJob, fate: Fate) -> Late | None:
-        """The job with what it lost, if that is more than tolerated."""
+        """Returns how late the job was, or None if that is tolerated."""
         if fate.first_start is None:
-            return None  # it would not have run there either
+            return None  # it would not have run on the private cluster either
         start = next((turn.begins for turn in job.turns if not turn.failed), None)
-        # Who has not started has waited until it ended otherwise, or until now.
+        # A job that never started has waited until it ended otherwise, or until now.
         started = start if start is not None else self.past.ends if job.ended is None else job.ended
         begun_late = started - fate.first_start
         ended_late = 0.0
@@ -134,7 +136,7 @@ class Analysis:
 
 
 def _has_an_end(job: PastJob) -> bool:
-    """Whether it ran until its work was done, so that its end can be compared."""
+    """Returns whether the job ran until its work was done, so that its end can be compared."""
     return job.ended is not None and job.runs_to_its_end and any(not turn.failed for turn in job.turns)
 
 
@@ -155,11 +157,11 @@ def _anomaly(late: Late, why: Blame) -> Anomaly:
 
 
 def analyse(past: Past, tolerance: Tolerance | None = None) -> Sequence[Findings]:
-    """Of all tenants, in their order."""
+    """Returns the findings for all tenants, in their order."""
     analysis = Analysis(past, tolerance)
     return [analysis.of(tenant) for tenant in range(len(past.parts))]
 
 
 def total_late(findings: Sequence[Findings]) -> float:
-    """Seconds."""
+    """Returns the total seconds by which jobs were late."""
     return math.fsum(one.late for some in findings for one in some.anomalies)

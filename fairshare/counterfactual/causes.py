@@ -1,8 +1,8 @@
-"""Why a job was late: what the shared cluster was at moments at which it waited and would have run alone.
+"""Explains why a job was late, from the state of the shared cluster while it waited but would have run alone.
 
-Its waiting, from when it would have run on the private cluster until it last waited, is looked at in equal steps;
-each step is put down to one cause, by who held GPUs then against what their tickets would have bought. A cause that
-lasted less than a step may be overlooked; it is not the main one.
+The wait goes from when the job would have run on the private cluster until it last waited. It is cut into equal
+steps. Each step gets one cause, from who held GPUs then compared with what their tickets would have bought. A cause
+that lasted less than a step may be missed; it is not the main one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MOST_HOLDERS = 10
 NOISE = 1e-6  # GPUs
 MEMORY = Settings().memory  # seconds
 
-# Job and turn, by their places in the past.
+# Indices of a job and of one of its attempts in the past.
 Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A job that fared worse than alone: by `seconds`, at its end or at its start."""
+    """A job that was `seconds` later than on the private cluster, at its end or at its start."""
 
     job: PastJob
-    fate: Fate  # alone
+    fate: Fate  # on the private cluster
     start: float | None
     seconds: float
     at_end: bool
@@ -42,9 +42,9 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Seconds by cause, the most first, and GPU-seconds that jobs held in its way, the most first.
+    """Seconds of a job's wait by cause, and GPU-seconds of the jobs in its way, both largest first.
 
-    In none of them is how long it waited only for its place among its tenant's own jobs of equal priority.
+    Time in which the job waited only for its tenant's other jobs of equal priority is in `own_order` alone.
     """
 
     causes: tuple[tuple[Cause, float], ...]
@@ -53,7 +53,7 @@ class Blame:
 
 
 class Timeline:
-    """The shared cluster from moment to moment; only ever forward, until it is rewound."""
+    """The state of the shared cluster at a moment. It moves only forward, until it is rewound."""
 
     def __init__(self, past: Past, purchase: Purchase) -> None:
         self.past, self.bought_at = past, purchase.at
@@ -62,7 +62,7 @@ class Timeline:
         for change in past.nodes:
             self.kind[change.node] = change.generation
         self.of_kind = [np.flatnonzero(self.kind == k) for k in range(past.generations)]
-        # Time, ends before begins, what happens.
+        # (time, kind of event so that ends come before begins, whether it ends a reservation, indices).
         changes = [(change.at, 0, 0, i, 0) for i, change in enumerate(past.nodes)]
         for i, job in enumerate(past.jobs):
             for n, turn in enumerate(job.turns):
@@ -85,7 +85,7 @@ class Timeline:
         self.turns: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
         self.promises: dict[Key, None] = {}
         self.now = 0.0
-        # What tenants held lately, on average, and since when that is as it is.
+        # The moving average of the GPUs that each tenant held, and the time at which it was last updated.
         self._lately = np.zeros(self.bought.shape)
         self._lately_at = np.zeros(len(self.bought))
 
@@ -103,7 +103,7 @@ class Timeline:
         self.now, self.bought = moment, self.bought_at(moment)
 
     def held_lately(self, tenant: int) -> Floats:
-        """(K,) GPUs that it held on average, with as long a memory as the balances have by which rounds decide."""
+        """Returns (K,) GPUs that the tenant held on average, with the same memory as the balances of live rounds."""
         part = math.exp((self._lately_at[tenant] - self.now) / MEMORY)
         lately: Floats = self._lately[tenant] * part + self.by_tenant[tenant] * (1 - part)
         self._lately[tenant], self._lately_at[tenant] = lately, self.now
@@ -113,7 +113,7 @@ class Timeline:
         job, turn = self.job(key), self.turn(key)
         if turn.ends <= turn.begins:
             return
-        self.held_lately(job.tenant)  # with what it held until now
+        self.held_lately(job.tenant)  # updates the average with what it held until now
         for node in turn.nodes:
             self.held[node] += sign * job.gpus_per_worker
         self.by_tenant[job.tenant, turn.generation] += sign * job.gpus
@@ -132,7 +132,7 @@ class Timeline:
             del self.promises[key]
 
     def held_under(self, limit: Limit, generations: Iterable[int]) -> int:
-        """GPUs that count for the limit."""
+        """Returns the GPUs that count towards the limit."""
         if limit.user is not None or limit.leaves_idle:
             return sum(self.job(key).gpus for key in self.turns_under(limit, generations))
         return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)
@@ -156,11 +156,11 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """GPU-seconds that a tenant had received until any moment, on the shared cluster by all of its jobs, and alone."""
+    """Running totals of GPU-seconds: all of a tenant's jobs on the shared cluster, and those replayed alone."""
 
-    shared: tuple[Floats, Floats]  # moments, and how much until then
+    shared: tuple[Floats, Floats]  # moments, and the total at each
     alone: tuple[Floats, Floats]
-    worth: float  # of what it bought, in whole GPUs, the part that its tickets are worth
+    worth: float  # entitlement as a fraction of the whole GPUs that the tenant bought
 
     @classmethod
     def of(
@@ -191,7 +191,7 @@ def _running_total(held: Sequence[tuple[float, float, int]]) -> tuple[Floats, Fl
 
 
 def blame(timeline: Timeline, late: Sequence[Late], received: Received) -> list[Blame]:
-    """Of each late job of one tenant, in their order."""
+    """Returns why each late job of one tenant was late, in their order."""
     steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
     causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
     holders: list[dict[int, float]] = [defaultdict(float) for _ in late]
@@ -222,14 +222,14 @@ def blame(timeline: Timeline, late: Sequence[Late], received: Received) -> list[
 
 
 def _would_wait(fate: Fate, moment: float) -> bool:
-    """Whether it would have waited then alone, too, once it had run there: that is no part of what it is late."""
+    """Returns whether the job would also have waited then on the private cluster, which is no part of its lateness."""
     if fate.finish is not None and moment >= fate.finish:
         return False
     return not any(span.begins <= moment < span.ends for span in fate.spans)
 
 
 def _steps(late: Late) -> Iterator[tuple[float, float]]:
-    """Moments at which it waited and would not have waited alone, and for how long each stands."""
+    """Yields moments at which the job waited but would not have waited alone, and the seconds that each represents."""
     gaps = list(_waits(late))
     whole = math.fsum(end - begin for begin, end in gaps)
     if whole <= 0:
@@ -244,7 +244,8 @@ def _steps(late: Late) -> Iterator[tuple[float, float]]:
 
 
 def _waits(late: Late) -> Iterator[tuple[float, float]]:
-    """When it held no GPUs, from when it would have run alone until its end; or its start, if only that was late."""
+    """Yields the intervals without GPUs, from when it would have run alone until its end, or its start if only that was
+    late."""
     job = late.job
     since = late.fate.first_start or 0.0
     until = since + late.seconds if job.ended is None else job.ended
@@ -259,7 +260,7 @@ def _waits(late: Late) -> Iterator[tuple[float, float]]:
 
 
 def _beside_waiting(late: Late) -> dict[Cause, float]:
-    """What it lost while it held GPUs."""
+    """Returns the seconds that the job lost by each cause while it held GPUs."""
     job, found = late.job, dict[Cause, float]()
     failed = math.fsum(turn.ends - turn.begins for turn in job.turns if turn.failed)
     if failed > 0:
@@ -286,11 +287,11 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
 def why_waiting(
     timeline: Timeline, late: Late, moment: float, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """The cause at a moment at which the timeline is, and the turns that were in the job's way.
+    """Returns the cause at the timeline's moment, and the attempts in the job's way.
 
-    `is_behind`: its tenant had received less by then than alone, by more than its private cluster has in the time by
-    which a job may be late. None: it had not, and had its share, now or on average
-    lately, so that only the order among its own jobs of equal priority kept this one waiting.
+    `is_behind` says that the tenant had received less than alone by then, by more than its private cluster delivers
+    in the tolerated time. The cause is None when the tenant was not behind and had its share, now or on average
+    lately, so that only the order of its own jobs of equal priority made this one wait.
     """
     job = late.job
     held_back = [one.cause for one in job.held_back if one.begins <= moment < one.ends]
@@ -327,8 +328,9 @@ def _slots(free: Ints, job: PastJob) -> int:
 def _within_limits(
     timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """The generations on which no quota forbids it now, and the turns that use up those that do; of quotas that
-    forbid, or of those that leave it to idle GPUs.
+    """Returns the generations on which no limit blocks the job now, and the attempts that use up the limits that do.
+
+    With `leaves_idle` it considers the limits beyond which jobs get only idle GPUs, else the limits that block.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -344,7 +346,7 @@ def _within_limits(
 
 
 def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
-    """Turns on nodes that have some GPUs free."""
+    """Returns the attempts on nodes that have some GPUs free."""
     broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
     return [
         key
@@ -357,12 +359,12 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 def _others_or_own(
     timeline: Timeline, late: Late, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """All is held or away: did others hold more than theirs, while its tenant had not its own?"""
+    """Returns the cause when no GPU is free: others beyond their share, hardware, or the tenant's own jobs."""
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:
         nodes = timeline.of_kind[k]
         mine, bought = int(timeline.by_tenant[tenant, k]), int(timeline.bought[tenant, k])
-        # Its tenant lacks what the gang needs, or more of its own than it has.
+        # The tenant lacks what the gang needs, unless it misses at least as much of its own as it has.
         if bought - mine < job.gpus and not 0 < bought - mine >= mine:
             continue
         there = int(np.maximum(free[nodes], 0).sum())
@@ -372,7 +374,7 @@ def _others_or_own(
         over[tenant] = 0
         over = np.maximum(over, 0)
         if over.sum() >= missing or (over.sum() > 0 and gone < missing):
-            # Whole GPUs may be more than its tickets are worth.
+            # Whole GPUs may be more than the tenant's entitlement.
             worth = min(bought, timeline.past.parts[tenant] * float(timeline.bought[:, k].sum()))
             if timeline.held_lately(tenant)[k] >= worth - NOISE:
                 return None, ()
@@ -391,8 +393,10 @@ def _others_or_own(
 
 
 def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
-    """Whether nothing but the order of its tenant's jobs of equal priority keeps it waiting: no job of another
-    priority holds GPUs, and no other user holds more of the tenant's than that user's tickets are worth.
+    """Returns whether only the order of the tenant's jobs of equal priority makes the job wait.
+
+    That is so when no job of another priority holds GPUs, and no other user holds more of the tenant's GPUs than
+    that user's tickets are worth.
     """
     held: dict[int, int] = {job.user: 0}
     for key in own:

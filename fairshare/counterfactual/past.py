@@ -1,6 +1,6 @@
-"""What really happened on a shared cluster: its machines, its tenants, and every turn of their jobs.
+"""Defines what happened on a shared cluster: its machines, its tenants, and every attempt of their jobs.
 
-Times are seconds since the period began. Tenants, generations and nodes are indices; `key` is the caller's.
+Times are in seconds since the period began. Tenants, generations and nodes are indices. `key` belongs to the caller.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """What kept a job from running while it would have run, or been done, on its tenant's private cluster."""
+    """Why a job did not run while it would have run, or been done, on its tenant's private cluster."""
 
-    OVER_BORROWING = "over_borrowing"  # others held more than their tickets' share, and its tenant less
+    OVER_BORROWING = "over_borrowing"  # others held more than their fair share, and its tenant less
     FRAGMENTATION = "fragmentation"  # enough GPUs were free, but not together as the gang needs them
-    RESERVATION = "reservation"  # free GPUs were kept for another gang until it had all of its own
-    PRIORITY = "priority"  # its tenant had its share: own other jobs went first
+    RESERVATION = "reservation"  # free GPUs were reserved for another gang until it had all of its GPUs
+    PRIORITY = "priority"  # its tenant had its share; the tenant's other jobs went first
     FAILURE = "failure"  # its own attempts failed
-    HARDWARE = "hardware"  # nodes were down or drained, or GPUs of theirs had failed
-    QUOTA = "quota"  # a quota of GPUs at once, or of GPU-hours, was used up
-    IDLE_LIMIT = "idle_limit"  # a limit left it to GPUs that nobody else wanted, and there were none
+    HARDWARE = "hardware"  # nodes were down or drained, or some of their GPUs had failed
+    QUOTA = "quota"  # a limit of GPUs at once, or of GPU-hours, was reached
+    IDLE_LIMIT = "idle_limit"  # beyond a limit it could use only idle GPUs, and there were none
     PAUSE = "pause"  # the cluster was paused
     SLOWER_GPUS = "slower_gpus"  # it ran on a slower generation than it would have had
     SWITCHING = "switching"  # it was stopped and started more often
-    LOST_WORK = "lost_work"  # what it had done was lost, and done again
-    UNEXPLAINED = "unexplained"  # free GPUs would have held it
+    LOST_WORK = "lost_work"  # work was lost and repeated
+    UNEXPLAINED = "unexplained"  # enough GPUs were free for it
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A gang held GPUs. From `promised` on they were kept for it as they came free; all workers ran at `ready`.
+    """An attempt: an interval in which a gang held GPUs.
 
-    `failed`: it could not be started, or did not last, and nothing was done in it. `lost_from`: what it did from
-    then on was lost, and a later turn did it again.
+    From `promised` on, free GPUs were reserved for it; all workers ran from `ready` on. `failed`: it did not start,
+    or did not last, and made no progress. `lost_from`: its work from then on was lost, and a later attempt repeated
+    it.
     """
 
     generation: int
@@ -52,13 +53,13 @@ class Turn:
 
     @property
     def lost(self) -> float:
-        """Seconds of these whose work was done again."""
+        """Seconds of `ran` whose work was lost and repeated."""
         return 0.0 if self.lost_from is None else max(self.ends - max(self.lost_from, self.ready), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """For a reason of its own a job could not start, whatever was free; or, with IDLE_LIMIT, only on what was."""
+    """An interval in which a job could not start for its own reason; with IDLE_LIMIT, only on free GPUs."""
 
     begins: float
     ends: float
@@ -67,11 +68,12 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job of the period. `speeds`: how fast on each generation, 0 where it may not run; `ended`: None if not yet.
+    """A job of the period, with its attempts.
 
-    `runs_to_its_end`: it ended when its work was done, not when somebody or a clock said so. `carried`: it came
-    before the period, and its turns are only those within; it takes its place but is not judged. `preemptible`: it
-    took no part in the sharing, so that neither it nor its tenant's other jobs are compared with it.
+    `speeds` are its speeds by generation, 0 where it may not run. `ended` is None while it has not ended.
+    `runs_to_its_end`: it ended when its work was done, not by a user or a time limit. `carried`: it came before the
+    period, and only attempts within the period are listed; it takes part in the replay but is not judged.
+    `preemptible`: it was preemptible, so that it is left out of the comparison.
     """
 
     key: int
@@ -96,7 +98,7 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """From `at` on a node has `gpus`, of which `usable` may be given to gangs or are held by them."""
+    """The state of a node from `at` on: it has `gpus`, of which `usable` may be given to gangs or are held by them."""
 
     at: float
     node: int
@@ -107,11 +109,11 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A quota of GPUs at once, in force for some time: what `tenants` may hold together of a generation, or (None) of
-    all; or what one of their users may, as counted within its tenant.
+    """A limit of GPUs at once, in force for some time.
 
-    With `leaves_idle` gangs beyond it may hold GPUs that nobody else wants; those of jobs that take no part in the
-    sharing do not count for it.
+    It bounds what `tenants` hold together of a generation (None: of all), or what one of their users holds, an index
+    within its tenant. With `leaves_idle`, gangs beyond the limit may hold idle GPUs, and preemptible jobs do not
+    count towards it.
     """
 
     tenants: frozenset[int]
@@ -137,8 +139,8 @@ class Rules:
 class Past:
     """A period of a shared cluster.
 
-    `parts`: of each tenant the part of the cluster that its tickets are worth among all, together 1.
-    `user_tickets`: of each tenant, the tickets of its users. `nodes` in the order of time.
+    `parts` is the fraction of the cluster that each tenant's tickets are worth among all; they sum to 1.
+    `user_tickets` are the tickets of each tenant's users. `nodes` is in the order of time.
     """
 
     ends: float

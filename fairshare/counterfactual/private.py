@@ -1,10 +1,10 @@
-"""A tenant's private cluster: what its tickets would have bought, and what its own jobs would have done there.
+"""Builds a tenant's private cluster from what its tickets would have bought, and replays its own jobs there.
 
-The counterfactual of HiveD (OSDI '20, section 2: sharing anomaly) with tickets in place of a quota: a tenant
-should not fare worse on the shared cluster than on machines of its own. It buys whole GPUs, of each generation its
-tickets' part of what the cluster had; what is left by rounding down goes to the largest remainders, so that all
-tenants together buy exactly what there is. They come in nodes as most of the cluster's are, and the rest that fills
-none in a smaller one. Where the cluster gets or loses nodes they are bought, or given back, at that moment.
+This is the counterfactual of HiveD (OSDI '20, section 2: sharing anomaly) with tickets in place of a quota: a tenant
+should not fare worse on the shared cluster than on its own machines. It buys whole GPUs: its tickets' part of what
+the cluster had of each generation. GPUs left by rounding down go to the largest remainders, so that all tenants
+together buy exactly what exists. They come in nodes of the cluster's usual size, with the rest in a smaller one.
+When the cluster gains or loses nodes, they are bought or given back at that moment.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fairshare.simulator.model import Fate, Machines, SimJob
 
 
 def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]:
-    """What part of the whole each account's tickets are worth, level by level; parents come first.
+    """Returns the fraction of the whole that each account's tickets are worth, level by level; parents come first.
 
-    Nothing where nobody of a level has any.
+    It is 0 where no account of a level has tickets.
     """
     siblings: dict[int, float] = {}
     for above, some in zip(parent, tickets, strict=True):
@@ -42,9 +42,9 @@ def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]
 
 
 def apportion(parts: Sequence[float], gpus: int) -> list[int]:
-    """Whole GPUs by largest remainder (Hamilton); of equal remainders the first goes first."""
+    """Returns whole GPUs by largest remainder (Hamilton); of equal remainders the first goes first."""
     exact = [part * gpus for part in parts]
-    # What rounding in the parts took from a whole number is given back.
+    # The tolerance restores whole numbers that rounding of the parts made slightly smaller.
     whole = [math.floor(amount + 1e-9) for amount in exact]
     most_left = sorted(range(len(parts)), key=lambda i: (round(whole[i] - exact[i], 9), i))
     for i in most_left[: gpus - sum(whole)]:
@@ -53,7 +53,7 @@ def apportion(parts: Sequence[float], gpus: int) -> list[int]:
 
 
 def usual_gpus(past: Past) -> Ints:
-    """(K,) GPUs of each generation that the cluster had for most of the time since it had any of it."""
+    """Returns (K,) the median over time of the cluster's GPUs of each generation, since it first had any of it."""
     found = np.zeros(past.generations, dtype=np.int64)
     for k in range(past.generations):
         lasted: dict[int, float] = {}
@@ -72,7 +72,7 @@ def usual_gpus(past: Past) -> Ints:
 
 
 def _median(lasted: Mapping[int, float]) -> int:
-    """The number that was there, or exceeded, for at least half of the time."""
+    """Returns the largest number that was reached or exceeded for at least half of the time."""
     half, reached = sum(lasted.values()) / 2, 0.0
     for number in sorted(lasted, reverse=True):
         reached += lasted[number]
@@ -82,7 +82,7 @@ def _median(lasted: Mapping[int, float]) -> int:
 
 
 def usual_node(past: Past, generation: int) -> int:
-    """GPUs of a node as most of the generation's are, of equally many the larger; 1 where none is known."""
+    """Returns the most common number of GPUs of a node of the generation, of ties the larger; 1 where none is known."""
     sizes: dict[int, int] = {}
     for change in past.nodes:
         if change.generation == generation and change.gpus:
@@ -92,7 +92,7 @@ def usual_node(past: Past, generation: int) -> int:
 
 
 def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
-    """From when on, the first from 0, the cluster had how many GPUs of each generation; drained and broken ones too."""
+    """Returns the GPUs of each generation, with drained and broken ones, from each moment on; the first moment is 0."""
     totals = [0] * past.generations
     of_node: dict[int, NodeState] = {}
     found = [(0.0, tuple(totals))]
@@ -109,14 +109,16 @@ def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
     return found
 
 
-# From when on there are which machines, in order of time, the first from 0 on.
+# The machines from each moment on, in the order of time; the first moment is 0.
 Owned: TypeAlias = Sequence[tuple[float, Machines]]
 
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """What each tenant buys: `gpus` (tenants, K) for most of the period, and of each generation the GPUs of a usual
-    node. `over_time` has from when on it is how much, in order of time.
+    """What each tenant buys.
+
+    `gpus` (tenants, K) is for most of the period, `node_gpus` (K,) are the GPUs of a usual node, and `over_time` has
+    the amounts from each moment on, in the order of time.
     """
 
     gpus: Ints
@@ -138,12 +140,13 @@ class Purchase:
         )
 
     def at(self, moment: float) -> Ints:
-        """(tenants, K)"""
+        """Returns (tenants, K) the GPUs at a moment."""
         place = bisect_right(self.over_time, moment, key=itemgetter(0))
         return self.over_time[max(place - 1, 0)][1]
 
     def machines(self, tenant: int) -> Owned:
-        """Always the same nodes; those that are not bought yet, or are given back, have no GPUs."""
+        """Returns the tenant's machines over time. Nodes stay the same; those not bought yet, or given back, have no
+        GPUs."""
         steps = [(since, gpus[tenant].tolist()) for since, gpus in self.over_time]
         most = [
             max(math.ceil(gpus[k] / self.node_gpus[k]) for _, gpus in steps)
@@ -164,11 +167,11 @@ class Purchase:
 
 
 def work_of(job: PastJob, past: Past) -> float:
-    """Seconds at speed 1 that it has to run, as far as what it took says.
+    """Returns the seconds that the job has to run at speed 1, as far as its attempts tell.
 
-    What it did in turns that failed, or did again later, was lost. It takes as long to get going for the first time as
-    it took; what later starts took is the shared cluster's. A job that has not ended holds its GPUs for as long as we
-    look, one that never ran is taken to need as long as it waited: both leave its tenant's other jobs less, not more.
+    Leaves out failed attempts and work that was repeated. The first start counts as it was; the time of later starts
+    is due to the shared cluster. A job that has not ended holds its GPUs until the period ends, and one that never
+    ran counts as needing as long as it waited. Both leave the tenant's other jobs less, not more.
     """
     if job.ended is None:
         return math.inf
@@ -184,7 +187,7 @@ def work_of(job: PastJob, past: Past) -> float:
 
 
 def fits(job: PastJob, owned: Owned) -> bool:
-    """Whether the gang could ever run there, from when it came on."""
+    """Returns whether the gang could ever run on the machines after its arrival."""
     untils = [*(since for since, _ in owned[1:]), math.inf]
     return any(
         until > job.arrival and _holds(machines, job)
@@ -200,15 +203,15 @@ def _holds(machines: Machines, job: PastJob) -> bool:
 
 
 def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[float]) -> list[Fate]:
-    """What would have become of a tenant's jobs, all of which fit there, with nobody else on the machines.
+    """Returns the fate of each of a tenant's jobs, which must all fit, alone on the machines.
 
-    Its users share them by their tickets, as on the shared cluster; no quota holds for what is its own.
+    The tenant's users share them by their tickets, as on the shared cluster. No limits apply.
     """
     rules = past.rules
     settings = Settings(
         quantum=rules.quantum,
         ordering="lottery" if rules.ordering == "lottery" else "stride",
-        trading=False,  # there is nobody to trade with
+        trading=False,  # there is no other tenant
         min_hold=rules.min_hold,
         switch_cost=rules.switch_cost,
     )
@@ -226,7 +229,7 @@ def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[
         for job in jobs
     ]
     (_, machines), *changes = owned
-    # What the tenant would have had is to be known, not whether the policy moves gangs in vain.
+    # Rounds while all jobs run would only move gangs, which does not matter here.
     scheduler = LiveScheduler(machines, users, settings, asks_idly=False)
     engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost, changes=changes)
     return list(engine.run(past.ends).fates)

@@ -1,4 +1,4 @@
-"""How fast jobs would be where they never ran: by the jobs that were measured on both generations."""
+"""Estimates the speed of jobs on generations where they never ran, from jobs that were measured on both."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fairshare.rates import within_reason
 
 
 def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ...]]:
-    """(J, K) speeds, each job's slowest measured generation being 1, and 0 where it may not run.
+    """Returns (J, K) speeds relative to each job's slowest measured generation, 0 where it may not run.
 
-    `rates` (J, K) are steps per second, NaN where nobody measured. What is missing is guessed from the median
-    ratio of the team's other jobs (`team` (J,)), else of all jobs; where there is none, as fast as where it ran.
+    `rates` (J, K) are steps per second, NaN where not measured. Missing ones are estimated by the median ratio of
+    the team's other jobs (`team` (J,)), else of all jobs. Without any ratio a job counts as equally fast.
     """
     rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)
@@ -28,7 +28,7 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
 
 
 def _ratios(rates: Floats, known: Bools) -> Floats:
-    """(K, K) the median of rate on the second / rate on the first; NaN where no job has both."""
+    """Returns (K, K) the median of rate on the second / rate on the first; NaN where no job was measured on both."""
     kinds = rates.shape[1]
     found = np.full((kinds, kinds), np.nan)
     for first in range(kinds):
@@ -40,7 +40,7 @@ def _ratios(rates: Floats, known: Bools) -> Floats:
 
 
 def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -> None:
-    """Guesses what is not known of `jobs`, from the first generation that is, by the first source that can."""
+    """Fills in unknown rates of `jobs`, by the first source and the first known generation that have a ratio."""
     for second in range(known.shape[1]):
         for ratios in sources:
             for first in range(known.shape[1]):
@@ -50,7 +50,7 @@ def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -
 
 
 def _by_the_slowest(rates: Floats, accepts: Bools) -> Floats:
-    """Relative to the least of each row that counts; 1 where none does."""
+    """Returns the rates relative to the least accepted and known one of each row; 1 for others."""
     counts = accepts & np.isfinite(rates)
     least = np.where(counts, rates, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     relative: Floats = np.where(counts, rates / np.where(np.isfinite(least), least, 1.0), 1.0)

@@ -1,1 +1,1 @@
-"""Replays of jobs on a cluster that does not exist: from event to event, always the same for the same input."""
+"""Replays jobs on a simulated cluster, from event to event; the same input always gives the same result."""

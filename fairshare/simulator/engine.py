@@ -1,4 +1,4 @@
-"""From one event to the next: arrivals, ends, and the moments at which the scheduler wants to be asked."""
+"""Advances a replay from event to event: arrivals, ends, and the times at which the scheduler asks to decide."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fairshare.simulator.model import Fate, Machines, Place, Scheduler, SimJob, 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What became of every job, in the order of the workload."""
+    """The outcome of a replay: the fate of every job, in the order of the workload."""
 
     fates: Sequence[Fate]
     decisions: int
 
     @property
     def moves(self) -> int:
-        """How often gangs went on at once on other GPUs."""
+        """How often gangs moved to other GPUs without a wait."""
         return sum(fate.moves for fate in self.fates)
 
     @property
     def switches(self) -> int:
-        """How often gangs were stopped before their end, to go on later or elsewhere."""
+        """How often gangs were stopped before their end, to continue later or elsewhere."""
         return sum(fate.preemptions for fate in self.fates)
 
     @property
@@ -35,7 +35,7 @@ class Replay:
         return math.fsum(fate.lost for fate in self.fates)
 
     def mean_completion(self, jobs: Sequence[SimJob]) -> float:
-        """Seconds from arrival to end, on average; of those that ended."""
+        """Returns the mean seconds from arrival to end, over jobs that ended."""
         took = [
             fate.finish - job.arrival
             for job, fate in zip(jobs, self.fates, strict=True)
@@ -44,13 +44,13 @@ class Replay:
         return math.fsum(took) / len(took)
 
     def makespan(self, jobs: Sequence[SimJob]) -> float:
-        """Seconds from the first arrival to the last end."""
+        """Returns the seconds from the first arrival to the last end."""
         ends = [fate.finish for fate in self.fates if fate.finish is not None]
         return max(ends) - min(job.arrival for job in jobs)
 
 
 class _Run:
-    """The present turn of a gang."""
+    """The current attempt of a running gang."""
 
     __slots__ = ("place", "ready", "remaining", "since", "speed")
 
@@ -66,12 +66,12 @@ class _Run:
 
 
 class Engine:
-    """One replay. `switch_cost` is for how many seconds a gang holds its GPUs before it goes on where it was stopped.
+    """One replay of a workload.
 
-    `start_cost` is the same for its first start, `move_cost` where it goes on at once on other GPUs; both are as
-    the switch cost unless given.
-    `changes` say from when on, in order of time, the same nodes have other numbers of GPUs. Gangs on a node that has
-    too few left are stopped, those that began last first, and lose no progress.
+    A gang holds its GPUs for some seconds before it makes progress: `start_cost` at its first start, `switch_cost`
+    when it resumes, and `move_cost` when it moves to other GPUs without a wait. The first and the last default to
+    the switch cost. `changes` lists, by time, moments from which the same nodes have other numbers of GPUs. On a
+    node with too few GPUs, the gangs that started last are stopped first. They lose no progress.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Engine:
         self._start_cost = switch_cost if start_cost is None else start_cost
         self._move_cost = switch_cost if move_cost is None else move_cost
         self._fates = [Fate() for _ in jobs]
-        self._left = [job.work for job in jobs]  # of those that wait
+        self._left = [job.work for job in jobs]  # of waiting jobs
         self._active: dict[int, None] = {}  # in order of arrival
         self._runs: dict[int, _Run] = {}
-        # A heap by time and then by number; a turn that is over is no job's present one.
+        # A heap by time, then by number. Entries whose attempt is over stay in it and are skipped.
         self._ends: list[tuple[float, int, int, _Run]] = []
         self._turns = itertools.count()
         self._changes = list(reversed(changes))
@@ -111,13 +111,13 @@ class Engine:
         return self._left[job] if run is None else run.left(self.now)
 
     def run(self, until: float = math.inf) -> Replay:
-        """Until all jobs have ended, or that moment. Jobs that can never run wait for ever."""
+        """Replays until all jobs have ended, or until a moment. Jobs that can never run wait until then."""
         arrivals = sorted(range(len(self.jobs)), key=lambda job: (self.jobs[job].arrival, job), reverse=True)
         decisions, again = 0, math.inf
         while True:
             arrival = self.jobs[arrivals[-1]].arrival if arrivals else math.inf
             moment = min(arrival, self._next_end(), again)
-            if moment < math.inf or self._active:  # there is somebody whom it may concern
+            if moment < math.inf or self._active:  # a change matters only while jobs are left
                 moment = min(moment, self._next_change())
             if moment > until or moment == math.inf:
                 break
@@ -149,7 +149,7 @@ class Engine:
         while self._next_change() <= self.now:
             _, self.machines = self._changes.pop()
             left = list(self.machines.node_gpus)
-            for job, run in list(self._runs.items()):  # in the order in which they began
+            for job, run in list(self._runs.items()):  # in the order of their starts
                 needs = Counter(run.place.nodes)
                 each = self.jobs[job].gpus_per_worker
                 if any(left[node] < count * each for node, count in needs.items()):
@@ -167,7 +167,7 @@ class Engine:
             self._fates[job].finish = self.now
 
     def _apply(self, places: Mapping[int, Place]) -> None:
-        """Stops first, so that GPUs are free for those that start."""
+        """Stops and starts gangs as decided. Stops come first, so that their GPUs are free for the starts."""
         leave = [job for job, run in self._runs.items() if places.get(job) != run.place]
         for job in leave:
             self._interrupt(job)
@@ -203,11 +203,11 @@ class Engine:
             self._fates[job].spans.append(Span(job, run.place, run.since, self.now))
 
     def _lost(self, job: int, run: _Run) -> float:
-        """GPU-seconds of this turn that went by before the gang went on."""
+        """Returns the GPU-seconds of this attempt before the gang made progress."""
         return self.jobs[job].gpus * (min(run.ready, self.now) - run.since)
 
     def _check(self) -> None:
-        """No scheduler gives more GPUs than there are."""
+        """Raises ValueError when the scheduler gave more GPUs than exist."""
         left = list(self.machines.gpus)
         nodes = list(self.machines.node_gpus)
         for job, run in self._runs.items():

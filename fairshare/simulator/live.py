@@ -1,4 +1,4 @@
-"""The live scheduler in a replay: the driver and the policy that decide the rounds of a cluster."""
+"""Runs the live scheduler in a replay: the same driver and policy that decide the rounds of a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairshare.simulator.model import Machines, Place, SimJob, State
 
 @dataclass(frozen=True, slots=True)
 class Tickets:
-    """The ticket tree, parents first: each account's parent, or NOWHERE, its tickets, and whether it trades."""
+    """The ticket tree, parents first: each account's parent (or NOWHERE), its tickets, and whether it trades."""
 
     parent: tuple[int, ...]
     tickets: tuple[float, ...]
@@ -25,10 +25,9 @@ class Tickets:
 
 
 class LiveScheduler:
-    """Rounds as a cluster has them: one that may take GPUs away when the quantum is over, others that only fill.
+    """Plays rounds as a cluster does: at the end of a quantum they may preempt, in between they only fill.
 
-    Speeds are known from the start. `policy` is the default one with the options that the settings have, unless
-    another is given.
+    Speeds are known from the start. The policy is by default the default one, with the options in the settings.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class LiveScheduler:
         policy: Policy | None = None,
         asks_idly: bool = True,
     ) -> None:
-        """Without `asks_idly` no round is played for its quantum alone while all jobs run, which is quicker."""
+        """Creates the scheduler. Without `asks_idly` it skips quantum rounds while all jobs run, which is faster."""
         self._settings, self._seed, self._policy = settings, seed, policy or policy_of(settings)
         shape = (len(tickets.parent), machines.generations)
         self._accounts = Accounts(
@@ -54,16 +53,16 @@ class LiveScheduler:
         )
         self._last_plan: Decision | None = None
         self._state: PolicyState | None = None
-        # Of the jobs that are there, as long as they are the same: what does not change from round to round.
+        # The active jobs and their properties that do not change, cached while the same jobs are active.
         self._known: tuple[list[int], Jobs] | None = None
         self._held: dict[int, Place] = {}  # since the last decision
-        self._since: dict[int, float] = {}  # of those that run, when they got their GPUs
+        self._since: dict[int, float] = {}  # when each running job got its GPUs
         self._last_place: dict[int, Place] = {}
-        # GPU-seconds by generation of each job, where the policy asks for it.
+        # GPU-seconds of each job by generation; None unless the policy needs them.
         self._attained: dict[int, Floats] | None = {} if Need.ATTAINED in self._policy.needs else None
         self._last, self._last_quantum = 0.0, -np.inf
         self._asks_idly = asks_idly
-        self._asked = 0  # how often, as each round has a seed of its own
+        self._asked = 0  # number of decisions, which gives each round its own seed
         self._use(machines)
 
     def _use(self, machines: Machines) -> None:
@@ -77,7 +76,8 @@ class LiveScheduler:
         if state.machines is not self._machines:
             self._use(state.machines)
         active = list(state.active)
-        # The very sum at which it asks again: a difference may be rounded to less than the quantum, for ever.
+        # Computes exactly the sum of `ask_again`: a difference could be rounded below the quantum, and so never reach
+        # it.
         is_quantum = state.now >= self._last_quantum + self._settings.quantum
         if is_quantum:
             self._last_quantum = state.now
@@ -95,7 +95,7 @@ class LiveScheduler:
         return places
 
     def ask_again(self, state: State) -> float | None:
-        """When the policy wants to, at the latest at the quantum's end, as in live rounds, while anybody is there."""
+        """Returns when the policy asks to decide, at the latest at the quantum's end, while any job is active."""
         if not state.active:
             return None
         plan, moments = self._last_plan, []
@@ -115,7 +115,7 @@ class LiveScheduler:
         return Snapshot(self._cluster, self._accounts, jobs, settings, state.now)
 
     def _remembered(self, state: State, view: Snapshot) -> PolicyState:
-        """The policy's state now, told what happened since it was last asked."""
+        """Returns the policy's state after it observed what happened since the last decision."""
         if self._state is None:
             self._state = self._policy.start(view)
         lasted = state.now - self._last
@@ -128,7 +128,7 @@ class LiveScheduler:
         return self._state
 
     def _count(self, state: State) -> None:
-        """Adds what jobs had since the last decision."""
+        """Adds the GPU time that jobs had since the last decision."""
         if self._attained is None:
             return
         for job, place in self._held.items():
@@ -144,7 +144,7 @@ class LiveScheduler:
 
     @staticmethod
     def _jobs(state: State, active: Sequence[int]) -> Jobs:
-        """What they are, wherever they run."""
+        """Returns the active jobs without their places."""
         jobs: list[SimJob] = [state.jobs[job] for job in active]
         speeds = np.array([job.speeds for job in jobs], dtype=np.float64).reshape(
             len(jobs), state.machines.generations
@@ -167,7 +167,7 @@ class LiveScheduler:
         )
 
     def _placed(self, jobs: Jobs, state: State, active: Sequence[int], running: Mapping[int, Place]) -> Jobs:
-        """The same with where they run, or ran last."""
+        """Returns the jobs with the places where they run or ran last."""
         nodes = [self._last_place[job].nodes if job in self._last_place else () for job in active]
         return replace(
             jobs,
@@ -181,7 +181,7 @@ class LiveScheduler:
         )
 
     def _had(self, active: Sequence[int]) -> Floats | None:
-        """(J, K) GPU-seconds that the active jobs have had so far."""
+        """Returns (J, K) GPU-seconds that the active jobs have had so far; None unless the policy needs them."""
         if self._attained is None:
             return None
         nothing = np.zeros(self._machines.generations)

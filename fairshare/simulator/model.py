@@ -1,6 +1,6 @@
-"""What a replay is about: jobs that arrive and want GPU time, and what became of them.
+"""Defines the input and the outcome of a replay: jobs that arrive, machines, and the fate of each job.
 
-Times are seconds since the replay began. A generation is an index; so is a job, in the order of the workload.
+Times are in seconds since the replay began. Generations are indices; jobs are indices in the order of the workload.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Protocol
 class SimJob:
     """A gang that arrives once and runs to its end.
 
-    `work` is for how many seconds it runs at speed 1; `speeds` how fast it is on each generation, 0 where it may
-    not run. `account` is whom it belongs to. `expected` is for how long its owner thinks that it will run, and
-    `deadline` the moment by which it should have ended, where they are known.
+    `work` is its run time in seconds at speed 1. `speeds` are its speeds by generation, 0 where it may not run.
+    `account` is its owner. If known, `expected` is the run time that its owner expects, and `deadline` is when it
+    should have ended.
     """
 
     arrival: float
@@ -42,7 +42,7 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Nodes with GPUs: of which generation, and how many."""
+    """Nodes with GPUs: the generation and the number of GPUs of each node."""
 
     node_generation: tuple[int, ...]
     node_gpus: tuple[int, ...]
@@ -50,7 +50,7 @@ class Machines:
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """Of each generation, all together."""
+        """Returns the total number of GPUs of each generation."""
         found = [0] * self.generations
         for generation, count in zip(self.node_generation, self.node_gpus, strict=True):
             found[generation] += count
@@ -59,7 +59,7 @@ class Machines:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a gang runs; `nodes` has one for each worker, or none where nobody cares which."""
+    """Where a gang runs. `nodes` has the node of each worker; it is empty where nodes do not matter."""
 
     generation: int
     nodes: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A gang held its GPUs from one moment to another."""
+    """An interval in which a gang held its GPUs."""
 
     job: int
     place: Place
@@ -77,22 +77,22 @@ class Span:
 
 @dataclass(slots=True)
 class Fate:
-    """What became of one job."""
+    """The outcome of one job."""
 
     first_start: float | None = None
     finish: float | None = None
-    preemptions: int = 0  # how often it was stopped before its end, to go on later or elsewhere
-    moves: int = 0  # how often of these it went on at once elsewhere
-    lost: float = 0.0  # GPU-seconds that it held before it went on
+    preemptions: int = 0  # stops before its end, to continue later or elsewhere
+    moves: int = 0  # preemptions after which it continued elsewhere without a wait
+    lost: float = 0.0  # GPU-seconds that it held without progress
     spans: list[Span] = field(default_factory=list)
 
     def held(self, gpus: int) -> float:
-        """GPU-seconds."""
+        """Returns the GPU-seconds that it held."""
         return gpus * sum(span.ends - span.begins for span in self.spans)
 
 
 class State(Protocol):
-    """What a scheduler sees at a moment."""
+    """What a scheduler can read when it decides."""
 
     @property
     def now(self) -> float: ...
@@ -107,14 +107,14 @@ class State(Protocol):
     @property
     def running(self) -> Mapping[int, Place]: ...
     def remaining(self, job: int) -> float:
-        """Seconds that it has still to run at speed 1."""
+        """Returns the seconds that the job still has to run at speed 1."""
 
 
 class Scheduler(Protocol):
-    """Who runs where from now on. It is asked whenever a job arrives or ends, and when it wanted to be."""
+    """Decides which jobs run. The engine calls it when a job arrives or ends, and when it asked to be called."""
 
     def decide(self, state: State) -> Mapping[int, Place]:
-        """The place of each job that runs; the others wait, and lose no progress."""
+        """Returns the place of each job that runs. The others wait and lose no progress."""
 
     def ask_again(self, state: State) -> float | None:
-        """The moment at which it wants to be asked though nothing happened; None: not at all."""
+        """Returns when to call `decide` even if nothing happens; None for never."""

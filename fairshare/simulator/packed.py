@@ -1,4 +1,4 @@
-"""First come, first served, on nodes: what a cluster without fair shares would have done with the same jobs."""
+"""Schedules first come, first served on nodes, as a cluster without fair shares would."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fairshare.simulator.model import Place, State
 
 
 class FirstCome:
-    """Gangs in the order of arrival, each worker whole on one node, and nobody is stopped for another.
+    """Starts gangs in the order of arrival, each worker on one node, and preempts none.
 
-    Nobody overtakes who waits. Of the nodes with room the fullest is taken, so that large workers find empty ones.
+    No gang overtakes a waiting one. Workers go to the fullest node with room, to keep nodes empty for large workers.
     """
 
     def decide(self, state: State) -> Mapping[int, Place]:
@@ -34,7 +34,7 @@ class FirstCome:
 
 
 def _place(state: State, job: int, free: list[int]) -> Place | None:
-    """Takes the GPUs out of `free`; None, and nothing is taken, where the gang does not fit."""
+    """Returns a place and takes its GPUs from `free`; returns None and takes nothing where the gang does not fit."""
     wanted, machines = state.jobs[job], state.machines
     for generation in sorted(range(machines.generations), key=lambda k: -wanted.speeds[k]):
         if wanted.speeds[generation] <= 0:

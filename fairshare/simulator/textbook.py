@@ -1,7 +1,7 @@
-"""The textbook's schedulers, on GPUs of one kind that are only counted.
+"""Textbook schedulers, on GPUs of one generation that are only counted.
 
-First in, first out; the same without waiting for what does not fit; shortest remaining time first; shortest
-remaining service (time times GPUs) first. Definitions: Tiresias (NSDI '19), section 6, as its simulator has them.
+They are FIFO, FIFO that skips jobs that do not fit, shortest remaining time first, and shortest remaining service
+(time times GPUs) first. Definitions: Tiresias (NSDI '19), section 6, as its simulator implements them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HERE = Place(0)
 
 
 class Fifo:
-    """In the order of arrival; with `skips`, those that do not fit keep nobody behind them waiting."""
+    """Runs jobs in the order of arrival. With `skips`, jobs that do not fit do not hold up those behind them."""
 
     def __init__(self, *, skips: bool = False) -> None:
         self._skips = skips
@@ -37,9 +37,9 @@ class Fifo:
 
 
 class ShortestFirst:
-    """Those with the least left go first, whoever runs now; with `by_service`, the least time times GPUs.
+    """Runs the jobs with the least remaining time first, and preempts others; `by_service` counts time times GPUs.
 
-    Of two with as much left, the one that was before the other goes first again; who is new comes last.
+    Ties keep their previous order; new jobs come last.
     """
 
     def __init__(self, *, by_service: bool = False) -> None:

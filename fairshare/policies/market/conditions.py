@@ -1,12 +1,13 @@
-"""The conditions of an equilibrium, loosened by a slack, and Newton's method for them.
+"""The conditions of an equilibrium, relaxed by a slack, and Newton's method for them.
 
-In an equilibrium one of each two amounts is zero: what a class uses of a generation, or what it loses by GPUs there
-(their price in worth of income, and what a GPU of the class is worth in use, less the speed); what more GPUs would gain
-for a class, or the part of its jobs that waits; what it would gain if it could use more of a generation, or what it
-does not use of that; what more income would be worth to an account, or what it saves; the
-price of a generation, or its GPUs that are not sold. As in interior-point methods (Nocedal and Wright, "Numerical
-Optimization", chapters 14 and 19) both are positive here, and their product is the slack times the size of whom it
-concerns. At fixed prices and slack that is the optimum of a strictly concave function for each account.
+In an equilibrium one amount of each of these pairs is zero (complementary slackness): what a class uses of a
+generation, or what it loses per GPU there (the price in worth of income, plus what a GPU of the class is worth in
+use, minus the speed); what one more GPU would gain for a class, or its jobs that wait; what it would gain if it
+could use more of a generation, or how far it is from what it can use there; what more income would be worth to an
+account, or what it saves; the price of a generation, or its GPUs that are not sold. As in interior-point methods
+(Nocedal and Wright, "Numerical Optimization", chapters 14 and 19) both amounts are positive here, and their product
+is the slack times a size. At fixed prices and slack that is the optimum of a strictly concave function for each
+account.
 """
 
 from __future__ import annotations
@@ -18,41 +19,40 @@ import numpy as np
 from fairshare.model import Floats
 from fairshare.policies.market.economy import Economy, Equilibrium
 
-# GPUs of full speed that income of the mean price of a GPU is worth even to whoever has too much of it, so that it buys
-# what is cheapest.
+# The least worth of income to any account, in GPUs of full speed for the mean price of a GPU. It makes an account with
+# too much income buy what is cheapest.
 LEAST_WORTH = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The amounts at a point; the product of each pair is the slack times its size."""
+    """The pairs of amounts at a point; the product of each pair is the slack times its size."""
 
     use: Floats  # (C, K) GPUs, and
-    loss: Floats  # (C, K) by how much a GPU there is worth less to the class than it costs it
-    gain: Floats  # (C,) GPUs of full speed that one more GPU would make for the class, and
-    waits: Floats  # (C,) GPUs that the class could use and has not
+    loss: Floats  # (C, K) by how much a GPU there is worth less to the class than it costs
+    gain: Floats  # (C,) GPUs of full speed that one more GPU would gain for the class, and
+    waits: Floats  # (C,) GPUs that the class could use and does not have
     worth: (
-        Floats  # (L,) GPUs of full speed that more income would make for an account, beyond LEAST_WORTH, and
+        Floats  # (L,) GPUs of full speed that more income would gain for an account, beyond LEAST_WORTH, and
     )
     saved: Floats  # (L,) income
-    crowd: (
-        Floats  # (C, K) by how much more a GPU there would be worth if the class could use more of them, and
-    )
-    room: Floats  # (C, K) GPUs there that it could use and has not; of no meaning where it can use all
+    crowd: Floats  # (C, K) how much more a GPU there would be worth if the class could use more, and
+    room: Floats  # (C, K) GPUs there that it could use and does not have; unused where it can use all
     price: Floats  # (K,) income for a GPU, and
     unsold: Floats  # (K,) GPUs
 
 
 class Conditions:
-    """As functions of a point: logarithms of use, gain, worth, price and slack in one vector, the slack last."""
+    """The conditions as functions of a point: one vector of logarithms of use, gain, worth, limits, price and slack."""
 
     def __init__(self, economy: Economy) -> None:
-        """Every generation has GPUs."""
+        """Reads an economy in which every generation has GPUs."""
         self._economy = economy
         self._unit = float(economy.income.sum() / economy.capacity.sum())
         self._income = economy.income / self._unit
         self._runs = (economy.speed > 0) & (economy.room > 0)
-        # Between what a class could use and what its account could buy: income may be worth much more or less.
+        # The geometric mean of what a class could use and what its account could buy, as income may be worth much more
+        # or less.
         most = np.minimum(economy.gpus, economy.capacity.sum())
         self._size = np.sqrt(most * np.minimum(most, self._income[economy.account])) / len(economy.capacity)
         classes, kinds = economy.speed.shape
@@ -62,12 +62,12 @@ class Conditions:
         self._ends = np.cumsum([classes * kinds, classes, len(economy.income), limits, kinds])
 
     def start(self) -> Floats:
-        """A point with slack 1, near the only one that meets the conditions."""
+        """Returns a point with slack 1, near the only one that meets the conditions."""
         use = np.where(self._runs, np.log(self._size)[:, None], 0.0)
         return np.append(use.ravel(), np.zeros(self._ends[-1] - use.size + 1))
 
     def reached(self, point: Floats) -> Equilibrium:
-        """What the conditions are met by, in GPUs and the economy's own income."""
+        """Returns the equilibrium at a point, in GPUs and the economy's own income."""
         now = self._pairs(point)
         return Equilibrium(now.price * self._unit, now.use, (now.worth + LEAST_WORTH) / self._unit)
 
@@ -94,18 +94,19 @@ class Conditions:
         )
 
     def newton(self, point: Floats) -> tuple[Floats, Floats, float]:
-        """Returns the step to where the conditions are met at the same slack, how that moves with the logarithm of the
-        slack, and the sign of the determinant of how excess demand changes with prices.
+        """Returns Newton's step at the same slack, the direction of the path, and a sign.
 
-        All but prices are eliminated: first of each class, then of each account. Differences of large numbers that are
-        nearly equal are summed as what they are of small ones.
+        The step leads to where the conditions are met. The direction is the change of that point with the logarithm
+        of the slack. The sign is that of the determinant of the derivative of excess demand by prices. All unknowns
+        but prices are eliminated: first those of each class, then of each account. Differences of large, nearly
+        equal numbers are rewritten as sums of small ones.
         """
         economy, now = self._economy, self._pairs(point)
         kinds = len(now.price)
         worth = now.worth + LEAST_WORTH
         bought = economy.of_accounts(now.use)
         of_class = _Classes(now)
-        # Of each the first is what is missed at the point, the second what changes with the slack.
+        # The first row of each is the residual at the point, the second its change with the slack.
         cost = worth[economy.account, None] * now.price + now.gain[:, None] + now.crowd - economy.speed
         room = np.where(self._limited, (economy.room - now.use - now.room, -now.room), 0.0)
         loss = np.where(self._runs, (now.loss - cost, now.loss), 0.0) + now.crowd / now.room * room
@@ -143,7 +144,7 @@ class Conditions:
 
 
 def _solve(change: Floats, excess: Floats) -> Floats:
-    """(2, K) for excess (2, K)."""
+    """Returns the change of prices (2, K) for excess demand (2, K); NaN where the matrix is singular."""
     scale = np.abs(change).max(axis=1)
     try:
         found: Floats = np.linalg.solve(change / scale[:, None], (excess / scale).T).T
@@ -153,7 +154,7 @@ def _solve(change: Floats, excess: Floats) -> Floats:
 
 
 class _Classes:
-    """How the use of each class changes with its losses on generations."""
+    """Derivatives of the use of each class by its losses on generations."""
 
     def __init__(self, now: _Pairs) -> None:
         self._each = now.use / (now.loss + now.use * now.crowd / now.room)
@@ -165,19 +166,21 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """(2, C, K) GPUs that a class uses more for less losses (2, C, K), and for more that it could use (2, C)."""
+        """Returns (2, C, K) the increase of use when losses fall by `loss` (2, C, K) and usable GPUs grow by `waits`
+        (2, C)."""
         found: Floats = self._part * (
             self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
         )
         return found
 
     def gain(self, loss: Floats, waits: Floats) -> Floats:
-        """(2, C) by how much more one more GPU gains."""
+        """Returns (2, C) the change of what one more GPU gains."""
         found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
         return found
 
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
-        """Of each account (L, K, K) how use changes with losses, and that times prices (L, K), and twice (L,)."""
+        """Returns, by account, the derivatives of use by losses (L, K, K), times prices (L, K), and times prices twice
+        (L,)."""
         kinds = np.arange(len(price))
         between = np.stack(
             [economy.of_accounts(self._part[:, k, None] * self._each) for k in kinds], axis=1

@@ -1,10 +1,10 @@
-"""A market for GPU time: who wants what, and how near prices and purchases are to a competitive equilibrium.
+"""A market for GPU time: what accounts want, and how far prices and purchases are from a competitive equilibrium.
 
-Each account has an income, and buys what is best for its jobs; a job cannot use more GPUs than it has workers for.
-This is a Fisher market with linear utilities, and with demand caps as in Hylland and Zeckhauser, "The Efficient
-Allocation of Individuals to Positions", Journal of Political Economy 87 (1979). Whoever could use more spends all of
-its income; nobody wants what another of the same income has, as it could have bought that; and a part of each
-generation as large as the account's part of all income costs no more than its income.
+Each account has an income and buys what is best for its jobs; a job cannot use more GPUs than its workers have. This
+is a Fisher market with linear utilities and with demand caps as in Hylland and Zeckhauser, "The Efficient Allocation
+of Individuals to Positions", Journal of Political Economy 87 (1979). An account that could use more spends all of
+its income. No account envies another of equal income, since it could have bought the same. An account can afford a
+part of each generation as large as its part of all income.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fairshare.model import Floats, Ints
 
 @dataclass(frozen=True)
 class Economy:
-    """Who wants what: L accounts with C classes of jobs that are alike."""
+    """The demand: L accounts with C classes of equal jobs."""
 
-    speed: Floats  # (C, K) over the best one; 0 where the jobs may not run
+    speed: Floats  # (C, K) relative to the best one; 0 where the jobs may not run
     gpus: Floats  # (C,) that the jobs of the class can use together
     account: Ints  # (C,) to which the class belongs: ascending, each of the L at least once
     income: Floats  # (L,) > 0
     capacity: Floats  # (K,) GPUs
-    # (C, K) GPUs of a generation that the class can use, where gangs of its shape cannot fill nodes; None: all.
+    # (C, K) GPUs of a generation that the class can use, since gangs of its shape may not fill nodes; None: all.
     most: Floats | None = None
 
     @cached_property
@@ -36,31 +36,31 @@ class Economy:
 
     @cached_property
     def room(self) -> Floats:
-        """(C, K) GPUs of each generation that the class can use of it."""
+        """(C, K) GPUs of each generation that the class can use."""
         return np.broadcast_to(self.capacity, self.speed.shape) if self.most is None else self.most
 
     def of_accounts(self, amount: Floats) -> Floats:
-        """(L, …) the sums of amounts (C, …) over the classes of each account."""
+        """Returns (L, …) the sums of amounts (C, …) over the classes of each account."""
         total: Floats = np.add.reduceat(amount, self._first, axis=0)
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class Equilibrium:
-    """What everything costs, and who gets what."""
+    """The prices, what each class buys, and what income is worth."""
 
     price: Floats  # (K,) income for a GPU
     use: Floats  # (C, K) GPUs
-    worth: Floats  # (L,) GPUs of full speed that each account would make of one more unit of income
+    worth: Floats  # (L,) GPUs of full speed that one more unit of income gains for each account
 
 
 def missed(economy: Economy, found: Equilibrium) -> float:
-    """Returns by what part prices and purchases miss an equilibrium, at most.
+    """Returns the largest relative error of prices and purchases compared with an equilibrium.
 
-    That is the largest of: what is sold of a generation beyond its GPUs; the part of all income that GPUs which have
-    a price and are not sold would cost; what an account spends beyond its income, and a class uses beyond what it can;
-    and what an account could make more of its income at these prices. The last is bounded by the dual of the account's
-    linear program, in which income is worth what is found, or nothing.
+    It is the largest of: what is sold of a generation beyond its GPUs; the part of all income that unsold GPUs with
+    a price would cost; what an account spends beyond its income; what a class uses beyond what it can; and how much
+    more an account could make of its income at these prices. The last is bounded by the dual of the account's linear
+    program, with the worth of income as found, or zero.
     """
     use, sold, bought = found.use, found.use.sum(axis=0), economy.of_accounts(found.use)
     makes = economy.of_accounts((use * economy.speed).sum(axis=1))
@@ -79,7 +79,7 @@ def missed(economy: Economy, found: Equilibrium) -> float:
 
 
 def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
-    """(L,) GPUs of full speed, a bound on what accounts could make at these prices."""
+    """Returns (L,) an upper bound on the GPUs of full speed that accounts could make at these prices."""
     gain = np.maximum(economy.speed - worth[economy.account, None] * price, 0.0) * (economy.speed > 0)
     by = np.argsort(-gain, axis=1)
     best, room = np.take_along_axis(gain, by, axis=1), np.take_along_axis(economy.room, by, axis=1)

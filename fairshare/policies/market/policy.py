@@ -1,4 +1,4 @@
-"""The market behind the interface of policies: its own shares, the turns and places of gandiva_fair."""
+"""The market policy: shares from a market, orderings and places from gandiva_fair."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from fairshare.policies.market.shares import market_shares
 from fairshare.policies.tickets import MEMORY, ORDERING
 from fairshare.tree import Tree
 
-# The part by which prices may miss those of an equilibrium.
+# The relative error of prices up to which they count as an equilibrium.
 MOST_MISSED = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class MarketOptions:
-    """How gangs take turns within what they bought."""
+    """Options of how gangs take turns within what their accounts bought."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     memory: float = option(3600.0, MEMORY, least=0.0)
 
 
 class Market(GandivaFair):
-    """Competitive equilibrium from ticket incomes, instead of shares and trades.
+    """Shares by a competitive equilibrium from ticket incomes, instead of shares and trades.
 
-    Each generation has a price at which all that is wanted of it is there. Tickets are income, level by level of the
-    tree, and each user buys what its jobs, by their measured speeds, make most progress on. So nobody would rather
-    have what another of as many tickets has; everybody makes at least the progress of its private cluster, unless a
-    limit keeps it from that; and no GPU is left that anybody could use. Of what income buys as many GPUs are guaranteed
-    as of the private cluster; the others are surplus. Gangs take turns and places as with gandiva_fair. A job that is
-    not measured on a generation counts as equally fast there.
+    Each generation has a price at which demand equals supply. Tickets are income, level by level of the tree, and
+    each user buys what its jobs, by their measured speeds, make most progress on. So no user envies another with as
+    many tickets. Every user makes at least the progress of its private cluster, unless a limit prevents that, and no
+    GPU is left that any user could use. Of what an account bought, as many GPUs as its private cluster has are
+    guaranteed; the others are surplus. Gangs are ordered and placed as by gandiva_fair. A job that is not measured
+    on a generation counts as equally fast there.
     """
 
     name: ClassVar[str] = "market"

@@ -1,4 +1,4 @@
-"""What accounts buy of a cluster when their tickets are their income: shares for the same selection of gangs."""
+"""Computes what accounts buy when their tickets are their income, as shares for gandiva_fair's selection of gangs."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from fairshare.policies.market.equilibrium import equilibrium
 from fairshare.quotas import with_claims
 from fairshare.tree import Tree
 
-LEAST_GPUS = 1e-6  # less than this is nothing
+LEAST_GPUS = 1e-6  # less counts as zero
 
 
 @dataclass(frozen=True, slots=True)
 class MarketShares:
-    """The equilibrium as the rest of a policy needs it."""
+    """The equilibrium in the form that the policy needs."""
 
     income: Floats  # (T,) GPUs of the mean price, by tickets among active siblings, level by level
     price: Floats  # (K,) income for a GPU
-    share: Floats  # (T, K) GPUs; of an account with others below it, those of all of them together
-    missed: float  # the part by which this is no equilibrium, see `economy.missed`
+    share: Floats  # (T, K) GPUs of each account and all accounts below it
+    missed: float  # the relative error of the equilibrium, see `economy.missed`
 
 
 def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     """Divides the cluster by tickets as a market would.
 
-    `able` (J, K) marks where jobs that share may run. A job's speeds are its measured rates over the best one; one
-    that is not measured counts as fast everywhere. No class buys more of a generation than gangs of its shape can
-    have. Limits on all GPUs together bound what an account wants, the first jobs of its own order. Limits on a
-    generation bound what it gets, not what it pays; limits on costs are for the selection of gangs, which gives what
-    they cut off to whoever can use it.
+    `able` (J, K) marks where jobs that take part in the sharing may run. A job's speeds are its measured rates
+    relative to its best; an unmeasured job counts as equally fast everywhere. No class buys more of a generation
+    than gangs of its shape can use. Limits on all GPUs together bound what an account wants, which are the first
+    jobs of its own order. Limits on a generation bound what it gets, not what it pays. Limits on costs apply when
+    gangs are selected, which gives what they cut off to any account that can use it.
     """
     accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
     capacity = capacity_of(snapshot.cluster)
@@ -67,7 +67,7 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
 
 
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
-    """GPUs of each job, of jobs in the order of their accounts, as far as limits on all GPUs together allow."""
+    """Returns the GPUs of each job that limits on all GPUs together allow; jobs are in the order of their accounts."""
     demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
     allowed = demand * _part(tree, demand, cap_total)
     before = np.cumsum(gpus) - gpus - (np.cumsum(demand) - demand)[account]
@@ -76,6 +76,6 @@ def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
 
 
 def _part(tree: Tree, amount: Floats, cap: Floats) -> Floats:
-    """(T, …) the part of the amounts of leaves that keeps every account within its cap."""
+    """Returns (T, …) the fraction of the amounts of leaves that keeps every account within its cap."""
     total = tree.sums(amount)
     return tree.least_on_path(np.minimum(1.0, cap / np.maximum(total, LEAST_GPUS)))
