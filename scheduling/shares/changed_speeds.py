@@ -1,4 +1,4 @@
-"""Teams whose measured speed-ups changed as they began to trade, as far as labels say what their jobs run."""
+"""Teams whose measured speed-ups changed when they began to trade, for jobs whose labels tell their model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from fairshare.trading.changed_speeds import Samples, changed_with_trading
 from scheduling.models import JobSpeed, Trade
 from scheduling.shares.snapshot import MODEL_LABEL
 
-# Jobs of so long before and after are compared; a team that did not trade for as long begins when it trades again.
+# Jobs within this time before and after are compared; a team that did not trade for as long begins again with its next
+# trade.
 WINDOW = timedelta(days=30)
 
 
 def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, float]:
-    """By tenant, of those that began to trade in a time, the factor by which its speed-ups moved then.
+    """Returns, by tenant that began to trade in the period, the factor by which its speed-ups changed.
 
-    Only jobs with the label `model` are compared, each model with itself. Tenants without a change are left out.
+    Compares only jobs with the label `model`, each model with itself. Leaves out tenants without a change.
     """
     began = _first_trades(tenants, begins, ends)
     for tenant in _first_trades(began, begins - WINDOW, begins):
@@ -38,7 +39,7 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
     found = [
         (tenant, model, generation, steps / seconds, created >= began[tenant])
         for tenant, model, generation, steps, seconds, measured, created in speeds
-        # What was measured before and after says neither.
+        # A job that was measured both before and after belongs to neither side.
         if measured < began[tenant] or created >= began[tenant]
     ]
     if not found:
@@ -53,7 +54,7 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
 
 
 def _first_trades(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, datetime]:
-    """When each tenant that traded in a time did so first."""
+    """Returns, by tenant that traded in the period, the time of its first trade."""
     found: dict[int, datetime] = {}
     for side in ("seller", "buyer"):
         trades = Trade.objects.filter(**{f"{side}__in": tenants}, begins__gte=begins, begins__lt=ends)

@@ -1,6 +1,6 @@
-"""The fairness report: what tenants were entitled to and got, compared by published weights or told by own speeds.
+"""The fairness report: entitled and received time of tenants, compared by published weights or by measured speeds.
 
-The two are never mixed: `compare` knows nothing of measured speeds, `statement` nothing of weights.
+The two are never mixed: `compare` uses no measured speeds, `statement` no weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FINISHED = """
 
 @dataclass(frozen=True)
 class Row:
-    """What one tenant had of one generation, in GPU-seconds, without what tenants below it had."""
+    """One tenant's time on one generation, in GPU-seconds, without that of tenants below it."""
 
     tenant: Tenant
     generation: Generation
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """One tenant over all generations, each GPU-second counted by its generation's published weight."""
+    """One tenant over all generations, each GPU-second weighted by its generation's published weight."""
 
     tenant: Tenant
     amounts: Amounts
@@ -53,7 +53,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Indices:
-    """Over the delivered ratios of all tenants to which something was due."""
+    """Fairness indices over the delivered ratios of all tenants to which something was due."""
 
     begins: datetime
     ends: datetime
@@ -68,10 +68,10 @@ class Finished:
 
     tenant: Tenant
     ended: int
-    told: int  # of so many ρ is known; the others did not end by themselves, or too little is recorded
+    told: int  # jobs with a known ρ; the others did not end by themselves, or too little is recorded
     median: float | None
     worst: float | None
-    worse_off: int  # with ρ above 1
+    worse_off: int  # jobs with ρ above 1
 
     @property
     def left_out(self) -> int:
@@ -80,12 +80,12 @@ class Finished:
 
 @dataclass(frozen=True)
 class Spoken:
-    """One generation in a tenant's own measure: what a GPU-second of its slowest generation does is one."""
+    """One generation measured by a tenant's jobs: a GPU-second of its slowest generation counts as one."""
 
     generation: Generation
-    speed: float | None  # None: its jobs were not measured there beside others
-    amounts: Amounts  # GPU-seconds as they are
-    jobs: int  # whose measurements the speed is made of
+    speed: float | None  # None: no job was measured both there and on another generation
+    amounts: Amounts  # unweighted GPU-seconds
+    jobs: int  # jobs whose measurements give the speed
 
     @property
     def own(self) -> Amounts:
@@ -99,7 +99,7 @@ class Statement:
 
     @property
     def total(self) -> Amounts:
-        """In GPU-seconds of the slowest generation; what was not measured is left out."""
+        """Returns the sum in GPU-seconds of the slowest generation, without generations that were not measured."""
         return sum((line.own for line in self.lines), Amounts())
 
     @property
@@ -109,7 +109,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose figures are asked for, and of when and where."""
+    """The tenants, period and clusters of a report."""
 
     tenants: Sequence[Tenant]
     begins: datetime
@@ -120,7 +120,7 @@ class Scope:
     def of(
         cls, user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None, cluster: Cluster | None
     ) -> Scope:
-        """As far as `user` may see: `tenant` and all below it, or all."""
+        """Returns the scope of `tenant` and its subtree, or of all tenants, as far as `user` may see them."""
         tenants = Tenant.objects.visible_to(user)
         if tenant is not None:
             tenants = tenants.within(tenant)
@@ -128,7 +128,7 @@ class Scope:
 
 
 def fairness_rows(scope: Scope) -> list[Row]:
-    """Ordered by tenant and generation."""
+    """Returns the rows in order of tenant and generation."""
     found = read_sums(
         [(scope.begins, scope.ends)], cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants]
     )
@@ -142,7 +142,7 @@ def fairness_rows(scope: Scope) -> list[Row]:
 
 
 def compare(rows: Iterable[Row]) -> list[Compared]:
-    """By the published weights; ordered by tenant."""
+    """Returns tenants weighted by the published weights, in order."""
     sums: dict[int, Amounts] = {}
     tenants = {}
     for row in rows:
@@ -159,7 +159,7 @@ def indices(begins: datetime, ends: datetime, compared: Iterable[Compared]) -> I
 
 
 def indices_over_time(scope: Scope, edges: Sequence[datetime]) -> list[Indices]:
-    """The indices of each stretch between two edges."""
+    """Returns the indices of each period between two edges."""
     stretches = list(pairwise(edges))
     found = read_sums(stretches, cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants])
     by_pk = {tenant.pk: tenant for tenant in scope.tenants}
@@ -173,7 +173,7 @@ def indices_over_time(scope: Scope, edges: Sequence[datetime]) -> list[Indices]:
 
 
 def finished(scope: Scope) -> list[Finished]:
-    """Of the hours that are summed; ordered by tenant."""
+    """Returns the finish-time fairness of summed hours, in order of tenant."""
     tenants = {tenant.pk: tenant for tenant in scope.tenants}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -190,7 +190,7 @@ def finished(scope: Scope) -> list[Finished]:
 
 
 def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
-    """`tenant`'s own rows by the speeds that its jobs measured, of those jobs that held GPUs in the period."""
+    """Returns `tenant`'s own rows weighted by the measured speeds of its jobs that held GPUs in the period."""
     own = [row for row in rows if row.tenant.pk == tenant.pk]
     column = {row.generation.pk: k for k, row in enumerate(own)}
     measured = _measured(tenant, scope, column)
@@ -211,7 +211,7 @@ def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
 
 
 def _measured(tenant: Tenant, scope: Scope, generations: Iterable[int]) -> list[tuple[int, dict[int, float]]]:
-    """GPUs of each job, and its measured steps per second by generation."""
+    """Returns, for each job, its GPUs and its measured steps per second by generation."""
     in_time = Q(job__ended_at=None) | Q(job__ended_at__gt=scope.begins)
     speeds = JobSpeed.objects.filter(
         in_time,

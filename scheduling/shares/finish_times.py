@@ -1,4 +1,4 @@
-"""How long jobs took against the time alone on their own part: written once for each job, some time after its end."""
+"""Finish-time fairness of jobs: actual time against the time alone on their share; written once, after a job's end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fairshare.fairness import finish_time_fairness, unfinished_between
 from fairshare.model import Floats
 from scheduling.models import FinishTime, Job, JobEvent, ShareHour
 
-# An end that becomes known later than this is left out.
+# Ends that become known later are left out.
 KNOWN_WITHIN = timedelta(days=7)
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
-# In the hours named, interval by interval; amounts are cut to the hour.
+# In the given hours, interval by interval; amounts are cut to the hour.
 IN_HOURS = """
     SELECT tenant_id, generation_id, greatest(begins, hour), least(ends, hour + interval '1 hour'),
            entitled * extract(epoch FROM least(ends, hour + interval '1 hour') - greatest(begins, hour))::float8
@@ -38,7 +38,7 @@ HELD = """
 
 
 def write_finish_times(cluster_id: int, hour: datetime) -> None:
-    """Of the training jobs that ended before the end of `hour`, which is summed, and have none yet."""
+    """Writes finish times of training jobs that ended before the end of `hour`, which is summed, and have none yet."""
     untold = ended_untold(cluster_id, since=hour + HOUR - KNOWN_WITHIN)
     jobs = list(untold.filter(ended_at__lt=hour + HOUR).defer("spec").order_by("pk"))
     if jobs:
@@ -58,7 +58,7 @@ def write_finish_times(cluster_id: int, hour: datetime) -> None:
 
 
 def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
-    """Training jobs that ended since then, and have no finish time yet."""
+    """Returns the training jobs that ended since `since` and have no finish time yet."""
     return Job.objects.filter(
         cluster=cluster_id,
         kind=Job.Kind.TRAINING,
@@ -69,7 +69,7 @@ def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
 
 
 class _Rhos:
-    """What is recorded of the jobs of one cluster, read at once."""
+    """The recorded data of the jobs of one cluster, read at once."""
 
     def __init__(self, cluster_id: int, jobs: Sequence[Job]) -> None:
         self.cluster_id, self.jobs = cluster_id, jobs
@@ -82,7 +82,7 @@ class _Rhos:
         self.entitled = {key: _running_total(pieces) for key, pieces in self._read_entitled().items()}
 
     def of(self, job: Job, sharers: float) -> float | None:
-        """None for a job that did not end by itself or took no part for some time, and where too little is recorded."""
+        """Returns ρ; None if the job did not end by itself, was preemptible for a time, or too little is recorded."""
         if job.state != Job.State.SUCCEEDED or job.preemptible or job.pk in self.changed:
             return None
         since, until = _seconds(job.created_at), _seconds(job.ended_at)
@@ -102,7 +102,7 @@ class _Rhos:
         )
 
     def sharers(self) -> list[float]:
-        """Of each job, how many unfinished jobs of its tenant took part in the sharing meanwhile, on average."""
+        """Returns, for each job, the average number of its tenant's unfinished, sharing jobs during its life."""
         first, last = self._bounds()
         there = Job.objects.filter(
             Q(ended_at=None) | Q(ended_at__gt=first), cluster=self.cluster_id, created_at__lt=last,
@@ -133,8 +133,10 @@ class _Rhos:
         return held
 
     def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
-        """(begins, ends, GPU-seconds) by tenant and generation: intervals in hours in which a job begins or ends,
-        hours as they were summed between."""
+        """Returns (begins, ends, GPU-seconds) by tenant and generation.
+
+        Hours in which a job begins or ends come as intervals, the hours between as sums.
+        """
         tenants = {job.tenant_id for job in self.jobs}
         at_borders = {start_of_hour(at) for job in self.jobs for at in (job.created_at, job.ended_at) if at}
         pieces = defaultdict(list)
@@ -157,7 +159,7 @@ class _Rhos:
 
 
 def _running_total(pieces: Iterable[tuple[float, float, float]]) -> tuple[Floats, Floats]:
-    """Moments, and how much there had been by then."""
+    """Returns moments, and the running total at each."""
     begins, ends, amounts = np.array(sorted(pieces)).T
     totals = np.cumsum(amounts)
     moments = np.maximum.accumulate(np.stack([begins, ends], axis=1).ravel())

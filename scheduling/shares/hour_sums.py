@@ -1,4 +1,4 @@
-"""Sums share intervals hour by hour, once all that an hour can have is written down."""
+"""Sums share intervals hour by hour, once everything about an hour is recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.shares.share_hours import write_hour
 
 
 def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
-    """Sums the hours that are over, in order; returns how many. Each is a transaction of its own."""
+    """Sums the hours that are over, in order; returns how many. Each hour is a transaction."""
     summed = 0
     while summed < at_most and sum_next_share_hour(cluster_id=cluster_id):
         summed += 1
@@ -24,9 +24,9 @@ def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def sum_next_share_hour(*, cluster_id: int) -> bool:
-    """Sums the first hour that is not summed yet; False when a round may still write intervals into it.
+    """Sums the first hour that is not summed yet; returns False if a round may still add intervals to it.
 
-    The intervals of a round are written by the next one, and end there: after a round nothing more comes before it.
+    A round's intervals are written by the next round and end at it, so nothing older comes after a round.
     """
     lock_schedule(cluster_id)
     last_round = Cluster.objects.values_list("last_round_at", flat=True).get(pk=cluster_id)
@@ -42,7 +42,7 @@ def sum_next_share_hour(*, cluster_id: int) -> bool:
 
 
 def _first_hour_with_shares(cluster_id: int, hour: datetime, last: datetime) -> datetime:
-    """From `hour` to `last`; those before it have nothing to be summed, and no end of a job to be told of."""
+    """Returns the first hour from `hour` to `last` that has intervals or ends of jobs to record."""
     intervals = ShareInterval.objects.filter(cluster=cluster_id, ends__gt=hour)
     ended = ended_untold(cluster_id, since=hour - KNOWN_WITHIN)
     firsts = [

@@ -1,4 +1,4 @@
-"""Shares over time: what each account was entitled to, what it got, and what it is owed."""
+"""Shares over time: what each account was entitled to, received, and is owed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from scheduling.shares.situations import Lasted, forget
 from scheduling.shares.snapshot import Axes, SnapshotIndex
 from scheduling.shares.trades import end_trades
 
-# A lease of which nothing was heard for so long is not taken to hold its GPUs until its end is known.
+# A lease that has been silent for so long is not assumed to hold its GPUs until its end is known.
 SILENCE_SECONDS = 30.0
 
 
 class ShareRate(TypedDict):
-    """What one tenant has of one generation until the next round, in GPUs."""
+    """One tenant's GPUs of one generation until the next round."""
 
     tenant: int
     generation: int
@@ -40,10 +40,10 @@ class ShareRate(TypedDict):
 
 
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
-    """The rates of every tenant with jobs of its own, for Round.shares.
+    """Returns the rates of every tenant with jobs, for Round.shares.
 
-    Each counts what its own members have; what tenants below it have is theirs. Of what tenants leave of
-    their entitlement that is lent which others use, in proportion; nobody uses the rest.
+    A tenant's rates count its own members, not tenants below it. Of the entitlement that tenants do not use, the
+    part that others use counts as lent, in proportion; nobody uses the rest.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -74,13 +74,13 @@ def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) 
 
 
 def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
-    """(K,) how much of what all tenants leave of a generation is borrowed, 0 to 1."""
+    """Returns (K,) the fraction, 0 to 1, of the unused entitlement in a generation that is borrowed."""
     part: fs.Floats = np.divide(borrowed, left, out=np.zeros_like(left), where=left > 0)
     return np.minimum(part, 1.0)  # both are sums of rounded numbers
 
 
 def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
-    """(T, K) the `amount` of each tenant without what the tenants below it have of it."""
+    """Returns (T, K) each tenant's `amount` without that of the tenants below it."""
     own = amount.copy()
     for t, (_, user) in enumerate(legend.accounts):
         above = int(snapshot.accounts.parent[t])
@@ -93,7 +93,7 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
 def save_shares(
     cluster: Cluster, situation: Situation, decision: fs.Decision, legend: SnapshotIndex, *, corrected: bool
 ) -> None:
-    """Keeps what each user is owed, as far as the policy says, and its share until the next round.
+    """Stores what each user is owed, if the policy says so, and its share until the next round.
 
     `corrected` says whether the policy was told of the corrections so far.
     """
@@ -133,13 +133,14 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Closes the time since the last round: intervals per tenant, and trades where nobody knows that they went on.
+    """Closes the time since the last round: writes intervals per tenant, and ends trades that cannot be known to
+    continue.
 
-    Returns what accounts held since; None where no time has passed of which that could be said.
+    Returns what accounts held since; None if no time passed for which that is known.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
-        if last is not None:  # the clock was set back; nothing can be said of the time between
+        if last is not None:  # the clock was set back; the time between is unknown
             end_trades(cluster, ends=last.at)
         return None
     received = _received(cluster, since, now)
@@ -153,32 +154,32 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
 
 
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
-    """Ends what the last round decided, its trades too, where no other round will come or nobody is there."""
+    """Ends the effect of the last round, including its trades, if no other round will come or nobody has jobs."""
     settle_shares(cluster, since=since, now=now)
     end_trades(cluster, ends=now)
-    # Absence earns no credit: the next round takes everybody for new.
+    # Absence earns no credit: the next round treats all accounts as new.
     forget(cluster)
     ShareBalance.objects.filter(cluster=cluster).update(share=0.0, owed=0.0, corrected=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A lease that is heard of, or closed, now; and when it had last been heard of before."""
+    """A lease that was just observed or closed, with the time of its previous observation."""
 
     lease: Lease
     last_seen_at: datetime | None
 
     @property
     def known_until(self) -> datetime | None:
-        """Until when it is known now to have held its GPUs."""
+        """Returns until when the lease is now known to have held its GPUs."""
         return self.lease.held_until or self.lease.last_seen_at
 
 
 def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
-    """Corrects what rounds have counted of leases without knowing what is known of them now.
+    """Corrects what rounds counted of leases before the present observation of them.
 
-    They counted those too long that had ended, and left out what was held in a silence. The lease rows are stored;
-    the caller holds the cluster's lock.
+    Rounds counted ended leases too long, and left out what silent leases held. The lease rows are stored; the caller
+    holds the cluster's lock.
     """
     last = cluster.last_round_at
     if last is None:
@@ -189,7 +190,7 @@ def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
         if (begins := one.lease.held_from) and (known := one.known_until)
     ]
     counts = _counted_until(cluster, [one.last_seen_at for one, _, _ in told], last)
-    wrong: list[tuple[int, datetime, datetime, int]] = []  # what was counted too much, or (-1) too little
+    wrong: list[tuple[int, datetime, datetime, int]] = []  # counted too much (1) or too little (-1)
     for (one, begins, known), counted in zip(told, counts, strict=True):
         if one.lease.held_until is not None and max(known, begins) < counted:
             wrong.append((one.lease.pk, max(known, begins), counted, 1))
@@ -205,7 +206,8 @@ def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
 
 
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
-    """Until when rounds counted leases that were heard of at these moments: the last that did not find them silent."""
+    """Returns until when rounds counted leases observed at these moments: the last round that did not find them
+    silent."""
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})
     counted: dict[datetime | None, datetime] = {}
@@ -232,8 +234,8 @@ _OVER = """
       JOIN scheduling_lease AS lease ON lease.id = over.lease
       JOIN scheduling_job AS job ON job.id = lease.job_id
 """
-# What of it was preemptible was not counted. It may be asked of rows that are left out only afterwards, of which
-# the end is before the beginning; that is a range without a moment then, where it would be an error.
+# Preemptible time was not counted. PostgreSQL may evaluate this for rows that are filtered out later, in which the end
+# is before the beginning; an empty range then avoids an error.
 _PREEMPTIBLE = """
     SELECT coalesce(sum(extract(epoch FROM least({ends}, upper(during)) - greatest({begins}, lower(during)))), 0)
       FROM scheduling_preemptibletime
@@ -267,10 +269,10 @@ CORRECT_INTERVALS = f"""
 
 
 def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
-    """How long a round's decision held: until the next round, but not on while Fairlot itself stood still.
+    """Returns until when a round's decision was in force: until the next round, unless Fairlot itself was down.
 
-    After a gap that no running Fairlot leaves, it is the end of the quantum or the last moment at which
-    any of its gangs was known to hold GPUs.
+    After a gap that a running Fairlot never leaves, it is the end of the quantum, or the last moment at which any of
+    its gangs was known to hold GPUs.
     """
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):
@@ -284,9 +286,9 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
 
 
 def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
-    """GPU-seconds held between two moments, per (tenant, user, generation), as observed so far.
+    """Returns GPU-seconds held between two moments per (tenant, user, generation), as observed so far.
 
-    Without those that were preemptible: GPUs that nobody else wanted are no part of anybody's share.
+    Preemptible time is left out: GPUs that nobody else wanted are no part of a share.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -337,4 +339,6 @@ def _close_interval(
             for key in rates.keys() | by_tenant.keys()
         ),
     )
-    write_hours_again(cluster.pk, since=since, until=now)  # there are such only after the clock was set back
+    write_hours_again(
+        cluster.pk, since=since, until=now
+    )  # such hours exist only after the clock was set back

@@ -1,4 +1,4 @@
-"""Writes down from when to when gangs have their GPUs only because nobody else wants them."""
+"""Records the times in which gangs have their GPUs only because nobody else wants them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from scheduling.models import Lease, PreemptibleTime
 
 
 def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: bool, now: datetime) -> None:
-    """After a round that picked these jobs only as nobody else wants the GPUs.
+    """Records which jobs a round picked only because nobody else wants the GPUs.
 
-    Inside the round's transaction, when its leases are stored. A round that is not `anew` leaves what runs as it is,
-    and says nothing of it but of what it starts. A lease that is being stopped stays what it was.
+    Runs in the round's transaction, when its leases are stored. A round that is not `anew` leaves running gangs as
+    they are and decides only about those it starts. A stopping lease keeps its state.
     """
     going_on = _going_on(cluster_id)
-    # By job the lease that the round gave it or left it; what it leaves elsewhere is stopping.
+    # The lease that the round gave or left to each job; the one it leaves elsewhere is stopping.
     leases = {}
     if preemptible:
         stays = Lease.objects.filter(cluster=cluster_id, job__in=preemptible, state__in=Lease.OPEN)
         stays = stays.exclude(state=Lease.State.STOPPING)
         leases = dict(stays.values_list("job_id", "pk"))
     if anew:
-        # All others were picked with a claim: of who was not picked the lease is stopping by now.
+        # All others were picked with a claim; leases of jobs that were not picked are stopping.
         still = set(preemptible)
         _end([lease for lease, job in going_on.items() if job not in still], now)
     insert_rows(
@@ -37,7 +37,7 @@ def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: boo
 
 
 def _going_on(cluster_id: int) -> dict[int, int]:
-    """Of the cluster's open leases those that are preemptible now, with their jobs."""
+    """Returns the cluster's open leases that are preemptible now, with their jobs."""
     open_ones = PreemptibleTime.objects.filter(
         lease__cluster=cluster_id, lease__state__in=Lease.OPEN, during__upper_inf=True
     )

@@ -1,4 +1,4 @@
-"""What changing tickets, a limit or the policy would do to shares now, by the policy itself; nothing is stored."""
+"""Previews of what changed tickets, a limit or a policy would do to shares now; nothing is stored."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from scheduling.shares.snapshot import Change, before_and_after, read_snapshot
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """GPUs of one generation that a tenant with all below it, or a user in it, has before and after, on one cluster.
+    """GPUs of one generation on one cluster before and after, of a tenant with its subtree or of a user in it.
 
-    `entitled` is what tickets earn, `share` that and what others leave, within limits; before trades.
+    `entitled` is by tickets; `share` adds what others leave, within limits. Both are before trades.
     """
 
     cluster: str
@@ -34,7 +34,7 @@ class ShareChange:
 
 
 def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object]) -> list[ShareChange]:
-    """What another policy, or other options, would give every tenant with jobs at this moment."""
+    """Returns what another policy, or other options, would give every tenant with jobs now."""
     snapshot, legend = read_snapshot(cluster, now=now_from_database())
     entitled = entitlements(snapshot)
     share = policy_of_cluster(cluster).divide(snapshot)
@@ -59,9 +59,9 @@ def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object])
 
 
 def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:
-    """Of every tenant with jobs, cluster by cluster; empty where nobody has any.
+    """Returns the changes of every tenant with jobs, cluster by cluster; empty if nobody has any.
 
-    Of a change of a user's tickets it is of the users and tenants just below that tenant, which share what it has.
+    A change of a user's tickets affects the users and tenants directly below that tenant, which divide its share.
     """
     now = now_from_database()
     found: list[ShareChange] = []

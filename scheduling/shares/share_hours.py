@@ -1,4 +1,4 @@
-"""Share intervals summed: hour by hour when an hour is over, and for any stretch of time when somebody asks."""
+"""Sums of share intervals: per hour once the hour is over, and for any period on request."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from accounting.ledger.rollups import HOUR, start_of_hour
 from scheduling.core.amounts import MEASURES, Amounts
 from scheduling.models import Cluster, ShareBook
 
-Key = tuple[int, int, int]  # (number of the stretch, tenant, generation)
+Key = tuple[int, int, int]  # (index of the period, tenant, generation)
 
 _NAMES = ", ".join(MEASURES)
 _PARTS = ", ".join(f"sum({name} * part)" for name in MEASURES)
 _SUMS = ", ".join(f"sum({name})" for name in MEASURES)
-# All names in these statements are constants. OFFSET 0 has each stretch looked up in an index: without, PostgreSQL
-# would join all intervals of a cluster to a handful of stretches.
+# All names in these statements are constants. OFFSET 0 makes PostgreSQL look up each period in an index; without it,
+# PostgreSQL would join all intervals of a cluster with a handful of periods.
 WRITE_HOUR = f"""
     INSERT INTO scheduling_sharehour (cluster_id, tenant_id, generation_id, hour, {_NAMES})
     SELECT cluster_id, tenant_id, generation_id, %(begins)s, {_PARTS}
@@ -63,7 +63,7 @@ READ = f"""
 
 
 def write_hour(cluster_id: int, hour: datetime) -> None:
-    """Sums the hour that begins at `hour`, anew if it was summed before. The caller holds the cluster's lock."""
+    """Sums the hour that begins at `hour`, replacing an earlier sum. The caller holds the cluster's lock."""
     bounds: dict[str, int | datetime] = {"cluster": cluster_id, "begins": hour, "ends": hour + HOUR}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -73,7 +73,7 @@ def write_hour(cluster_id: int, hour: datetime) -> None:
 
 
 def write_hours_again(cluster_id: int, *, since: datetime, until: datetime) -> None:
-    """After a change of intervals in [since, until): those hours of it that were summed already."""
+    """Sums the already summed hours again that overlap [since, until), after intervals in it changed."""
     book = ShareBook.objects.filter(cluster=cluster_id, until__gt=since).first()
     if book is None:
         return
@@ -89,10 +89,10 @@ def read_sums(
     cluster: Cluster | None = None,
     tenants: Collection[int] | None = None,
 ) -> dict[Key, Amounts]:
-    """What tenants had in each stretch [begins, ends), from hours where they are summed and intervals elsewhere.
+    """Returns what tenants had in each period [begins, ends), from hourly sums if there are any, else from intervals.
 
-    An interval across a border counts by its overlap. A tenant has what its own members had, not those of tenants
-    below it. None: all clusters, all tenants.
+    An interval across a border counts by its overlap. A tenant's amounts are those of its own members, without
+    tenants below it. None selects all clusters, or all tenants.
     """
     clusters = [cluster.pk] if cluster else list(Cluster.objects.values_list("pk", flat=True))
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""What the policy of a cluster remembers: kept by account and generation from one round to the next."""
+"""The state of a cluster's policy between rounds, stored by account and generation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairshare.policies.base import Happened, Need, Policy
 from scheduling.models import Cluster, PolicyState, Round, ShadowRound, ShareBalance
 from scheduling.shares.snapshot import Axes
 
-# Options that have been settings of clusters since before there were others.
+# Options that are settings of clusters for historical reasons.
 OWN_SETTINGS = frozenset({"ordering", "trading"})
 
 
@@ -29,23 +29,23 @@ class Lasted:
 
     @property
     def users(self) -> set[tuple[int, int]]:
-        """(tenant, user) who held any."""
+        """Returns the (tenant, user) that held any."""
         return {(tenant, user) for tenant, user, _ in self.received}
 
 
 def policy_of_cluster(cluster: Cluster) -> Policy:
-    """The newest version of the policy that the cluster's settings name, with the options that they have."""
+    """Returns the newest version of the policy in the cluster's settings, with its options."""
     return _with_settings(cluster, cluster.policy, None, cluster.policy_options)
 
 
 def some_cluster_lets_jobs_take_turns() -> bool:
-    """Whether a policy in force asks whose jobs share evenly."""
+    """Returns whether a policy in force needs to know which jobs share evenly."""
     in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
     return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
 
 
 def shadow_of_cluster(cluster: Cluster) -> Policy | None:
-    """The policy that is asked beside, with the options of the cluster's own that it has, too."""
+    """Returns the shadow policy, with those options of the cluster's policy that it knows too."""
     if cluster.shadow is None:
         return None
     name, version = cluster.shadow
@@ -54,14 +54,14 @@ def shadow_of_cluster(cluster: Cluster) -> Policy | None:
 
 
 def policy_for(cluster: Cluster, name: str, options: Mapping[str, object]) -> Policy:
-    """The policy as it would be with these settings."""
+    """Returns the policy that these settings would select."""
     return _with_settings(cluster, name, None, options)
 
 
 def _with_settings(cluster: Cluster, name: str, version: int | None, options: Mapping[str, object]) -> Policy:
     known = {one.name for one in fields(policy_type(name, version).options_type)}
     given = {one: getattr(cluster, one) for one in OWN_SETTINGS} | dict(options)
-    # What another version had and this one has not is no obstacle.
+    # Options of another version that this one does not know are ignored.
     return policy_named(name, version, {one: value for one, value in given.items() if one in known})
 
 
@@ -71,7 +71,7 @@ def options_as_json(policy: Policy) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A stored PolicyState, read."""
+    """A stored PolicyState that was read."""
 
     policy: tuple[str, int]
     axes: Axes
@@ -96,7 +96,7 @@ class Memory:
 
     @property
     def users(self) -> set[tuple[int, int]]:
-        """(tenant, user) who had a share, which is still to be counted."""
+        """Returns the (tenant, user) with a share that is still to be counted."""
         has = np.any(self.plan["share"] > 0, axis=1)
         return {
             (tenant, user)
@@ -105,9 +105,9 @@ class Memory:
         }
 
     def aligned(self, arrays: Mapping[str, fs.Floats], view: fs.Snapshot, axes: Axes) -> dict[str, fs.Floats]:
-        """The arrays in the order of the view's accounts and generations, which `axes` tell of.
+        """Returns the arrays in the view's order of accounts and generations, as `axes` name them.
 
-        Accounts that the view has beyond them are new.
+        Accounts of the view that are not stored are new.
         """
         row = {account: i for i, account in enumerate(self.axes.accounts)}
         column = {generation: k for k, generation in enumerate(self.axes.generations)}
@@ -118,7 +118,7 @@ class Memory:
 
 
 def situation_now(cluster: Cluster, view: fs.Snapshot, axes: Axes) -> Situation:
-    """How the cluster's policy sees it, with what it remembered at the last round."""
+    """Returns what the cluster's policy sees now, with its state after the last round."""
     return _as_remembered(policy_of_cluster(cluster), view, axes, Memory.read(cluster))
 
 
@@ -131,7 +131,7 @@ def _as_remembered(policy: Policy, view: fs.Snapshot, axes: Axes, memory: Memory
 def situation_of_round(
     cluster: Cluster, view: fs.Snapshot, axes: Axes, *, memory: Memory | None, lasted: Lasted | None
 ) -> tuple[Situation, Happened | None]:
-    """How the cluster's policy sees it when it was told what happened since the last round, and that."""
+    """Returns what the cluster's policy sees in a round, and what happened since the last one."""
     now = _as_remembered(policy_of_cluster(cluster), view, axes, memory)
     if memory is None or lasted is None:
         return now, None
@@ -139,7 +139,7 @@ def situation_of_round(
     happened = Happened(
         seconds=lasted.seconds,
         received=_by_leaf(lasted.received, axes),
-        # What a policy begins with is corrected already.
+        # The first state of a policy contains the corrections.
         corrected=_by_leaf(_corrections(cluster) if known else {}, axes),
         **memory.aligned(memory.plan, view, axes),
     )
@@ -147,7 +147,7 @@ def situation_of_round(
 
 
 def situation_of_record(round_: Round) -> Situation:
-    """What the policy of a round saw and remembered when it decided; of any round whose record is kept."""
+    """Returns what the policy of a recorded round saw and remembered when it decided."""
     record = round_.record
     view = codec.decode_snapshot(bytes(record.snapshot))
     if round_.policy_options is None:
@@ -160,14 +160,14 @@ def situation_of_record(round_: Round) -> Situation:
 
 
 def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) -> Situation:
-    """How another policy sees what a round saw, when it was told what happened since the last one.
+    """Returns what another policy sees in a recorded round, and what happened since the one before.
 
-    `memory` is what it remembered then, and what it would have given; None: it was not asked then.
+    `memory` is that policy's state and plan after the round before; None: it was not asked then.
     """
     record = round_.record
     view, axes = codec.decode_snapshot(bytes(record.snapshot)), Axes.stored(record.legend)
     now = _as_remembered(policy, view, axes, memory if record.happened else None)
-    if memory is None or record.happened is None:  # or nobody was there before
+    if memory is None or record.happened is None:  # or nobody had jobs before
         return now
     told = codec.decode_state(bytes(record.happened))
     happened = Happened(
@@ -180,7 +180,7 @@ def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) ->
 
 
 def happened_as_bytes(happened: Happened | None) -> bytes | None:
-    """What of it is the same for every policy."""
+    """Returns the part that is the same for every policy, encoded."""
     if happened is None:
         return None
     return codec.encode_state(
@@ -193,7 +193,7 @@ def happened_as_bytes(happened: Happened | None) -> bytes | None:
 
 
 def remember(cluster: Cluster, situation: Situation, plan: fs.Decision, axes: Axes) -> None:
-    """Keeps what the policy remembers and what it decided until the next round."""
+    """Stores the policy's state and its plan until the next round."""
     PolicyState.objects.update_or_create(
         cluster=cluster,
         defaults={
@@ -208,13 +208,13 @@ def remember(cluster: Cluster, situation: Situation, plan: fs.Decision, axes: Ax
 
 
 def plan_as_bytes(plan: fs.Decision) -> bytes:
-    """What of a plan the policy is told again at the next round."""
+    """Returns the part of a plan that the policy is given at the next round, encoded."""
     guaranteed = np.zeros_like(plan.share) if plan.guaranteed is None else plan.guaranteed
     return codec.encode_state({"share": plan.share, "guaranteed": guaranteed})
 
 
 def forget(cluster: Cluster) -> None:
-    """Lets the next round begin as if it were the first."""
+    """Deletes the state, so that the next round begins like a first one."""
     PolicyState.objects.filter(cluster=cluster).delete()
 
 
@@ -229,7 +229,7 @@ def _corrections(cluster: Cluster) -> dict[tuple[int, int, int], float]:
 
 
 def _by_leaf(amounts: Mapping[tuple[int, int, int], float], axes: Axes) -> fs.Floats:
-    """(T, K)"""
+    """Returns the amounts as (T, K)."""
     row = {account: t for t, account in enumerate(axes.accounts)}
     column = {generation: k for k, generation in enumerate(axes.generations)}
     found = np.zeros((len(row), len(column)))

@@ -1,4 +1,4 @@
-"""Reads a cluster's state out of PostgreSQL into the arrays that a policy sees."""
+"""Reads a cluster's state from PostgreSQL into the arrays that a policy sees."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ from scheduling.models import Cluster, HeldGpu, Job, JobLabel, JobSpeed, Lease, 
 
 DEFAULT_TICKETS = 100.0
 RATE_DIGITS = 3
-# The label by which jobs of several teams say that they run the same, so that their speeds can be compared.
+# Jobs of several teams with the same value of this label run the same model, so their speeds are comparable.
 MODEL_LABEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """What rows and columns of (T, K) arrays mean, by primary key."""
+    """Meaning of the rows and columns of (T, K) arrays, by primary key."""
 
-    accounts: list[tuple[int, int | None]]  # (tenant, user); a team itself has no user
+    accounts: list[tuple[int, int | None]]  # (tenant, user); the user is None for the team itself
     generations: list[int]
 
     @classmethod
     def stored(cls, legend: Mapping[str, Any]) -> Self:
-        """Those of a stored legend."""
+        """Returns the axes of a stored legend."""
         return cls([(tenant, user) for tenant, user in legend["accounts"]], legend["generations"])
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIndex:
-    """What the indices of a snapshot's arrays mean, by primary key."""
+    """Meaning of the indices of a snapshot's arrays, by primary key."""
 
     generations: list[int]
     nodes: list[int]
-    accounts: list[tuple[int, int | None]]  # (tenant, user); a team itself has no user
+    accounts: list[tuple[int, int | None]]  # (tenant, user); the user is None for the team itself
     jobs: list[int]
-    # Of each job, as stored so far; not part of what the indices mean, hence not of the record.
+    # The stored reason of each job: not needed to interpret indices, hence not in the record.
     reasons: fs.Ints
     limits: RoundLimits  # likewise
 
@@ -80,27 +80,27 @@ class SnapshotIndex:
         }
 
 
-# What waits for no moment waits until this one.
+# Stands for "no start time": it has always passed.
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _JobColumns:
-    """What matters to a round of each job, in the order of their ids."""
+    """What a round needs to know of each job, in order of their ids."""
 
     id: fs.Ints
     tenant: fs.Ints
     owner: fs.Ints
     workers: fs.Ints
     gpus_per_worker: fs.Ints
-    choice: fs.Ints  # of generations: a hash of their list
+    choice: fs.Ints  # hash of the list of acceptable generations
     priority: fs.Ints
-    not_before: fs.Ints  # moments, as columns have them
+    not_before: fs.Ints  # moments, encoded as in columns
     reason: fs.Ints
     preemptible: fs.Bools
     keeps: fs.Bools
     submitted: fs.Ints  # moments
-    expected: fs.Floats  # seconds; NaN: not known
+    expected: fs.Floats  # seconds; NaN: unknown
     deadline: fs.Ints  # moments
 
     @classmethod
@@ -130,7 +130,7 @@ class _JobColumns:
         return cls(*read_columns(jobs.order_by("id").values_list(*asked), *kinds))
 
     def accounts(self) -> tuple[list[tuple[int, int]], fs.Ints]:
-        """The (tenant, user) with jobs, in order, and (J,) the place of each job's among these."""
+        """Returns the sorted (tenant, user) pairs with jobs, and (J,) each job's index among them."""
         tenants, tenant = np.unique(self.tenant, return_inverse=True)
         users, user = np.unique(self.owner, return_inverse=True)
         pairs, place = np.unique(tenant * len(users) + user, return_inverse=True)
@@ -146,13 +146,13 @@ def read_snapshot(
     also: Collection[tuple[int, int]] = (),
     between: bool = False,
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
-    """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
+    """Returns the cluster as a round sees it at `now`. The caller holds the cluster's lock.
 
-    `also` are (tenant, user) that have an account though they have no job here any more. The settings are those of
-    a quantum's end; `between` two of these neither spent hours nor a lost right stop who runs.
+    `also` are (tenant, user) pairs that keep an account though they have no job here any more. The settings are
+    those of the end of a quantum; with `between`, spent hours and a lost permission stop no running gang.
 
-    Gangs that are being stopped are not in it, for their GPUs count as free to be reserved; those among
-    them that move are where they have a reservation. With `lock` the limits are locked, too.
+    Stopping gangs are not in it, because their GPUs count as free to be reserved; moving ones are where they have a
+    reservation. With `lock` the limits are locked, too.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
@@ -171,7 +171,7 @@ def _read_snapshot(
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
-    """The same as if there were no limits."""
+    """Returns the snapshot as if there were no limits."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
     generations = sorted(generation_names)
@@ -203,26 +203,26 @@ def _read_snapshot(
 
 
 def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
-    """A snapshot as if there were no limits, with those that the legend tells of."""
+    """Returns a snapshot with the limits of `legend` applied."""
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What somebody thinks of changing: tickets of a tenant or of a user in it, or a limit, which is not stored."""
+    """A proposed change that is not stored: tickets of a tenant, tickets of a user in it, or a limit."""
 
     tenant: Tenant
     tickets: int | None = None
     user: User | None = None  # whose tickets they are; None: the tenant's own
     quota: Quota | None = None
-    removed: Quota | None = None  # the stored limit that goes, alone or as `quota` takes its place
+    removed: Quota | None = None  # the stored limit that is removed, or replaced by `quota`
 
 
 def before_and_after(
     cluster: Cluster, change: Change, *, now: datetime
 ) -> tuple[fs.Snapshot, fs.Snapshot, SnapshotIndex]:
-    """The cluster as the next quantum would see it at `now`, without and with the change."""
+    """Returns the cluster as the next quantum round would see it at `now`, without and with the change."""
     limits = RoundLimits.read(cluster, now=now)
     snapshot, legend = _read_snapshot(cluster, limits, now=now)
     before = within_limits(snapshot, legend)
@@ -236,14 +236,14 @@ def before_and_after(
 
 
 def fs_ordering(cluster: Cluster) -> Any:
-    """The policy's word for the cluster's setting; they are spelled alike."""
+    """Returns the policy's word for the cluster's setting; both are spelled alike."""
     return str(cluster.ordering)
 
 
 def _hardware(
     cluster: Cluster, nodes: list[Node], column: Mapping[int, int], names: Mapping[int, str]
 ) -> fs.Cluster:
-    # What runs on a node that takes nothing new, as it is drained, closed or does not answer, may go on there.
+    # Gangs on a node that takes nothing new (drained, closed or silent) may continue there.
     stays = [node.pk for node in nodes if node.state != Node.State.READY]
     held = HeldGpu.objects.filter(
         node__in=stays, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING)
@@ -252,7 +252,7 @@ def _hardware(
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
     hosts = [node.host or f"/{node.pk}" for node in nodes]
     machine = {host: i for i, host in enumerate(dict.fromkeys(hosts))}
-    # Weights say something of speeds once an operator has set them.
+    # Weights reflect speeds once an operator has set them.
     weights = {node.generation_id: float(node.generation.weight) for node in nodes}
     table = np.array([weights[generation] for generation in column])
     closed = np.array([node.pk in kept for node in nodes], dtype=bool)
@@ -272,7 +272,7 @@ class _Accounts:
     keys: list[tuple[int, int | None]]
     arrays: fs.Accounts
     archived: Set[int]  # tenants
-    without_right: Set[tuple[int, int]]  # (tenant, user) that may not submit
+    without_right: Set[tuple[int, int]]  # (tenant, user) pairs that may not submit
 
 
 def _read_accounts(
@@ -283,16 +283,16 @@ def _read_accounts(
     lock: bool,
     also: Collection[tuple[int, int]],
 ) -> tuple[_Accounts, fs.Ints]:
-    """The ticket tree above everyone who has a job here: tenants first, then their users as leaves.
+    """Returns the ticket tree above all owners of jobs here, tenants first, then users as leaves.
 
-    And (J,) the account of each job.
+    Also returns (J,) the account of each job.
     """
     having, place = jobs.accounts()
     with_jobs = {tenant for tenant, _ in having}
     by_id = {tenant.pk: tenant for tenant in Tenant.objects.all()}
     pairs = sorted({*having, *(pair for pair in also if pair[0] in by_id)})
     needed = {step for tenant, _ in pairs for step in by_id[tenant].lineage}
-    # Paths sort parents before their children.
+    # Parents come before their children.
     tenants = sorted((by_id[pk] for pk in needed), key=lambda tenant: tenant.path.count("/"))
     keys: list[tuple[int, int | None]] = [(tenant.pk, None) for tenant in tenants]
     index = {tenant.pk: i for i, tenant in enumerate(tenants)}
@@ -356,7 +356,7 @@ def _read_jobs(
     leases = list(_places(cluster))
     for i, lease in zip(find(jobs.id, [one.job_id for one in leases]).tolist(), leases, strict=True):
         if i == fs.NOWHERE or not node_index.keys() >= set(lease.nodes):
-            continue  # or on a node that was added since, as a reader without the lock may see
+            continue  # or on a node that was added since, which a reader without the lock may see
         places[i] = [node_index[node] for node in lease.nodes]
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
@@ -392,9 +392,9 @@ def _read_jobs(
 
 
 def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
-    """(J, K) rates with RATE_DIGITS significant digits, so that what is traded goes on while they are measured.
+    """Returns (J, K) rates rounded to RATE_DIGITS digits, so that trades continue while jobs are measured.
 
-    Unknown (NaN) where no policy asks for them.
+    Rates are NaN if no policy needs them.
     """
     rate = np.full((len(jobs.id), len(generations)), np.nan)
     if Need.RATES not in _needs(cluster):
@@ -410,14 +410,14 @@ def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> f
 
 
 def _rounded(rate: fs.Floats) -> fs.Floats:
-    """(N,) rates of at least 0"""
+    """Returns (N,) rates of at least 0, rounded."""
     digits = np.floor(np.log10(rate, out=np.zeros_like(rate), where=rate > 0)) - (RATE_DIGITS - 1)
     found: fs.Floats = np.round(rate / 10.0**digits) * 10.0**digits
     return found
 
 
 def _models(cluster: Cluster, jobs: _JobColumns) -> fs.Ints | None:
-    """(J,) a number for each value of the label `model`; NOWHERE without it. None where no job has it."""
+    """Returns (J,) a number per value of the label `model`, NOWHERE without it; None if no job has the label."""
     labels = JobLabel.objects.filter(
         key=MODEL_LABEL, job__cluster=cluster, job__state__in=Job.UNFINISHED
     ).exclude(value="")
@@ -439,7 +439,7 @@ def _attained(
     *,
     now: datetime,
 ) -> fs.Floats | None:
-    """(J, K) GPU-seconds that jobs have had so far: all, if a policy asks for that, or those that share evenly."""
+    """Returns (J, K) GPU-seconds that jobs have had: all jobs if a policy needs it, else those that share evenly."""
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
         if accounts.evenly is None:
@@ -453,20 +453,20 @@ def _attained(
     row = find(jobs.id, [job for job, _, _ in rows]).tolist()
     column = find(np.array(generations), [generation for _, generation, _ in rows]).tolist()
     for i, k, (_, _, had) in zip(row, column, rows, strict=True):
-        # What a job had of a generation that has left the cluster counts on the first one.
+        # Time on a generation that left the cluster counts for the first generation.
         if i != fs.NOWHERE and generations:
             found[i, max(k, 0)] += had.total_seconds()
     return found
 
 
 def _needs(cluster: Cluster) -> Set[Need]:
-    """What the cluster's policy reads of its view, or the one beside it."""
+    """Returns what the cluster's policy, or its shadow policy, reads of its view."""
     beside = [] if cluster.shadow is None else [policy_type(*cluster.shadow)]
     return frozenset().union(*(one.needs for one in [policy_type(cluster.policy), *beside]))
 
 
 def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
-    """(J, K). Few of all possible choices occur, so each is read once, of the first job that has it."""
+    """Returns (J, K) the accepted generations; each distinct choice is read once, from its first job."""
     _, first, which = np.unique(jobs.choice, return_index=True, return_inverse=True)
     chosen = dict(Job.objects.filter(pk__in=jobs.id[first].tolist()).values_list("pk", "generation_ids"))
     accepts = np.array(
@@ -481,13 +481,13 @@ def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
 
 
 def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs.Snapshot:
-    """The snapshot as if `job`, which is not stored yet, had just been queued as its last one."""
+    """Returns the snapshot as if `job`, which is not stored yet, had just been queued last."""
     accounts, jobs = snapshot.accounts, snapshot.jobs
     pair, keys = (job.tenant_id, job.owner_id), legend.accounts
     if pair in keys:
         leaf = keys.index(pair)
     else:
-        # The tenants above may be new here, too; the leaf is the last account in any case.
+        # The tenants above may be new here, too; the leaf is always the last account.
         accounts, keys = _with_leaf(accounts, legend, job.tenant, job.owner_id)
         accounts = legend.limits.on(accounts, keys, legend.generations)
         leaf = len(keys) - 1
@@ -519,7 +519,8 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 
 
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
-    """(J,) of jobs, with the value of one more; None, of no job, stays None where it has none either."""
+    """Returns (J,) values of jobs with the value of one more job; None stays None if the new job has no value
+    either."""
     if values is None and one is None:
         return None
     known = np.full(len(jobs), without) if values is None else values
@@ -529,7 +530,7 @@ def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) 
 def _with_leaf(
     accounts: fs.Accounts, legend: SnapshotIndex, tenant: Tenant, user_id: int
 ) -> tuple[fs.Accounts, list[tuple[int, int | None]]]:
-    """The tree with a user's leaf, and the tenants above it where they had no jobs until now; and its keys."""
+    """Returns the tree with a user's leaf, and with the tenants above it that had no jobs so far; and its keys."""
     keys = list(legend.accounts)
     steps = tenant.lineage
     by_id = Tenant.objects.in_bulk(steps)
@@ -553,7 +554,7 @@ def _with_leaf(
         owed=np.vstack([accounts.owed, np.zeros((len(added), kinds))]),
         cap=np.vstack([accounts.cap, np.full((len(added), kinds), np.inf)]),
         cap_total=np.append(accounts.cap_total, np.full(len(added), np.inf)),
-        # Nothing was measured of what is added, so that it does not trade.
+        # New accounts have no measurements, so they do not trade.
         deals=_longer(accounts.deals, len(added), True),
         give_most=_longer(accounts.give_most, len(added), np.inf),
         give_part=_longer(accounts.give_part, len(added), np.inf),
@@ -563,7 +564,7 @@ def _with_leaf(
 
 
 def _longer(table: Any, rows: int, filled: float) -> Any:
-    """(T, K) with as many rows more; None stays None."""
+    """Returns (T, K) with `rows` more rows; None stays None."""
     if table is None:
         return None
     return np.vstack([table, np.full((rows, table.shape[1]), filled, dtype=table.dtype)])
@@ -580,7 +581,7 @@ class _Place:
 
 
 def _places(cluster: Cluster) -> Iterable[_Place]:
-    """Where gangs are, or have a reservation; and where frozen ones were."""
+    """Yields where gangs run or have a reservation, and where frozen ones ran."""
     leases: dict[int, _Place] = {}
     ranks: dict[int, dict[int, int]] = {}
     held = HeldGpu.objects.filter(lease__cluster=cluster).order_by()
@@ -611,9 +612,9 @@ def _blocked(
     *,
     now: datetime,
 ) -> fs.Ints:
-    """Jobs that may not start now, whatever their share, each with a Reason.
+    """Returns a Reason for each job that may not start now, whatever its share.
 
-    Those of archived teams, and of owners who may not submit there any more, may not go on either.
+    Running jobs of archived teams, and of owners who may no longer submit there, may not continue either.
     """
     backs_off = seconds(jobs.not_before) > now.timestamp()
     blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
@@ -633,9 +634,9 @@ def _without_spent_hours(
     *,
     between: bool = False,
 ) -> fs.Snapshot:
-    """No gang may run where its account's hours or money do not last for a round, and none at all nowhere else.
+    """Forbids gangs where their account's remaining hours or money do not last for a round.
 
-    `keys` are the accounts, where they are others than the legend's.
+    `keys` are the accounts if they differ from those of `legend`.
     """
     jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
     caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)
@@ -648,7 +649,7 @@ def _without_spent_hours(
     left = replace(snapshot, jobs=replace(jobs, accepts=accepts))
     _, before = may_run(snapshot, tree)
     _, after = may_run(left, tree)
-    # "Never" would be wrong: the period ends. What is left of the choice is none.
+    # "Never" would be wrong, as the period ends; the job only has no generation left for now.
     never = np.array([fs.Reason(int(reason)).is_never for reason in after], dtype=bool)
     holds = never & (before != after)
     accepts[holds] = jobs.accepts[holds]

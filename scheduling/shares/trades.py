@@ -1,4 +1,4 @@
-"""Trades over time: one goes on over rounds while nothing of it changes, and is booked in the ledger when it ends."""
+"""Trades over time: a trade continues over rounds while its terms stay the same, and is booked when it ends."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from scheduling.models import Cluster, Round, Trade
 from scheduling.shares.snapshot import SnapshotIndex
 
 MICROSECOND = Decimal("0.000001")
-# A trade is the same as long as these are.
+# A trade is the same as long as these are equal.
 SAME = ("seller_id", "buyer_id", "slow_id", "fast_id", "fast_gpus", "slow_gpus")
 
 
 def record_trades(round_: Round, decision: fs.Decision, legend: SnapshotIndex) -> None:
-    """Writes what is traded from a round on; ends and books what was traded until then and is no more.
+    """Writes the trades in force from a round on; ends and books those that are not continued.
 
-    What is traded as before goes on, but not beyond the end of an hour (UTC), as reports count a trade where it began.
+    A trade with unchanged terms continues, but not beyond the end of a UTC hour, because reports count a trade in
+    the hour in which it began.
     """
     hour = round_.at.replace(minute=0, second=0, microsecond=0)
     before, ended = defaultdict[tuple[float, ...], list[Trade]](list), []
@@ -44,7 +45,7 @@ def record_trades(round_: Round, decision: fs.Decision, legend: SnapshotIndex) -
 
 
 def end_trades(cluster: Cluster, *, ends: datetime) -> None:
-    """Ends and books whatever is traded in a cluster."""
+    """Ends and books all open trades of a cluster."""
     _end(cluster, _open(cluster), ends=ends)
 
 
@@ -53,7 +54,7 @@ def _open(cluster: Cluster) -> list[Trade]:
 
 
 def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
-    """The values of the columns SAME, and those that follow them."""
+    """Returns the values of the columns SAME, and of those that depend on them."""
     return (
         legend.accounts[trade.seller][0],
         legend.accounts[trade.buyer][0],
@@ -68,7 +69,7 @@ def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
 
 
 def _end(cluster: Cluster, trades: Sequence[Trade], *, ends: datetime) -> None:
-    """Ends open trades, none before it began, and books what they moved until then."""
+    """Ends open trades, none before it began, and books the time that they moved."""
     tenants = Tenant.objects.in_bulk({pk for one in trades for pk in (one.seller_id, one.buyer_id)})
     generations = Generation.objects.in_bulk({pk for one in trades for pk in (one.slow_id, one.fast_id)})
     for one in trades:
@@ -85,7 +86,7 @@ def _traded(
     tenants: Mapping[int, Tenant],
     generations: Mapping[int, Generation],
 ) -> TradedTime | None:
-    """What a trade moved until then; None where it is less than the ledger counts."""
+    """Returns the time that a trade moved until `ends`; None if it is less than the ledger counts."""
     seconds = Decimal(str((ends - trade.begins).total_seconds()))
     given, taken = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
     if given <= 0 or taken <= 0:
