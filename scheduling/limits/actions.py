@@ -1,4 +1,4 @@
-"""What managers allow to be traded in the name of their teams."""
+"""Trade limits that managers set for their teams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduling.models import TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What may be given away of a generation; None: of all that nothing else is said of."""
+    """What a team may give away of one generation; generation None: of all generations without an entry."""
 
     generation: Generation | None = None
     trades: bool = True
@@ -35,10 +35,10 @@ class Allowance:
 def set_trade_limits(
     *, actor: User | None, tenant: Tenant, allowances: Sequence[Allowance]
 ) -> list[TradeLimit]:
-    """Replaces all limits of `tenant`; none are no limits. The next round, which is asked for, honours them.
+    """Replaces all trade limits of `tenant`; an empty list removes them. Asks for a round, which applies them.
 
-    Raises NotAllowed unless the actor manages the tenant; Refused where two speak of the same generation
-    or an amount is none.
+    Raises NotAllowed unless the actor manages the tenant; Refused if two entries name the same generation or an
+    amount is invalid.
     """
     require(actor, "trade_limits.set", tenant)
     held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()

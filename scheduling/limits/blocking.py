@@ -1,4 +1,4 @@
-"""Which limits stand in a job's way, or warn of it, in words for one reader."""
+"""Which limits block a job, or warn about it, in words for one reader."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
 
 @dataclass
 class Binding:
-    """Limits as they stand now for jobs of one cluster; those of each user are read once."""
+    """The present usage of limits for jobs of one cluster; each user's limits are read once."""
 
     cluster: Cluster
-    reader: User | None = None  # None: whoever may see the job
-    at: datetime | None = None  # None: the present moment
+    reader: User | None = None  # None: anybody who may see the job
+    at: datetime | None = None  # None: now
     _standings: dict[tuple[int, int, str], list[Standing]] = field(default_factory=dict)
     _seen: dict[int, frozenset[int]] = field(default_factory=dict)
     _shares: dict[tuple[int, int], list[tuple[float, float]]] = field(default_factory=dict)
@@ -40,17 +40,17 @@ class Binding:
         return prices_at(self.now)
 
     def seen(self, job: Job) -> Container[int]:
-        """Tenants whose limits the reader may know."""
+        """Returns the tenants whose limits the reader may see."""
         if job.tenant_id not in self._seen:
             self._seen[job.tenant_id] = sight(job.tenant, self.reader)
         return self._seen[job.tenant_id]
 
     def told(self, job: Job, found: Collection[Standing]) -> list[str]:
-        """Each a sentence without its full stop; those of which the reader may know nothing are one."""
+        """Returns one sentence per limit, without its full stop; all limits that the reader may not see share one."""
         return list(dict.fromkeys(self._told(one, job) for one in found))
 
     def in_short(self, job: Job, found: Collection[Standing]) -> str:
-        """The first of them in a few words; empty where there is none."""
+        """Returns the first limit in a few words; empty if there is none."""
         return next((one.in_short(self.seen(job)) for one in found), "")
 
     def _told(self, one: Standing, job: Job) -> str:
@@ -61,17 +61,17 @@ class Binding:
         return said
 
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[Standing]:
-        """Limits of these kinds that leave no room for a job that waits."""
+        """Returns the limits of these kinds that leave no room for a waiting job."""
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
     def reached(self, job: Job, at_limit: str) -> list[Standing]:
-        """Limits over a period that are used up, and others that are exceeded, by what is there now."""
+        """Returns limits over a period that are used up, and other limits that are exceeded now."""
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
     def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[Standing]:
-        """Limits that only warn and are exceeded with `job`; `is_new` where it is not stored yet.
+        """Returns limits that only warn and that `job` exceeds; `is_new` if it is not stored yet.
 
-        `beside`: so many further jobs are not stored yet, and come before it into the queue.
+        `beside` is the number of further jobs that are not stored yet and come before it in the queue.
         """
         found = [
             one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one
@@ -83,7 +83,7 @@ class Binding:
         )
 
     def when(self, job: Job, found: Collection[Standing]) -> tuple[str, ...]:
-        """When what stands in its way may let it start."""
+        """Returns when the limits that block the job may let it start."""
         return tuple(dict.fromkeys(self._when(one, job) for one in found))
 
     def _of(self, job: Job, at_limit: str) -> list[Standing]:
@@ -97,7 +97,7 @@ class Binding:
         ]
 
     def _overrun(self, job: Job) -> list[Standing]:
-        """Limits of the longest run that warn and that the job itself is beyond."""
+        """Returns warning limits on the run time that the job has exceeded."""
         if job.pk is None or job.state in Job.WAITING:
             return []
         quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN, at_limit=Quota.AtLimit.WARN)
@@ -119,7 +119,7 @@ class Binding:
         return one.is_exceeded(job.gpus)
 
     def _borrows(self, one: Standing, *, more: int) -> bool:
-        """Whether it would have more than it may, wherever it has a share."""
+        """Returns whether the job would exceed the borrowing limit wherever the account has a share."""
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more
         if key not in self._shares:
@@ -129,7 +129,7 @@ class Binding:
         return bool(over) and (all(over) if more else any(over))
 
     def _lasts(self, one: Standing, job: Job) -> bool:
-        """Whether what is left lasts for a quantum for what runs already with the job beside."""
+        """Returns whether the rest lasts for a quantum of what runs already plus the job."""
         quota = one.quota
         had = gpus_had(quota, one.tenant, job.owner)
         kinds = set(job.generation_ids) or set(had) | set(self._prices)
@@ -139,7 +139,7 @@ class Binding:
         return left_of(quota, one.used) >= gpus * Decimal(str(self.cluster.effective_quantum))
 
     def _weight(self, quota: Quota, generation: int) -> Decimal:
-        """What a GPU uses of the limit in an hour."""
+        """Returns what a GPU uses of the limit in an hour."""
         return self._prices.get(generation, Decimal(0)) if quota.kind == Quota.Kind.MONEY else Decimal(1)
 
     def _when(self, one: Standing, job: Job) -> str:

@@ -1,4 +1,4 @@
-"""How budgets stand now."""
+"""The present state of budgets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduling.limits.caps import unbooked
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What tells how a budget stands. What the database refuses to tell of one keeps no other from being read."""
+    """Reads the state of budgets. A database error for one budget does not prevent reading the others."""
 
     now: datetime
     held: Sequence[Held]
@@ -29,16 +29,16 @@ class Moment:
             return outlook(budget, now=self.now, held=self.held)
 
     def stood(self, budget: Budget) -> Outlook | None:
-        """At the end of a period that has just ended."""
+        """Returns a budget's state at the end of the period that has just ended."""
         with transaction.atomic():
             return outlook_back(budget, now=self.now, held=self.held)
 
 
 @contextmanager
 def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], Moment]]:
-    """All budgets in force, or those of which this is true, and what tells how one of them stands.
+    """Yields all budgets in force, or those that match, with a reader of their state.
 
-    The ledger and what is not in it yet are read in one moment: what is booked meanwhile is in one of them alone.
+    The ledger and unbooked usage are read in one snapshot, so that usage booked meanwhile counts exactly once.
     """
     with one_moment():
         budgets = list(Budget.objects.in_force().filter(**which).select_related("tenant").order_by("pk"))
@@ -47,6 +47,6 @@ def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], M
 
 
 def outlooks(**which: object) -> list[Outlook]:
-    """Of all budgets in force, or of those of which this is true."""
+    """Returns the state of all budgets in force, or of those that match."""
     with budgets_in_one_moment(**which) as (budgets, moment):
         return [moment.stand(budget) for budget in budgets]

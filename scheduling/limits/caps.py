@@ -1,4 +1,4 @@
-"""What limits mean for a round: caps of the accounts that a policy sees, and who has used up a period."""
+"""What limits mean for a round: caps of the accounts that a policy sees, and accounts with a used-up period."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_ROUNDS = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD, Quota.Kind.BORROWED)
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """(T, K) and (T,) GPUs, infinite where nothing limits an account; see fairshare.model.Accounts."""
+    """(T, K) and (T,) GPUs, infinite for accounts without a limit; see fairshare.model.Accounts."""
 
     each: fs.Floats
     total: fs.Floats
@@ -37,7 +37,7 @@ class Caps:
         )
 
     def lower(self, account: int, generation: int | None, gpus: float) -> None:
-        """No further than to none: what one has taken too much is nothing that others have less."""
+        """Lowers a cap, but not below zero: usage beyond one limit does not reduce others."""
         gpus = max(gpus, 0.0)
         if generation is None:
             self.total[account] = min(self.total[account], gpus)
@@ -45,7 +45,7 @@ class Caps:
             self.each[account, generation] = min(self.each[account, generation], gpus)
 
     def forbid(self, tree: Tree, account: fs.Ints, gpus: fs.Ints) -> fs.Bools:
-        """(J, K) which gangs are too large, by their account or one above it."""
+        """Returns (J, K) which gangs exceed a cap of their account or of one above it."""
         each, total = tree.least_on_path(self.each), tree.least_on_path(self.total)
         found: fs.Bools = (gpus[:, None] > each[account]) | (gpus > total[account])[:, None]
         return found
@@ -53,15 +53,15 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What is held in other clusters."""
+    """What an account holds in other clusters."""
 
     gpus: int
-    seconds: Decimal  # of these GPUs until the next round there
+    seconds: Decimal  # GPU-seconds of these GPUs until the next round there
 
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """All limits that concern rounds, and what is used of them."""
+    """All limits that concern rounds, with their usage."""
 
     cluster: Cluster
     quotas: Sequence[Quota]
@@ -73,7 +73,8 @@ class RoundLimits:
 
     @classmethod
     def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
-        """As of `now`. With `lock` no other cluster gives out the same GPUs or hours until the transaction ends."""
+        """Reads the limits as of `now`. With `lock` no other cluster allocates the same GPUs or hours until the
+        transaction ends."""
         quotas = Quota.objects.filter(kind__in=IN_ROUNDS).exclude(at_limit=Quota.AtLimit.WARN)
         return cls._of(list(quotas.select_related("tenant")), cluster, now=now, lock=lock)
 
@@ -96,14 +97,14 @@ class RoundLimits:
         )
 
     def changed(self, removed: Quota | None, added: Quota | None) -> Self:
-        """The limits without one and with another one, which need not be stored."""
+        """Returns the limits without `removed` and with `added`, which need not be stored."""
         quotas = [quota for quota in self.quotas if removed is None or quota.pk != removed.pk]
         if added is not None and added.kind in IN_ROUNDS and added.at_limit != Quota.AtLimit.WARN:
             quotas.append(added)
         return self._of(quotas, self.cluster, now=self.spending.now, lock=False)
 
     def on(self, accounts: fs.Accounts, keys: Sequence[Account], generations: Sequence[int]) -> fs.Accounts:
-        """`accounts`, whose meaning is `keys`, with what the limits of this round leave them."""
+        """Returns `accounts`, identified by `keys`, with what the limits leave them in this round."""
         shape = (len(keys), len(generations))
         cap, claim, borrow = Caps.none(*shape), Caps.none(*shape), Caps.none(*shape)
         room = self.of_periods(keys, generations, Quota.AtLimit.BLOCK)
@@ -136,7 +137,7 @@ class RoundLimits:
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
-        """How many GPUs what is left of hours and money lasts for until the next round."""
+        """Returns for how many GPUs the remaining hours and money last until the next round."""
         caps = Caps.none(len(keys), len(generations))
         column = {generation: k for k, generation in enumerate(generations)}
         for quota, t, kind in self._each(keys, column):
@@ -147,7 +148,7 @@ class RoundLimits:
             if quota.kind == Quota.Kind.GPU_HOURS:
                 caps.lower(t, kind, lasts)
                 continue
-            if kind is None:  # of several generations, all of them together
+            if kind is None:  # one limit for several generations together
                 caps.cost[t] = min(caps.cost[t], lasts)
             for k in range(len(generations)) if kind is None else [kind]:
                 cost = self.prices.get(generations[k], Decimal(0)) * self.quantum
@@ -163,7 +164,7 @@ class RoundLimits:
     def _each(
         self, keys: Sequence[Account], column: Mapping[int, int]
     ) -> Iterable[tuple[Quota, int, int | None]]:
-        """Every limit with each account that it limits, and its generation's column."""
+        """Yields every limit with each account that it limits, and its generation's column."""
         teams = {tenant: t for t, (tenant, user) in enumerate(keys) if user is None}
         leaves = [(t, key) for t, key in enumerate(keys) if key[1] is not None]
         for quota in self.quotas:
@@ -181,7 +182,8 @@ class RoundLimits:
         return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
 
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
-        """What other clusters take of a limit: GPUs, or what they use until the next round, as `left_of` counts it."""
+        """Returns what other clusters use of a limit: GPUs, or amounts until the next round, as `left_of` counts
+        them."""
         tenant, user = key
         taken = Decimal(0)
         for (holder, person, generation), held in self.elsewhere.items():
@@ -197,13 +199,13 @@ class RoundLimits:
 
 
 def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
-    """None where it says nothing."""
+    """Returns the array; None if it says nothing."""
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array
 
 
 def unbooked(tenants: Collection[int] | None = None) -> list[Held]:
-    """What is held now and not in the ledger yet."""
+    """Returns what is held now and not in the ledger yet."""
     rows = Lease.objects.filter(state__in=Lease.HOLDING, held_from__isnull=False)
     if tenants is not None:
         rows = rows.filter(job__tenant__in=tenants)

@@ -1,6 +1,7 @@
-"""Limits of GPUs at once against all that is held, of which gangs that are being stopped are still a part.
+"""Limits on GPUs at once, against everything that is held, including stopping gangs.
 
-A round picks as if those had left. What it picks is reserved, and begins only when there is room beside them.
+A round picks as if stopping gangs had left. Picked gangs get a reservation and begin only when their limits leave
+room.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from scheduling.models import Cluster, Lease
 
 
 def that_fit(leases: Iterable[Lease]) -> list[Lease]:
-    """Those that may begin now beside what is held on all clusters, the first ones first; the others wait.
+    """Returns the leases that may begin now besides what is held on all clusters, in order; the others wait.
 
-    For a caller with the lock of the schedule, whose transaction begins them. Without limits one query.
+    The caller holds the schedule's lock, and its transaction begins them. Without limits it takes one query.
     """
     leases = list(leases)
     blocking = Quota.objects.filter(kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK)
@@ -28,7 +29,7 @@ def that_fit(leases: Iterable[Lease]) -> list[Lease]:
         return leases
     if Cluster.objects.attached().count() > 1:
         lock_limits()
-    # Rounds have counted all else: only what is being stopped comes on top.
+    # Rounds have counted everything except stopping gangs.
     if not Lease.objects.filter(state=Lease.State.STOPPING).exists():
         return leases
     held = _Held(quotas, {tenant.pk: tenant for tenant in Tenant.objects.all()})
@@ -36,7 +37,7 @@ def that_fit(leases: Iterable[Lease]) -> list[Lease]:
 
 
 class _Held:
-    """GPUs that count against each limit, by whom it limits."""
+    """GPUs that count against each limit, by the account it limits."""
 
     def __init__(self, quotas: Sequence[Quota], tenants: Mapping[int, Tenant]) -> None:
         self._quotas, self._tenants = quotas, tenants
@@ -48,7 +49,7 @@ class _Held:
                 self._gpus[place] += gpus
 
     def takes(self, lease: Lease) -> bool:
-        """Whether it fits; from then on it counts."""
+        """Returns whether the lease fits, and counts it from then on."""
         counted = self._counted(lease.job.tenant_id, lease.job.owner_id, lease.generation_id)
         if any(self._gpus[place] + lease.gpus > quota.limit for quota, place in counted):
             return False

@@ -1,4 +1,4 @@
-"""How many jobs of a team or user may wait: places are taken one after the other."""
+"""Limits on waiting jobs of a team or user: concurrent submits take slots one after the other."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scheduling.limits.usage import NAMED, standings_of
 
 
 class QueuePlaces:
-    """Places in the queue for further jobs of `user` in `tenant`; says of limits what `reader` may know.
+    """Queue slots for further jobs of `user` in `tenant`; messages name only limits that `reader` may see.
 
-    Made inside the transaction that adds the jobs: whoever takes a place of the same limits waits for its end.
+    Use it in the transaction that adds the jobs: a concurrent caller with the same limits waits for that to end.
     """
 
     def __init__(self, tenant: Tenant, user: User, reader: User | None, *, now: datetime) -> None:
         quotas = Quota.objects.filter(kind=Quota.Kind.QUEUED_JOBS, at_limit=Quota.AtLimit.BLOCK)
-        # By their keys, so that two who take places of the same limits never wait for each other.
+        # In order of their keys, so that two callers with the same limits never deadlock.
         in_force = quotas.in_force_for(tenant, user.pk).select_related(*NAMED).order_by("pk")
         locked = list(in_force.select_for_update(no_key=True, of=("self",)))
         self._standings = standings_of(locked, tenant, user, now=now)
@@ -26,7 +26,7 @@ class QueuePlaces:
         self._taken = 0
 
     def take(self) -> Refused | None:
-        """Takes one more; says why where as many jobs wait as may."""
+        """Takes a slot; returns the reason if none is left."""
         for standing in self._standings:
             if standing.is_exceeded(self._taken + 1):
                 return Refused(

@@ -1,4 +1,4 @@
-"""Limits of trades as a round sees them: a row for each account, a column for each generation."""
+"""Trade limits as a round sees them: a row for each account, a column for each generation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.models import Cluster, Trade, TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class LimitArrays:
-    """As in fairshare.model.Accounts; None where no tenant has set any."""
+    """As in fairshare.model.Accounts; None if no tenant has set any."""
 
     deals: fs.Bools | None = None
     give_most: fs.Floats | None = None
@@ -26,10 +26,10 @@ class LimitArrays:
 def read_trade_limits(
     cluster: Cluster, index: Mapping[int, int], column: Mapping[int, int], size: int, *, lock: bool
 ) -> LimitArrays:
-    """Of the tenants in `index` (tenant → row) for the generations in `column`; other rows limit nothing.
+    """Returns the trade limits of the tenants in `index` (tenant → row); other rows have none.
 
-    What they give on other clusters is taken off. With `lock` no other cluster trades away the same until the
-    transaction ends.
+    `column` maps generations to columns. What they give on other clusters is subtracted. With `lock` no other
+    cluster trades away the same until the transaction ends.
     """
     found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
     if not found:
@@ -42,7 +42,7 @@ def read_trade_limits(
         elsewhere = _given_elsewhere(cluster, counted.values())
     shape = size, len(column)
     deals, most, part = np.ones(shape, dtype=bool), np.full(shape, np.inf), np.full(shape, np.inf)
-    # What is said of all generations comes first, so that what is said of one replaces it.
+    # Limits for all generations come first, so that one for a generation replaces them.
     for limit in sorted(found, key=lambda limit: limit.generation_id is not None):
         if limit.generation_id is None:
             columns = list(column.values())
@@ -60,7 +60,7 @@ def read_trade_limits(
 
 
 def _given_elsewhere(cluster: Cluster, tenants: Iterable[Tenant]) -> Mapping[tuple[int, int], float]:
-    """GPUs of tenant and generation that go to others in the trades in force on other clusters."""
+    """Returns, by tenant and generation, the GPUs that trades in force on other clusters give away."""
     others = Cluster.objects.attached().exclude(pk=cluster.pk)
     given: dict[tuple[int, int], float] = defaultdict(float)
     in_force = Trade.objects.filter(round__cluster__in=others, ends=None).select_related("seller", "buyer")

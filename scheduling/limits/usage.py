@@ -1,4 +1,4 @@
-"""How much is used now of each limit, of whatever kind; see accounting.limits.quotas.Standing."""
+"""The present usage of each kind of limit; see accounting.limits.quotas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounting.models.quotas import QuotaQuerySet
 from scheduling.limits.caps import unbooked
 from scheduling.models import Cluster, Job, Lease, Round
 
-# What gangs have, and what those have reserved that hold nothing yet.
+# What gangs hold, and what waiting gangs have reserved.
 HAD = Q(state__in=Lease.HOLDING) | Q(state=Lease.State.RESERVED, job__state__in=Job.WAITING)
 NAMED = ("tenant", "user", "generation")
 # Rows of leases or of jobs.
@@ -28,7 +28,7 @@ Row = TypeVar("Row", bound=Model)
 def used_by_account(
     quotas: Iterable[Quota], *, now: datetime
 ) -> list[tuple[Quota, Mapping[Account, Decimal]]]:
-    """Of each limit, by whom it limits; who is not named has used nothing. In the limit's own unit."""
+    """Returns each limit with its usage by limited account, in the limit's unit; missing accounts have used nothing."""
     found = list(quotas)
     of_a_period = [quota for quota in found if quota.kind in Quota.OF_A_PERIOD]
     spending = Spending(of_a_period, now, unbooked() if of_a_period else ())
@@ -36,13 +36,13 @@ def used_by_account(
 
 
 def standings(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
-    """Of those among `quotas` that hold for `user` in `tenant`."""
+    """Returns the usage of those `quotas` that apply to `user` in `tenant`."""
     found = quotas.in_force_for(tenant, user.pk).select_related(*NAMED)
     return standings_of(found, tenant, user, now=now)
 
 
 def standings_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
-    """Like `standings`, of limits that hold for `user` in `tenant` and were read with whom they name."""
+    """Like `standings`, for limits that apply to `user` in `tenant` and were read with their tenant and user."""
     return [
         standing(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
         for quota, used in used_by_account(quotas, now=now)
@@ -50,7 +50,7 @@ def standings_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: da
 
 
 def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
-    """How long each has held GPUs, all its turns together."""
+    """Returns how long each job has held GPUs, over all its attempts."""
     held = Coalesce(F("held_until"), Value(now)) - F("held_from")
     rows = Lease.objects.filter(job__in=list(jobs), held_from__isnull=False).order_by()
     sums = rows.values_list("job").annotate(ran=Sum(held, output_field=DurationField()))
@@ -58,14 +58,14 @@ def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
 
 
 def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[Standing]:
-    """Of those among `quotas` that hold for the job, how long it has run itself."""
+    """Returns the usage, which is the job's run time, of those `quotas` that apply to the job."""
     found = list(quotas.in_force_for(job.tenant, job.owner_id).select_related(*NAMED))
     ran = in_hours(ran_for([job.pk], now)[job.pk]) if found and job.kind == Job.Kind.TRAINING else Decimal(0)
     return [standing(quota, ran, job.tenant, job.owner, now) for quota in found]
 
 
 def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:
-    """By generation, GPUs that count against the limit of `user` in `tenant`, held or reserved."""
+    """Returns, by generation, the GPUs held or reserved that count against the limit of `user` in `tenant`."""
     leases = _below(Lease.objects.filter(HAD), quota, "job__")
     if quota.generation_id is not None:
         leases = leases.filter(generation=quota.generation_id)
@@ -93,7 +93,7 @@ def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, D
 
 
 def _below(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]:
-    """Those that a limit counts."""
+    """Returns the rows that a limit counts."""
     rows = rows.filter(**{f"{to_job}tenant__path__startswith": quota.tenant.path})
     return rows if quota.user_id is None else rows.filter(**{f"{to_job}owner": quota.user_id})
 
@@ -125,7 +125,7 @@ def in_hours(ran: timedelta) -> Decimal:
 
 
 def _borrowed(quota: Quota) -> Decimal:
-    """Where it has borrowed most: beyond what its tickets earn, as a part of that. By the latest rounds."""
+    """Returns the greatest borrowed part: GPUs beyond the entitlement, divided by it, as of the latest rounds."""
     return max(
         (
             Decimal(str(round(have / earns - 1, 3)))
@@ -137,9 +137,9 @@ def _borrowed(quota: Quota) -> Decimal:
 
 
 def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
-    """GPUs that the limit's tenants have with `more`, and that their tickets earn, by cluster and generation.
+    """Returns the GPUs of the limit's tenants plus `more`, and their entitlement, by cluster and generation.
 
-    Those that run on idle GPUs by their own wish borrow nothing.
+    Jobs that asked to be preemptible borrow nothing.
     """
     clusters = Cluster.objects.attached() if cluster is None else [cluster]
     below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

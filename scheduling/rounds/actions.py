@@ -1,4 +1,4 @@
-"""One round: settle what was, read, decide, commit. One transaction under the cluster's lock."""
+"""One round: settle the time since the last one, read, decide, commit. One transaction under the cluster's lock."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """Looking for cycles, of which a round makes none, among all that it reads takes a third of its time."""
+    """Disables the garbage collector: a round makes no cycles, and searching all that it reads takes a third of its
+    time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -68,10 +69,10 @@ def _no_garbage_collected() -> Iterator[None]:
 @_no_garbage_collected()
 @transaction.atomic(durable=True)
 def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | None:
-    """Decides for one cluster if a round is due (or `force` says so); None if not, or if another does it.
+    """Decides for one cluster if a round is due or `force` is given; returns None if not, or if another worker does it.
 
-    Any number of workers may call this at any time: the lock lets one in, and what is not due by the
-    database's clock is left alone. Nothing is decided for a cluster that does not answer: gangs run on there.
+    Any number of workers may call this at any time: the lock admits one, and the database's clock decides whether a
+    round is due. A cluster that does not answer gets no decision: its gangs keep running.
     """
     if not try_lock_schedule(cluster_id):
         return None
@@ -91,7 +92,7 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
     else:
         round_, cluster.ask_again_at = None, None
         end_shares(cluster, since=previous, now=now)
-    # What was asked for since it was read stays: this round need not have seen what changed meanwhile.
+    # A request that came after this one was read stays, as this round may not have seen its cause.
     cluster.round_wanted_at = NullIf("round_wanted_at", Value(wanted, DateTimeField()))
     cluster.save(
         update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "ask_again_at", "round_number"]
@@ -101,14 +102,15 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
 
 
 def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
-    """A quantum round when the quantum is over; else a fill round when something new waits, or the policy asked."""
+    """Returns a quantum round if the quantum is over, a fill round if something new waits or the policy asked, else
+    None."""
     last = cluster.last_quantum_at
-    # A last one in the future means that the clock was set back: nobody shall wait until it is there again.
+    # A last round in the future means that the clock was set back: jobs must not wait until it catches up.
     if last is None or not 0 <= (now - last).total_seconds() < cluster.effective_quantum:
         return Round.Kind.QUANTUM
     if cluster.round_wanted_at is not None or (cluster.ask_again_at and cluster.ask_again_at <= now):
         return Round.Kind.FILL
-    # Not by their time: a job may be committed after a round that began later than it was submitted.
+    # Not by submit time: a job may be committed after a round that began later than it was submitted.
     if Job.objects.filter(cluster=cluster).new_to_rounds().exists():
         return Round.Kind.FILL
     if notices_over(cluster, now):
@@ -128,7 +130,7 @@ def _anyone_there(cluster: Cluster) -> bool:
 def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None, *, now: datetime) -> Round:
     stopwatch = _Stopwatch()
     memory = Memory.read(cluster)
-    # Who has left since had a part in what happened, and keeps its account until that is counted.
+    # Accounts that left since then took part in what happened and stay until that is counted.
     also = (memory.users if memory else set()) | (lasted.users if lasted else set())
     is_fill = kind == Round.Kind.FILL
     snapshot, legend = read_snapshot(cluster, now=now, lock=True, also=also, between=is_fill)
@@ -137,7 +139,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         snapshot = replace(snapshot, settings=settings)
     situation, happened = situation_of_round(cluster, snapshot, legend.axes, memory=memory, lasted=lasted)
     read_ms = stopwatch.lap_ms()
-    # PostgreSQL's bigint is signed, hence 63 bits; nobody can foresee them.
+    # 63 bits because PostgreSQL's bigint is signed; nobody can predict them.
     seed = secrets.randbits(63)
     try:
         decision = situation.decide(seed)
@@ -199,7 +201,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """An open lease, and where its GPUs are."""
+    """An open lease and the places of its GPUs."""
 
     id: int
     job: int
@@ -218,12 +220,12 @@ class _Commit:
         self.causes = Causes(view, decision, legend)
         self.history = History()
         self.open = _read_open(cluster)  # by id
-        self.place_lost: dict[Job, str] = {}  # picked ones that GPUs could not be found for, and why
+        self.place_lost: dict[Job, str] = {}  # picked jobs for which no GPUs were found, and why
 
     def apply(self) -> tuple[int, int]:
-        """Writes everything; returns how many gangs had GPUs reserved and how many must stop."""
+        """Writes everything; returns how many gangs got a reservation and how many must stop."""
         picks = self._picks()
-        # A job that is being stopped may have a reservation beside; all others have one lease at most.
+        # A stopping job may have a reservation besides its lease; all others have at most one lease.
         present = {one.job: one for one in self.open.values() if one.state != Lease.State.STOPPING}
         leave = self._leaving(present, picks)
         stopping = self._stop(leave, movers=picks.keys() & leave.keys())
@@ -235,7 +237,7 @@ class _Commit:
         return started, len(stopping)
 
     def _picks(self) -> dict[int, tuple[int, list[int]]]:
-        """Job → generation and the nodes of its workers, all by primary key."""
+        """Returns, by job, the generation and the nodes of its workers, all by primary key."""
         decision, legend = self.decision, self.legend
         picks = {}
         nodes = [legend.nodes[n] for n in decision.place_node.tolist()]
@@ -248,7 +250,7 @@ class _Commit:
 
     @staticmethod
     def _leaving(present: dict[int, _Open], picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
-        """The present leases that do not stay as they are, by job."""
+        """Returns, by job, the present leases that do not stay as they are."""
         leave = {}
         for job, lease in present.items():
             generation, nodes = picks.get(job, (None, []))
@@ -258,7 +260,7 @@ class _Commit:
         return leave
 
     def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
-        """Withdraws reservations and orders the others to stop; returns the jobs of those."""
+        """Withdraws reservations and orders the other leases to stop; returns the jobs of the latter."""
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
             .select_related("job")
@@ -286,7 +288,7 @@ class _Commit:
         orders = []
         for lease in holding:
             cause, text = said.get(lease.job_id) or self.causes.why(lease.job)
-            # What sleeps here cannot go on elsewhere.
+            # A gang that is frozen here cannot resume elsewhere.
             frozen = freezes and cause is not Cause.MOVED
             orders.append(lease_actions.StopOrder(lease, text, cause, freeze=frozen))
         lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
@@ -295,17 +297,17 @@ class _Commit:
         return {lease.job_id: lease.job for lease in holding}
 
     def _with(self, reason: fs.Reason) -> set[int]:
-        """The jobs that do not run for that reason."""
+        """Returns the jobs that do not run for this reason."""
         return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
 
     def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
-        """Jobs with workers on nodes where nothing starts any more, not even what sleeps there."""
+        """Returns the jobs with workers on nodes where nothing may start, not even a frozen gang."""
         closed = Node.objects.filter(cluster=self.cluster).exclude(state=Node.State.READY)
         nodes = set(closed.values_list("pk", flat=True))
         return {lease.job_id for lease in holding if nodes & {at.node for at in self.open[lease.pk].places}}
 
     def _reserve(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
-        """Gives leases with GPU numbers to the picked that have none there yet; returns to how many."""
+        """Creates leases with GPU numbers for picked jobs that have none at that place; returns how many."""
         read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
         jobs = stopping | {job.pk: job for job in read}
         generations = Generation.objects.in_bulk(self.legend.generations)
@@ -332,7 +334,7 @@ class _Commit:
         return len(new)
 
     def _write_reasons(self) -> None:
-        """Stores why each job waits, where that changed; picked ones that still wait have a reservation, or lost it."""
+        """Stores changed reasons of waiting jobs; a picked job that still waits has a reservation or lost its place."""
         reasons = self.decision.reason.copy()
         reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
         if self.place_lost:
@@ -350,7 +352,7 @@ class _Commit:
             )
 
     def _note_lost_places(self, reasons: fs.Ints) -> None:
-        """Tells of picked jobs for which GPUs could not be found, and asks once for another round at once."""
+        """Records picked jobs for which no GPUs were found, and asks once for another round."""
         row = {job: i for i, job in enumerate(self.legend.jobs)}
         for job, why in self.place_lost.items():
             i = row[job.pk]
@@ -358,7 +360,7 @@ class _Commit:
             logger.warning("job %s was picked in vain: %s", job.pk, why)
             if self.legend.reasons[i] != fs.Reason.PLACE_LOST:
                 self.history.note(job, JobEvent.PLACE_LOST, f"Picked, but {why}", at=self.now)
-                # The same again would help nobody: after that the next quantum is early enough.
+                # A third attempt would find the same: the next quantum is early enough.
                 want_rounds(Cluster.objects.filter(pk=self.cluster.pk))
         self.history.save()
 
@@ -376,21 +378,21 @@ def _read_open(cluster: Cluster) -> dict[int, _Open]:
 
 
 class _PlaceLost(Exception):
-    """GPUs that a decision gave a job are not to be had; says which, and why."""
+    """GPUs that a decision gave a job are unavailable; the message says which and why."""
 
 
 class _GpuNumbers:
-    """Chooses GPU numbers on the nodes that a decision named: own former ones first, then free ones."""
+    """Chooses GPU numbers on the nodes of a decision: the gang's former ones first, then free ones."""
 
     def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
-        """`leases`: all open ones of the cluster."""
+        """Reads the free and busy GPUs; `leases` are all open leases of the cluster."""
         nodes = Node.objects.filter(cluster=cluster).only("name", "gpus", "state", "state_reason")
         self.nodes = {node.pk: node for node in nodes}
         self.open = {
             node.pk: set(range(node.gpus)) if node.state == Node.State.READY else set()
             for node in self.nodes.values()
         }
-        self.busy: set[tuple[int, int]] = set()  # (node, number) that are still held, but will be free
+        self.busy: set[tuple[int, int]] = set()  # (node, number) that others hold but will release
         for lease in leases:
             for place in lease.places:
                 if lease.state == Lease.State.STOPPING:
@@ -404,7 +406,7 @@ class _GpuNumbers:
             self.former[job].add((node, number))
 
     def take(self, job: Job, nodes: list[int]) -> list[Place]:
-        """A place for each GPU; _PlaceLost when the nodes' GPUs are not to be had after all."""
+        """Returns a place for each GPU; raises _PlaceLost if the nodes' GPUs are unavailable after all."""
         places: list[Place] = []
         former = self.former.get(job.pk, set())
         for rank, node in enumerate(nodes):
@@ -429,7 +431,7 @@ class _GpuNumbers:
         return f"the {its} could not be had: others hold all but {len(self.open[node.pk])} of its GPUs"
 
     def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
-        """Open numbers of a node: where the gang was, then free ones, then those that must be waited for."""
+        """Returns a node's open numbers: where the gang was, then free ones, then those that others still hold."""
         return sorted(
             self.open[node],
             key=lambda number: ((node, number) not in former, (node, number) in self.busy, number),
@@ -437,7 +439,7 @@ class _GpuNumbers:
 
 
 class _Stopwatch:
-    """Milliseconds between laps, for the round's own record."""
+    """Measures milliseconds between laps, for the round's record."""
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
@@ -449,15 +451,16 @@ class _Stopwatch:
 
 
 def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
-    """The stored decision of a round, and the one that its policy makes of its snapshot, state and seed now."""
+    """Returns the stored decision of a round, and the one that its policy makes now from its snapshot, state and
+    seed."""
     stored = codec.decode_decision(bytes(round_.record.decision))
     return stored, situation_of_record(round_).decide(round_.seed)
 
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
-    """Whether two decisions run the same gangs in the same places after the same trades."""
+    """Returns whether two decisions run the same gangs in the same places after the same trades."""
     arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
-    # Of early rounds it is not stored who runs only on idle GPUs; later plans do not tell what tickets earn.
+    # Early rounds do not store which jobs are preemptible; later plans do not store the entitlement.
     if one.preemptible is not None:
         arrays.append("preemptible")
     if other.entitled is not None:

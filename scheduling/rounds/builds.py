@@ -1,4 +1,4 @@
-"""Which build of a version of a policy decides: rounds of a version that is not released are drawn by many."""
+"""Builds of policy versions: until a version is released, its rounds may be decided by different builds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import fairshare
 from fairshare.policies import policy_type
 
 ROOT = Path(fairshare.__file__).parents[1]
-# Versions that a release has. They draw the same for ever, whatever becomes of what they share with others: of each the
-# digest of its own package, which changes no more.
+# Released versions, each with the digest of its package, which never changes again. Their decisions stay the same even
+# if shared modules change.
 FROZEN: Mapping[tuple[str, int], str] = {("gandiva_fair", 1): "310f2345a6ef"}
 
 
@@ -28,7 +28,7 @@ def build_of(name: str, version: int) -> str:
 
 
 def sources(module: str) -> dict[str, str]:
-    """Returns the source of a module, and of each of `fairshare` that it imports, by name."""
+    """Returns, by name, the source of a module and of each module of `fairshare` that it imports."""
     found: dict[str, str] = {}
     left = [module]
     while left:
@@ -37,13 +37,13 @@ def sources(module: str) -> dict[str, str]:
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         if name in found or not path.exists():
             continue
-        found[name] = path.read_text(encoding="utf-8")  # whose lines end in "\n", however they do in the file
+        found[name] = path.read_text(encoding="utf-8")  # text mode turns every line end into "\n"
         left += [one for one in _imports(found[name]) if one.split(".")[0] == fairshare.__name__]
     return found
 
 
 def _imports(source: str) -> list[str]:
-    """What may be modules of all that is imported."""
+    """Returns all imported names that may be modules."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What a cluster's policy and the one beside it decided on the same views, side by side."""
+"""Compares the decisions of a cluster's policy and its shadow policy for the same views."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class TeamShare:
-    """GPUs on average."""
+    """A team's average GPUs under both policies."""
 
     tenant: Tenant
     generation: str
@@ -48,7 +48,7 @@ class Comparison:
 
 
 def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
-    """What a plan does of its view: who waits that may run, and who is stopped or moved."""
+    """Returns a plan's figures: runnable jobs that wait, and gangs that are stopped or moved."""
     jobs = view.jobs
     size = jobs.workers * jobs.gpus
     never = [int(reason) for reason in fs.Reason if reason.is_never]
@@ -63,7 +63,7 @@ def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
 
 
 def compare(cluster: Cluster) -> Comparison:
-    """The rounds of the last day in which the present shadow policy was asked beside the cluster's own."""
+    """Compares the rounds of the last day for which the present shadow policy was asked."""
     name, version = cluster.shadow or ("", 0)
     now = now_from_database()
     rows = list(
@@ -74,9 +74,9 @@ def compare(cluster: Cluster) -> Comparison:
         .defer("state", "plan")
         .order_by("round__number")
     )
-    # A decision held until the next round.
+    # A decision is in force until the next round.
     ends = [*(row.round.at for row in rows[1:]), now] if rows else []
-    most = 2 * cluster.effective_quantum  # longer only where nobody was there
+    most = 2 * cluster.effective_quantum  # a longer gap means that nobody had jobs
     lasted = [min((end - row.round.at).total_seconds(), most) for row, end in zip(rows, ends, strict=True)]
     real = rows[-1].round if rows else None
     return Comparison(
@@ -129,5 +129,5 @@ def _shares(rows: Sequence[ShadowRound], lasted: Sequence[float]) -> list[TeamSh
 
 
 def _gpus(rate: Mapping[str, float]) -> float:
-    """What a ShareRate gives a team."""
+    """Returns the GPUs that a ShareRate gives a team."""
     return rate["entitled"] - rate["lent"] - rate["unused"] + rate["borrowed"] + rate["bought"] - rate["sold"]

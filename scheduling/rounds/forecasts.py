@@ -1,4 +1,4 @@
-"""When waiting jobs are expected to start: rounds played ahead from where the cluster stands."""
+"""Forecasts of when waiting jobs start: simulates rounds from the cluster's present state."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from scheduling.models import Cluster, Job, JobForecast
 from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot
 
-# On a larger queue this would take longer than a round lasts.
+# For longer queues, forecasts would take longer than a round lasts.
 MOST_JOBS = 3000
 MOST_ROUNDS = 40
 
 
 @transaction.atomic(durable=True)
 def forecast_starts(*, cluster_id: int) -> int:
-    """Writes when each job that waits in the cluster starts at the latest; returns of how many it is told.
+    """Writes when each waiting job of the cluster starts at the latest; returns the number of jobs with a forecast.
 
-    Nothing is told of jobs that may not start now or ever, nor of any while the cluster is paused or has too
-    many jobs. Returns 0 at once where another worker does it, or has done it since the last round.
+    Jobs that may not start now or ever get none, and no job gets one while the cluster is paused or has too many
+    jobs. Returns 0 at once if another worker does it, or did it since the last round.
     """
     if not try_lock_forecasts(cluster_id):
         return 0
@@ -69,7 +69,7 @@ def _forecasts(cluster: Cluster) -> list[JobForecast]:
     return [
         JobForecast(
             job_id=places[place],
-            at=cluster.last_round_at or now,  # a round that goes on meanwhile is not seen
+            at=cluster.last_round_at or now,  # a round that runs meanwhile is not seen
             starts_by=None if number is None else now + number * quantum + switch,
             looked_until=now + MOST_ROUNDS * quantum,
         )

@@ -1,4 +1,4 @@
-"""Warns the people of services and sessions that others may claim their GPUs, a while before a round lets them."""
+"""Notices: warns owners of services and sessions before a round lets claims of others stop them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scheduling.models import Cluster, Job, JobEvent, Lease, ServiceEvent
 from scheduling.shares.snapshot import SnapshotIndex
 
 WARNED = "warned_of_claims"
-# Guarantees come and go with what others want; people read of it this often at most.
+# Guarantees change with the demand of others; people get at most one mail per this time.
 WARNED_EVERY = timedelta(hours=1)
 
 
@@ -31,9 +31,9 @@ def give_notice(
     causes: Causes,
     now: datetime,
 ) -> None:
-    """Begins and ends the notices of what a round lets run on more than is guaranteed; in its transaction.
+    """Begins and ends notices for leases that a round lets run beyond the guarantee; in its transaction.
 
-    A lease whose notice is over may be stopped for others' claims by a later round, no other may.
+    Only a lease whose notice has ended may be stopped by a later round for claims of others.
     """
     if view.jobs.keeps is None:
         return
@@ -74,7 +74,7 @@ def _warn(noticed: Sequence[tuple[Lease, str]], now: datetime, ends: datetime) -
 
 
 def _write_to_people(job: Job, said: str) -> None:
-    """Mail to its owner and the managers of its team."""
+    """Mails the job's owner and the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
     page = f"services/{job.service_id}" if job.service_id else f"sessions/{job.pk}"
@@ -87,7 +87,7 @@ def _write_to_people(job: Job, said: str) -> None:
 
 
 def notices_over(cluster: Cluster, now: datetime) -> bool:
-    """Whether a notice has ended since the last round, so that those who wait need not wait for the quantum."""
+    """Returns whether a notice ended since the last round, so that waiting jobs need not wait for the quantum."""
     last, notice = cluster.last_round_at, timedelta(seconds=cluster.notice_seconds)
     over = Lease.objects.filter(cluster=cluster).on_notice().filter(notice_since__lte=now - notice)
     return last is not None and over.filter(notice_since__gt=last - notice).exists()

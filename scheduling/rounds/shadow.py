@@ -1,4 +1,4 @@
-"""Asking a second policy what it would have decided in the rounds that were; it has no effect."""
+"""Asks a shadow policy for its decisions in past rounds; they have no effect."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from scheduling.shares.situations import (
 )
 from scheduling.shares.snapshot import Axes
 
-# In one transaction; where there are more, the next one goes on.
+# Rounds in one transaction; the next transaction continues.
 MOST_ROUNDS = 20
 
 
 @transaction.atomic(durable=True)
 def ask_shadow(*, cluster_id: int) -> int:
-    """Asks the cluster's shadow policy about the rounds since it was asked last; returns about how many.
+    """Asks the cluster's shadow policy about the rounds since it was last asked; returns how many.
 
-    It sees what those rounds saw, and is told what really happened. One that was not asked before begins with the
-    last round. Returns 0 at once where there is none, or another worker asks.
+    It sees the views of those rounds and is told what really happened. A newly chosen shadow policy begins with the
+    last round. Returns 0 at once if the cluster has none, or another worker asks.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
     policy = shadow_of_cluster(cluster)
@@ -50,7 +50,7 @@ def ask_shadow(*, cluster_id: int) -> int:
         asked = list(rounds.filter(number__gt=last.round.number).order_by("number")[:MOST_ROUNDS])
     for round_ in asked:
         memory = None
-        # What happened is told from one round to the next.
+        # What happened is known from one round to the next one only.
         if last is not None and goes_on and last.round.number == round_.number - 1:
             memory = Memory.of(last, Axes.stored(last.round.record.legend))
         situation = situation_of_shadow(policy, round_, memory)
