@@ -14,6 +14,11 @@ def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
     return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
 
 
+def visible_ids(user: User) -> set[int]:
+    """Returns the ids of the tenants that `user` may see."""
+    return set(Tenant.objects.visible_to(user).values_list("pk", flat=True))
+
+
 @read_once
 def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
     """The ids of those that `viewer` may see (None: all), of `tenant` with all below it; None: all that there are."""

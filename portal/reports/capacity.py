@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
@@ -18,7 +19,7 @@ from accounting.reports.capacity import CLASSES, CapacityReport, CapacityRow, Id
 from portal.administration.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
-from portal.reports.periods import LABELS, ReportPeriod, asked_period
+from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
 from portal.reports.unsettled import state_of, unsettled_of
 from scheduling.books.closing import keeping_open, may_be_closed_until
 from scheduling.models import Cluster, Lease
@@ -37,7 +38,7 @@ WORDS = {
 @require_safe
 @permitted("report.all")
 def capacity(request: HttpRequest) -> HttpResponse:
-    cluster, period, report = read_capacity(request, is_page=True)
+    cluster, period, report = read_capacity(request.GET, is_page=True)
     most = max((row.capacity for row in report.rows), default=Decimal(0))
     context = {
         "clusters": list(Cluster.objects.order_by(*by_name("name"))),
@@ -58,21 +59,24 @@ def capacity(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 @permitted("report.all")
-def capacity_file(request: HttpRequest, form: str) -> HttpResponse:
-    """The same, exact: what GPUs were, and who bears it."""
-    cluster, period, report = read_capacity(request)
+def capacity_file(request: HttpRequest, form: str) -> HttpResponseBase:
+    return capacity_in_format(request.GET, form)
+
+
+def capacity_in_format(query: Query, form: str) -> HttpResponseBase:
+    """Returns the report as a file, with exact figures."""
+    cluster, period, report = read_capacity(query)
     name = f"fairlot-capacity-{period.in_a_name}"
     return answer(capacity_document(cluster, period, report), form, name)
 
 
 def read_capacity(
-    request: HttpRequest, *, is_page: bool = False
+    query: Query, *, is_page: bool = False
 ) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
-    """The report that the URL asks for: of one cluster by its name, or of all."""
-    cluster = None
-    if name := request.GET.get("cluster", ""):
-        cluster = get_object_or_404(Cluster, name=name)
-    period = asked_period(request, is_page=is_page)
+    """Returns the report that the query asks for, of the cluster that it names or of all clusters."""
+    name = query.get("cluster", "")
+    cluster = get_object_or_404(Cluster, name=name) if name else None
+    period = asked_period(query, is_page=is_page)
     return cluster, period, capacity_report(period.begins, period.ends, book=cluster and cluster.pk)
 
 

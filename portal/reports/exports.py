@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpRes
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET
 
+from accounting.models import User
 from portal.live.streams import Rights, while_allowed
 from portal.reports.periods import asked_period
 from scheduling.reports.exports import FORMS, Selection, export_lines, may_export
@@ -17,27 +18,33 @@ from scheduling.reports.exports.reading import exportable_tenants
 
 @require_GET
 def export(request: HttpRequest, form: str) -> HttpResponseBase:
-    """Of `?team=` with all below it, or of all that the reader may export; `anonymous=1` has pseudonyms.
+    return jobs_in_format(request, request.user, form)
 
-    Jobs are cut where the period begins and ends, unless `all=whole`.
+
+def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseBase:
+    """Streams the jobs of `?team=` and the teams below it, or all that `user` may export, as long as `user` may.
+
+    `anonymous=1` writes pseudonyms. Jobs are cut where the period begins and ends, unless `all=whole`. Raises Http404
+    for an unknown `form`, and where the user may not export.
     """
-    if form not in FORMS or not may_export(request.user):
+    query = request.GET
+    if form not in FORMS or not may_export(user):
         raise Http404
     tenant = None
-    if slug := request.GET.get("team", ""):
-        tenant = get_object_or_404(exportable_tenants(request.user), slug=slug)
-    period = asked_period(request)
+    if slug := query.get("team", ""):
+        tenant = get_object_or_404(exportable_tenants(user), slug=slug)
+    period = asked_period(query)
     selection = Selection.of(
-        request.user,
+        user,
         period.begins,
         period.ends,
         tenant=tenant,
-        anonymous=request.GET.get("anonymous") == "1",
-        whole=request.GET.get("all") == "whole",
+        anonymous=query.get("anonymous") == "1",
+        whole=query.get("all") == "whole",
     )
     stem, _, ending = form.partition(".")
     name = f"fairlot-{stem}-{period.in_a_name}.{ending}"
-    rights = Rights(request, request.user, may_export)
+    rights = Rights(request, user, may_export)
     return StreamingHttpResponse(
         while_allowed(_sent(export_lines(form, selection)), rights),
         content_type=FORMS[form][1],

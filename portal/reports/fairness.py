@@ -7,6 +7,7 @@ from functools import partial
 from itertools import takewhile
 
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
@@ -19,8 +20,8 @@ from portal.reports.by_mail import by_mail
 from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document
 from portal.reports.formats import answer
 from portal.reports.index_chart import draw_indices
-from portal.reports.periods import LABELS, ReportPeriod, asked_period
-from portal.share.views import chosen_cluster
+from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
+from portal.reports.scope import chosen_tenant
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster
 from scheduling.shares.fairness import (
@@ -37,16 +38,15 @@ from scheduling.shares.fairness import (
 MOST_POINTS = 120
 
 
-def read_fairness(request: HttpRequest, *, is_page: bool = False) -> FairnessReport:
-    """The report that the URL asks for; 404 for a team that the user may not see."""
-    user = request.user
-    tenant = None
-    if slug := request.GET.get("team", ""):
-        tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=slug)
-    name = request.GET.get("cluster", "")
-    cluster = chosen_cluster(name, list(Cluster.objects.order_by(*by_name("name")))) if name else None
-    period = asked_period(request, is_page=is_page)
-    return fairness_report(user, period, tenant=tenant, cluster=cluster)
+def read_fairness(user: User, query: Query, *, is_page: bool = False) -> FairnessReport:
+    """Returns the report that the query asks for. Raises Http404 for a team that the user may not see."""
+    name = query.get("cluster", "")
+    return fairness_report(
+        user,
+        asked_period(query, is_page=is_page),
+        tenant=chosen_tenant(user, query),
+        cluster=get_object_or_404(Cluster, name=name) if name else None,
+    )
 
 
 def fairness_report(
@@ -93,7 +93,7 @@ def fairness(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    report = read_fairness(request, is_page=True)
+    report = read_fairness(request.user, request.GET, is_page=True)
     chart = draw_indices(
         {
             "jain": [one.jain for one in report.over_time],
@@ -142,8 +142,12 @@ def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def fairness_file(request: HttpRequest, form: str) -> HttpResponse:
-    """The same, unrounded."""
-    report = read_fairness(request)
+def fairness_file(request: HttpRequest, form: str) -> HttpResponseBase:
+    return fairness_in_format(request.user, request.GET, form)
+
+
+def fairness_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
+    """Returns the report as a file, with unrounded figures."""
+    report = read_fairness(user, query)
     name = f"fairlot-fairness-{report.period.in_a_name}"
     return answer(fairness_document(report), form, name)

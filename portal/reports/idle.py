@@ -8,7 +8,6 @@ from decimal import Decimal
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
 from accounting.access.visibility import tenants_seen
@@ -21,6 +20,7 @@ from portal.jobs.idle import idle_uses
 from portal.live.topics import topics_of_jobs
 from portal.reports.by_mail import by_mail
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
+from portal.reports.scope import chosen_tenant
 from scheduling.idle.steps import STALE
 from scheduling.models import GpuUse, ProcesslessStretch
 
@@ -62,10 +62,8 @@ def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = Non
 
 @require_safe
 def idle(request: HttpRequest) -> HttpResponse:
-    tenant = None
-    if slug := request.GET.get("team", ""):
-        tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    period = asked_period(request, is_page=True)
+    tenant = chosen_tenant(request.user, request.GET)
+    period = asked_period(request.GET, is_page=True)
     page = Paginator(idle_now(request.user, tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     rows = idle_by_team(request.user, period, tenant)
     context = {

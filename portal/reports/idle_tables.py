@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
@@ -14,7 +14,8 @@ from accounting.models import Tenant, User
 from portal.jobs.idle import IdleUse, idle_uses
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.idle import BY_TEAM, TeamIdle, idle_by_team, idle_now
-from portal.reports.periods import ReportPeriod, asked_period
+from portal.reports.periods import Query, ReportPeriod, asked_period
+from portal.reports.scope import chosen_tenant
 
 NOW = [
     Column("job_id", "Job", Kind.ID),
@@ -47,13 +48,15 @@ TEAMS = [
 
 
 @require_safe
-def idle_file(request: HttpRequest, form: str) -> HttpResponse:
-    """All that the page tells."""
-    tenant = None
-    if slug := request.GET.get("team", ""):
-        tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    period = asked_period(request)
-    return answer(idle_document(request.user, period, tenant), form, file_name(period))
+def idle_file(request: HttpRequest, form: str) -> HttpResponseBase:
+    return idle_in_format(request.user, request.GET, form)
+
+
+def idle_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
+    """Returns all that the page shows as a file."""
+    tenant = chosen_tenant(user, query)
+    period = asked_period(query)
+    return answer(idle_document(user, period, tenant), form, file_name(period))
 
 
 def file_name(period: ReportPeriod) -> str:

@@ -8,12 +8,12 @@ from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 
 from accounting.core.clock import now_from_database
 from scheduling.timetable import zone_names
 
+Query = Mapping[str, str]  # the parameters of a URL by name
 THIS_MONTH, LAST_MONTH, GIVEN = "this-month", "last-month", "dates"
 LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – to"}
 
@@ -55,20 +55,20 @@ class ReportPeriod:
         return f"{self.first}-{self.last}"
 
 
-def asked_period(request: HttpRequest, *, is_page: bool = False) -> ReportPeriod:
-    """The period that a request asks for, in the zone that it names, else the reader's (of the API: UTC).
+def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
+    """Returns the period that a query asks for, in the time zone that it names, else the reader's (in the API: UTC).
 
-    A page shows what is wrong with it above this month's figures; of files and the API it raises `WrongQuestion`, as
-    programs would take other days for those that they asked for.
+    A page shows what is wrong with the query above the figures of this month. Files and the API raise
+    `WrongQuestion`, because programs would take the figures for those of the days that they asked for.
     """
     zone = timezone.get_current_timezone()
-    period = read_report_period(request.GET, now=now_from_database(), zone=zone)  # type: ignore[arg-type]
+    period = read_report_period(query, now=now_from_database(), zone=zone)  # type: ignore[arg-type]
     if period.problems and not is_page:
         raise WrongQuestion(period.problems)
     return period
 
 
-def read_report_period(query: QueryDict, *, now: datetime, zone: ZoneInfo) -> ReportPeriod:
+def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> ReportPeriod:
     """The period that is asked for; what cannot be read is named and replaced by this month, or by `zone`.
 
     Without `period` a day in `from` or `to` says that they are meant; forms of pages send them with other periods, too.

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from accounting.access.visibility import tenants_seen
@@ -21,7 +22,8 @@ from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, usage
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
-from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period
+from portal.reports.periods import LABELS, Query, ReportPeriod, WrongQuestion, asked_period
+from portal.reports.scope import chosen_tenant
 from portal.reports.unbooked import unbooked
 from portal.reports.unsettled import PROVISIONAL, unsettled_of
 from portal.wording import money_digits
@@ -45,10 +47,10 @@ GROUPS = {
 def usage(request: HttpRequest) -> HttpResponse:
     tenants = visible_tenants(request.user)
     number = page_number(request.GET.get("page", ""))
-    tenant, by, period, report = read_report(request, page=number)
+    tenant, by, period, report = read_report(request.user, request.GET, page=number)
     page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(number)
     if by != By.DAY and page.number != number:  # there is no such page
-        tenant, by, period, report = read_report(request, page=page.number)
+        tenant, by, period, report = read_report(request.user, request.GET, page=page.number)
         page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(page.number)
     page.object_list = [report.rows[at] for at in page] if by == By.DAY else report.rows
     now = now_from_database()
@@ -63,7 +65,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         },
         "by": by,
         "keys": keys,
-        "key": key_of(request, keys),
+        "key": key_of(request.GET, keys),
         "heading": GROUPS[by],
         "period": period,
         "now": now,
@@ -79,21 +81,25 @@ def usage(request: HttpRequest) -> HttpResponse:
         "may_export": may_export(request.user),
         "export_team": _export_team(request, tenant),
         **by_mail(
-            request.user, "usage", tenant, by=by, label=key_of(request, keys) if by == By.LABEL else ""
+            request.user, "usage", tenant, by=by, label=key_of(request.GET, keys) if by == By.LABEL else ""
         ),
     }
     return render(request, "reports/usage.html", context)
 
 
 @require_safe
+def usage_file(request: HttpRequest, form: str) -> HttpResponseBase:
+    return usage_in_format(request.user, request.GET, form)
+
+
 @one_moment()
-def usage_file(request: HttpRequest, form: str) -> HttpResponse:
-    """All rows, exact. As CSV, for programs, without totals and with the numbers of what is named."""
-    tenant, by, period, report = read_report(request)
+def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
+    """Returns all rows as a file, with exact figures. CSV is for programs: it has ids, and no totals."""
+    tenant, by, period, report = read_report(user, query)
     report, name = largest_first(report), file_name(by, period)
     if form != "csv":
-        key = asked_key(request, tenant, by)
-        return answer(usage_document(request.user, tenant, by, period, report, key=key), form, name)
+        key = asked_key(user, query, tenant, by)
+        return answer(usage_document(user, tenant, by, period, report, key=key), form, name)
     return HttpResponse(
         "".join(csv_lines(report)),
         content_type=TYPES[form],
@@ -186,20 +192,19 @@ def page_number(text: str) -> int:
 
 
 def read_report(
-    request: HttpRequest, *, page: int | None = None
+    user: User, query: Query, *, page: int | None = None
 ) -> tuple[Tenant | None, By, ReportPeriod, UsageReport]:
-    """The report that the URL asks for; 404 for a team that the user may not see.
+    """Returns the team, grouping, period and report that the query asks for.
 
-    With `page` only its rows, the largest first; days come all, in their order.
+    With `page`, only the rows of that page, largest first; by day, all rows in their order. Raises Http404 for a team
+    that the user may not see.
     """
-    tenant = None
-    if slug := request.GET.get("team", ""):
-        tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    by = _asked_groups(request, is_page=page is not None)
-    period = asked_period(request, is_page=page is not None)
+    tenant = chosen_tenant(user, query)
+    by = _asked_groups(query, is_page=page is not None)
+    period = asked_period(query, is_page=page is not None)
     some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
-    key = asked_key(request, tenant, by)
-    return tenant, by, period, usage_by(request.user, tenant, by, period, key=key, largest=some)
+    key = asked_key(user, query, tenant, by)
+    return tenant, by, period, usage_by(user, tenant, by, period, key=key, largest=some)
 
 
 def usage_by(
@@ -224,8 +229,8 @@ def usage_by(
     )
 
 
-def _asked_groups(request: HttpRequest, *, is_page: bool) -> By:
-    asked = request.GET.get("by", "")
+def _asked_groups(query: Query, *, is_page: bool) -> By:
+    asked = query.get("by", "")
     if asked in set(GROUPS):
         return By(asked)
     if asked and not is_page:
@@ -233,14 +238,14 @@ def _asked_groups(request: HttpRequest, *, is_page: bool) -> By:
     return By.USER
 
 
-def asked_key(request: HttpRequest, tenant: Tenant | None, by: By) -> str:
-    """That of labels; empty where the report is by something else."""
-    return key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
+def asked_key(user: User, query: Query, tenant: Tenant | None, by: By) -> str:
+    """Returns the label key of a report by label, an empty text for other reports."""
+    return key_of(query, label_keys(user, tenant)) if by == By.LABEL else ""
 
 
-def key_of(request: HttpRequest, keys: Sequence[str]) -> str:
-    """The key of labels that the URL asks for, else the first that there is."""
-    return request.GET.get("label", "") or next(iter(keys), "")
+def key_of(query: Query, keys: Sequence[str]) -> str:
+    """Returns the label key that the query asks for, by default the first of `keys`."""
+    return query.get("label", "") or next(iter(keys), "")
 
 
 def name_of(row: UsageRow, by: By) -> str:

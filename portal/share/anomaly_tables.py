@@ -6,27 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, tzinfo
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from accounting.access.visibility import visible_ids
 from accounting.core.name_order import by_name, name_key
 from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
-from portal.reports.periods import ReportPeriod
-from portal.share.anomalies import (
-    CAUSES,
-    EXPECTED,
-    SeenAnomaly,
-    chosen_analysis,
-    read_analyses,
-    read_anomalies,
-    read_parts,
-    seen,
-)
-from portal.share.trades import visible_ids
-from portal.share.views import chosen_cluster, chosen_tenant
+from portal.reports.periods import Query, ReportPeriod
+from portal.reports.scope import chosen_cluster, chosen_tenant
+from portal.share.anomalies import EXPECTED, chosen_analysis
+from scheduling.anomalies.seen import CAUSES, SeenAnomaly, read_analyses, read_anomalies, read_parts, seen
 from scheduling.models import Cluster, SharingAnalysis, SharingPart
 
 HOLDERS = [
@@ -53,14 +46,18 @@ PRIVATE = [
 
 
 @require_safe
-def anomalies_file(request: HttpRequest, form: str) -> HttpResponse:
-    """404 where nothing is analysed yet."""
-    cluster = chosen_cluster(request.GET.get("cluster", ""), list(Cluster.objects.order_by(*by_name("name"))))
-    tenant = chosen_tenant(request) if request.GET.get("team") else None
-    analysis = chosen_analysis(request.GET.get("analysis", ""), read_analyses(request.user, cluster))
+def anomalies_file(request: HttpRequest, form: str) -> HttpResponseBase:
+    return anomalies_in_format(request.user, request.GET, form)
+
+
+def anomalies_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
+    """Returns one analysis as a file. Raises Http404 if nothing is analysed yet."""
+    cluster = chosen_cluster(query, list(Cluster.objects.order_by(*by_name("name"))))
+    tenant = chosen_tenant(user, query)
+    analysis = chosen_analysis(query.get("analysis", ""), read_analyses(user, cluster))
     if analysis is None:
         raise Http404
-    document = anomalies_document(request.user, analysis, tenant=tenant, cause=request.GET.get("cause", ""))
+    document = anomalies_document(user, analysis, tenant=tenant, cause=query.get("cause", ""))
     return answer(document, form, f"fairlot-anomalies-{analysis.begins:%Y-%m-%d}-{analysis.ends:%Y-%m-%d}")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from portal.axis import Axis, Mark, axis
-from portal.share.queries import Series
 from scheduling.core.amounts import Amounts
+from scheduling.shares.series import Series
 
 HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # what was received, by where it came from

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from django.http import HttpRequest
-
 from accounting.core.clock import now_from_database
-from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period, read_zone
+from portal.reports.periods import LABELS, Query, ReportPeriod, WrongQuestion, asked_period, read_zone
 
 PERIODS = {
     "1h": ("1 hour", timedelta(hours=1)),
@@ -51,13 +49,13 @@ def period_of_days(days: ReportPeriod) -> Period:
     return Period(days.key, label, days.begins, days.ends, days)
 
 
-def asked_stretch(request: HttpRequest, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
+def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
     """One of `PERIODS`, or days as reports have them. A page takes the usual one for what there is not."""
-    key = request.GET.get("period", "")
-    if key in LABELS or (not key and (request.GET.get("from") or request.GET.get("to"))):
-        return period_of_days(asked_period(request, is_page=is_page))
+    key = query.get("period", "")
+    if key in LABELS or (not key and (query.get("from") or query.get("to"))):
+        return period_of_days(asked_period(query, is_page=is_page))
     problems: dict[str, str] = {}
-    read_zone(request.GET.get("zone", ""), UTC, problems)
+    read_zone(query.get("zone", ""), UTC, problems)
     if key and key not in PERIODS:
         problems["period"] = f"There is {', '.join([*PERIODS, *LABELS])}."
     if problems and not is_page:

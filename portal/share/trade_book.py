@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from accounting.access.visibility import visible_ids
 from accounting.models import Tenant, User
 from accounting.reports.trade_totals import BookedTrades, booked_trades
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
+from portal.reports.periods import Query
+from portal.reports.scope import chosen_tenant
 from portal.share.periods import Period, asked_stretch
-from portal.share.trades import SeenTrade, Side, read_trades, seen, totals, visible_ids
-from portal.share.views import chosen_tenant
 from scheduling.models import Trade
+from scheduling.reports.trades import SeenTrade, Side, read_trades, seen, totals
 
 AT_ONCE = 500
 
 
 @require_safe
-def trades_file(request: HttpRequest, form: str) -> HttpResponse:
-    """What the page shows, trade by trade; what still runs has no end and no GPU-seconds yet. As CSV trades alone."""
-    tenant = chosen_tenant(request) if request.GET.get("team") else None
-    period = asked_stretch(request)
-    generation = request.GET.get("generation", "")
-    document = trade_book(request.user, period, generation=generation, tenant=tenant)
+def trades_file(request: HttpRequest, form: str) -> HttpResponseBase:
+    return trades_in_format(request.user, request.GET, form)
+
+
+def trades_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
+    """Returns what the page shows, trade by trade; a trade that still runs has no end and no GPU-seconds yet.
+
+    CSV has the trades alone."""
+    period = asked_stretch(query)
+    tenant = chosen_tenant(user, query)
+    document = trade_book(user, period, generation=query.get("generation", ""), tenant=tenant)
     return answer(document, form, file_name(period), alone="trades")
 
 
@@ -36,7 +44,7 @@ def file_name(period: Period) -> str:
 
 
 def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tenant | None = None) -> Document:
-    found = read_trades(user, period, generation=generation, tenant=tenant)
+    found = read_trades(user, period.begins, period.ends, generation=generation, tenant=tenant)
     mine = visible_ids(user)
     sides = set(Tenant.objects.within(tenant).values_list("pk", flat=True)) & mine if tenant else mine
     booked = booked_trades(period.begins, period.ends, None if user.is_operator and tenant is None else sides)

@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, render
 from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
+from accounting.access.visibility import visible_ids
 from accounting.core.name_order import by_name, in_order
 from accounting.core.numbers import read_key
 from accounting.core.prepared import Prepared
@@ -19,15 +20,16 @@ from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.models.tenants import ids_with_role, visible_tenants
 from accounting.reports.trade_totals import booked_trades
 from portal.reports.by_mail import by_mail
+from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, may_limit
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, named_period
-from portal.share.queries import POINTS, is_young, last_round, point_times, share_of
-from portal.share.runs import read_runs
-from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Trade
+from scheduling.reports.trade_runs import read_runs
+from scheduling.reports.trades import read_trades, seen, totals
 from scheduling.shares.changed_speeds import changed_speeds
+from scheduling.shares.series import POINTS, is_young, last_round, point_times, share_of
 
 TRADES_PER_PAGE = 25
 
@@ -36,7 +38,7 @@ TRADES_PER_PAGE = 25
 def share(request: HttpRequest) -> HttpResponse:
     """What one team was entitled to, received, lent, borrowed, bought and sold on one cluster."""
     clusters = _clusters()
-    cluster = chosen_cluster(request.GET.get("cluster", ""), clusters)
+    cluster = chosen_cluster(request.GET, clusters)
     visible = visible_tenants(request.user)
     tenants = [tenant for tenant in visible if tenant.archived_at is None]
     own = own_tenants(request.user)
@@ -60,8 +62,8 @@ def _shared(request: HttpRequest, tenant: Tenant, visible: list[Tenant], cluster
         key = _usual_period(visible)
     now, last = last_round(teams, cluster)
     period = named_period(key, ends=now if last is None else min(last, now))
-    series = share_of(teams, period, cluster)
-    times = [localtime(time) for time in point_times(period)]
+    series = share_of(teams, cluster, period.begins, period.ends)
+    times = [localtime(time) for time in point_times(period.begins, period.ends)]
     return {
         "tenant": tenant,
         "limits": limits_in_force(tenant),
@@ -82,10 +84,10 @@ def _shared(request: HttpRequest, tenant: Tenant, visible: list[Tenant], cluster
 def trades(request: HttpRequest) -> HttpResponse:
     """Who gave which GPU time for which, and what it was worth to one's own team."""
     tenants = visible_tenants(request.user)
-    tenant = chosen_tenant(request) if request.GET.get("team") else None
-    period = asked_stretch(request, usual=_usual_period(tenants), is_page=True)
+    tenant = chosen_tenant(request.user, request.GET)
+    period = asked_stretch(request.GET, usual=_usual_period(tenants), is_page=True)
     generation = request.GET.get("generation", "")
-    found = read_trades(request.user, period, generation=generation, tenant=tenant)
+    found = read_trades(request.user, period.begins, period.ends, generation=generation, tenant=tenant)
     mine = visible_ids(request.user)
     single = _run_of(request, found)
     shown = found if single is None else single
@@ -146,26 +148,11 @@ def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | 
     return same.none()
 
 
-def chosen_tenant(request: HttpRequest) -> Tenant:
-    """The tenant of `?team=`, 404 when the user may not see it."""
-    return get_object_or_404(Tenant.objects.visible_to(request.user), slug=request.GET.get("team", ""))
-
-
 def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
     """The one of `tenants` with this slug, 404 when there is none; `usual` when none is named."""
     if not slug:
         return usual
     found = next((tenant for tenant in tenants if tenant.slug == slug), None)
-    if found is None:
-        raise Http404
-    return found
-
-
-def chosen_cluster(name: str, clusters: list[Cluster]) -> Cluster | None:
-    """The cluster of this name, 404 when there is none; the first one when none is named, if there is any."""
-    if not name:
-        return clusters[0] if clusters else None
-    found = next((cluster for cluster in clusters if cluster.name == name), None)
     if found is None:
         raise Http404
     return found

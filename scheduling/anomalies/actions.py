@@ -17,7 +17,7 @@ from accounting.access.permissions import require
 from accounting.core.bulk import insert_rows
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.ledger.rollups import start_of_day
+from accounting.ledger.rollups import start_of_day, start_of_hour
 from accounting.models import User
 from fairshare.counterfactual.anomalies import Analysis, Anomaly, Findings, Tolerance
 from scheduling.anomalies.history_reader import Seen, jobs_of_period, read_past
@@ -36,6 +36,15 @@ logger = logging.getLogger(__name__)
 
 WEEK = timedelta(days=7)
 LONGEST = timedelta(days=31)
+
+
+def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAnalysis:
+    """Asks for the anomalies of the last `days` days, up to the last full hour. Raises like `request_analysis`."""
+    if days < 1:
+        raise Refused("This must be at least a day.", "days")
+    ends = start_of_hour(now_from_database())
+    begins = ends - timedelta(days=min(days, LONGEST.days + 1))
+    return request_analysis(actor=actor, cluster=cluster, begins=begins, ends=ends)
 
 
 @transaction.atomic(durable=True)

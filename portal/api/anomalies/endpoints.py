@@ -10,24 +10,16 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
+from accounting.access.visibility import visible_ids
 from accounting.core.name_order import by_name
-from accounting.models import Tenant
 from fairshare.counterfactual.anomalies import FALSE_RATES
 from portal.api.anomalies import schemas
 from portal.api.auth import require_permission
-from portal.share.anomalies import (
-    SeenAnomaly,
-    analyse_days,
-    chosen_analysis,
-    read_analyses,
-    read_anomalies,
-    read_parts,
-    seen,
-)
-from portal.share.anomaly_tables import anomalies_file
-from portal.share.trades import visible_ids
-from portal.share.views import chosen_cluster
-from scheduling.anomalies.actions import repeat_analysis
+from portal.reports.scope import chosen_cluster, chosen_tenant
+from portal.share.anomalies import chosen_analysis
+from portal.share.anomaly_tables import anomalies_in_format
+from scheduling.anomalies.actions import analyse_last_days, repeat_analysis
+from scheduling.anomalies.seen import SeenAnomaly, read_analyses, read_anomalies, read_parts, seen
 from scheduling.models import Cluster, SharingAnalysis
 
 router = Router(tags=["Reports"])
@@ -48,10 +40,9 @@ def share_anomalies(
     Other formats than JSON have all of them."""
     user = request.auth
     if asked.format != "json":
-        request.user = user
-        return anomalies_file(request, asked.format)
-    tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=asked.team) if asked.team else None
-    cluster = chosen_cluster(asked.cluster, list(Cluster.objects.order_by(*by_name("name"))))
+        return anomalies_in_format(user, request.GET, asked.format)
+    tenant = chosen_tenant(user, request.GET)
+    cluster = chosen_cluster(request.GET, list(Cluster.objects.order_by(*by_name("name"))))
     analysis = chosen_analysis(str(asked.analysis or ""), read_analyses(user, cluster))
     if analysis is None or cluster is None:
         return NONE_YET
@@ -84,7 +75,7 @@ def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
     Of a period that was analysed before, teams of which nothing could be said are analysed again."""
     require_permission(request, "anomalies.analyse")
     cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
-    return Status(202, _asked_for(analyse_days(request.auth, cluster, new.days)))
+    return Status(202, _asked_for(analyse_last_days(actor=request.auth, cluster=cluster, days=new.days)))
 
 
 @router.post(

@@ -10,7 +10,7 @@ from ninja import Query, Router
 from portal.api.fairness import schemas
 from portal.api.fields import FileFormat
 from portal.api.reports.schemas import Days
-from portal.reports.fairness import fairness_file, read_fairness
+from portal.reports.fairness import fairness_in_format, read_fairness
 from portal.reports.fairness_tables import COLUMNS
 from scheduling.core.amounts import Amounts
 from scheduling.shares.fairness import Indices, Statement
@@ -27,10 +27,9 @@ def fairness(
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """What teams were entitled to and got, each without those below it."""
-    request.user = request.auth
     if format != "json":
-        return fairness_file(request, format)
-    report = read_fairness(request)
+        return fairness_in_format(request.auth, request.GET, format)
+    report = read_fairness(request.auth, request.GET)
     return {
         "begins": report.period.begins,
         "ends": report.period.ends,

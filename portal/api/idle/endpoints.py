@@ -17,8 +17,9 @@ from portal.api.jobs.endpoints import visible_job
 from portal.api.reports.schemas import Days
 from portal.jobs.idle import IdleUse, idle_uses, use_of
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
-from portal.reports.idle_tables import idle_file
+from portal.reports.idle_tables import idle_in_format
 from portal.reports.periods import asked_period
+from portal.reports.scope import chosen_tenant
 from scheduling.idle.actions import remove_idle_rule, set_idle_rule, snooze_idle
 from scheduling.models import Cluster, IdleRule
 
@@ -37,17 +38,16 @@ def idle(
 
     Other formats have all of them, and what teams held without use in the period, as `/idle/teams`."""
     if format != "json":
-        request.user = request.auth
-        return idle_file(request, format)
-    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
+        return idle_in_format(request.auth, request.GET, format)
+    tenant = chosen_tenant(request.auth, request.GET)
     return [_show(told) for told in idle_uses(idle_now(request.auth, tenant)[:MOST])]
 
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
 def teams(request: HttpRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
     """What each of the caller's teams, without those below it, held without use, and what that cost; most first."""
-    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
-    return [_team(one) for one in idle_by_team(request.auth, asked_period(request), tenant)]
+    tenant = chosen_tenant(request.auth, request.GET)
+    return [_team(one) for one in idle_by_team(request.auth, asked_period(request.GET), tenant)]
 
 
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")

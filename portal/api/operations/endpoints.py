@@ -10,9 +10,9 @@ from ninja import Query, Router
 from portal.api.auth import require_permission
 from portal.api.fields import FileFormat
 from portal.api.reports.schemas import Days, Tables
-from portal.reports import exports
+from portal.reports.exports import jobs_in_format
 from portal.reports.formats import json_of
-from portal.reports.operations.views import operations_file, read_operations
+from portal.reports.operations.views import operations_in_format, read_operations
 
 router = Router(tags=["Operations"])
 
@@ -26,11 +26,10 @@ def operations(
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """Tables by name, each with `rows` and, where there are some, `totals`; for operators."""
-    request.user = request.auth
     require_permission(request, "report.all")
     if format != "json":
-        return operations_file(request, subject, format)
-    _, document = read_operations(request, subject)
+        return operations_in_format(request.GET, subject, format)
+    _, document = read_operations(request.GET, subject)
     return json_of(document)
 
 
@@ -60,5 +59,4 @@ def export(
     """Jobs for other tools, as a stream: all for operators, their own teams' for managers.
 
     Jobs are cut where the period begins and ends, so that files of adjoining periods add up, unless `all=whole`."""
-    request.user = request.auth
-    return exports.export(request, form)
+    return jobs_in_format(request, request.auth, form)

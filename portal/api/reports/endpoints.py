@@ -11,12 +11,12 @@ from accounting.core.consistent_read import one_moment
 from portal.api.auth import require_permission
 from portal.api.fields import FileFormat
 from portal.api.reports import schemas
-from portal.reports.capacity import capacity_facts, capacity_file, read_capacity
+from portal.reports.capacity import capacity_facts, capacity_in_format, read_capacity
 from portal.reports.formats import json_of, json_of_facts
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import document_of
-from portal.reports.statement.views import file_name, file_of, is_whole, read_request
-from portal.reports.views import asked_key, read_report, usage_facts, usage_file
+from portal.reports.statement.views import read_statement_query, statement_in_format
+from portal.reports.views import asked_key, read_report, usage_facts, usage_in_format
 
 router = Router(tags=["Reports"])
 
@@ -32,13 +32,13 @@ def usage(
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """The usage report; `by=label` is by the values of the key `label`, null for jobs without it."""
-    request.user = request.auth
+    user, query = request.auth, request.GET
     if format != "json":
-        return usage_file(request, format)
+        return usage_in_format(user, query, format)
     with one_moment():
-        tenant, group, bounds, report = read_report(request)
-        key = asked_key(request, tenant, group)
-        facts = usage_facts(request.user, tenant, group, bounds, report, key=key)
+        tenant, group, bounds, report = read_report(user, query)
+        key = asked_key(user, query, tenant, group)
+        facts = usage_facts(user, tenant, group, bounds, report, key=key)
     told = {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
     return told | {"facts": json_of_facts(facts), "lacks_before": report.lacks_before}
 
@@ -49,11 +49,10 @@ def statement(
     query: Query[schemas.StatementQuery],
 ) -> dict[str, Any] | HttpResponse:
     """A team's statement, with all below it. `part` names one table, for CSV."""
-    request.user = request.auth
-    tenant, period = read_request(request)
-    document = document_of(statement_of(request.user, tenant, period, whole=is_whole(query.format)))
     if query.format != "json":
-        return file_of(document, query.format, file_name(tenant, period), part=query.part)
+        return statement_in_format(request.auth, request.GET, query.format)
+    tenant, period = read_statement_query(request.auth, request.GET)
+    document = document_of(statement_of(request.auth, tenant, period, whole=True))
     return {"team": tenant.slug, "begins": period.begins, "ends": period.ends} | json_of(document)
 
 
@@ -65,11 +64,10 @@ def capacity(
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """What all GPUs were in closed hours, and who bears what they were worth; for operators."""
-    request.user = request.auth
     require_permission(request, "report.all")
     if format != "json":
-        return capacity_file(request, format)
-    chosen, period, report = read_capacity(request)
+        return capacity_in_format(request.GET, format)
+    chosen, period, report = read_capacity(request.GET)
     return {
         "facts": json_of_facts(capacity_facts(chosen, period, report)),
         "begins": report.begins,

@@ -8,16 +8,17 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
+from accounting.access.visibility import visible_ids
 from accounting.core.name_order import by_name
 from accounting.models import Tenant
 from accounting.reports.trade_totals import BookedTrades, booked_trades
 from portal.api.shares import schemas
+from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.periods import asked_stretch, read_period
-from portal.share.queries import POINTS, read_share
-from portal.share.trade_book import trades_file
-from portal.share.trades import SeenTrade, read_trades, seen, visible_ids
-from portal.share.views import chosen_cluster
+from portal.share.trade_book import trades_in_format
 from scheduling.models import Cluster
+from scheduling.reports.trades import SeenTrade, read_trades, seen
+from scheduling.shares.series import POINTS, read_share
 
 router = Router(tags=["Reports"])
 
@@ -28,7 +29,7 @@ PeriodName = Literal["1h", "24h", "7d", "30d"]
 def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
     """What a team was entitled to and got, with all teams below it, on one cluster (the first by name)."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
-    shared = chosen_cluster(cluster, list(Cluster.objects.order_by(*by_name("name"))))
+    shared = chosen_cluster(request.GET, list(Cluster.objects.order_by(*by_name("name"))))
     stretch = read_period(period)
     return {
         "team": tenant.slug,
@@ -38,7 +39,9 @@ def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: 
         "step_seconds": stretch.seconds / POINTS,
         "generations": [
             {"generation": one.generation.name, "total": one.total, "owed": one.owed, "points": one.points}
-            for one in (read_share(request.auth, tenant, stretch, shared) if shared else ())
+            for one in (
+                read_share(request.auth, tenant, shared, stretch.begins, stretch.ends) if shared else ()
+            )
         ],
     }
 
@@ -51,12 +54,10 @@ def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[st
 
     Other formats have all of the period, and what was booked."""
     if asked.format != "json":
-        request.user = request.auth
-        return trades_file(request, asked.format)
-    visible = Tenant.objects.visible_to(request.auth)
-    tenant = get_object_or_404(visible, slug=asked.team) if asked.team else None
-    period = asked_stretch(request)
-    found = read_trades(request.auth, period, generation=asked.generation, tenant=tenant)
+        return trades_in_format(request.auth, request.GET, asked.format)
+    tenant = chosen_tenant(request.auth, request.GET)
+    period = asked_stretch(request.GET)
+    found = read_trades(request.auth, period.begins, period.ends, generation=asked.generation, tenant=tenant)
     if asked.before is not None:
         found = found.filter(pk__lt=asked.before)
     some = list(found[: asked.limit + 1])
@@ -74,7 +75,7 @@ def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[st
 )
 def trades_booked(request: HttpRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
     """What the ledger has of the trades of the caller's teams; for operators of all, which sums to zero."""
-    stretch = asked_stretch(request)
+    stretch = asked_stretch(request.GET)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)
     return booked_trades(stretch.begins, stretch.ends, tenants)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
@@ -19,7 +20,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, 
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
-from portal.reports.periods import LABELS, asked_period
+from portal.reports.periods import LABELS, Query, asked_period
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling.models import Cluster
@@ -54,7 +55,7 @@ class ShownTable:
 @require_safe
 @permitted("report.all")
 def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
-    asked, document = read_operations(request, subject, page=request.GET.get("page", "1"))
+    asked, document = read_operations(request.GET, subject, page=request.GET.get("page", "1"))
     context = {
         "subject": subject,
         "subjects": {key: label for key, (label, _) in SUBJECTS.items()},
@@ -100,24 +101,28 @@ def _pictures(subject: str, asked: Asked) -> dict[str, Any]:
 
 @require_safe
 @permitted("report.all")
-def operations_file(request: HttpRequest, subject: str, form: str) -> HttpResponse:
-    """Everything that the page tells, exact and unrounded."""
-    asked, document = read_operations(request, subject)
+def operations_file(request: HttpRequest, subject: str, form: str) -> HttpResponseBase:
+    return operations_in_format(request.GET, subject, form)
+
+
+def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseBase:
+    """Returns all that the page of the subject shows as a file, with exact figures."""
+    asked, document = read_operations(query, subject)
     name = f"fairlot-{subject}-{asked.period.in_a_name}"
     return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
 
 
-def read_operations(request: HttpRequest, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
-    """What the URL asks for: of one cluster by its name, or of all; 404 for what there is not.
+def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
+    """Returns what the query asks for, of the cluster that it names or of all clusters.
 
-    With `page` the GPUs are those of its nodes alone.
+    With `page`, only the GPUs of the nodes on that page. Raises Http404 for an unknown subject or cluster.
     """
     if subject not in SUBJECTS:
         raise Http404
     cluster = None
-    if subject in OF_ONE_CLUSTER and (name := request.GET.get("cluster", "")):
+    if subject in OF_ONE_CLUSTER and (name := query.get("cluster", "")):
         cluster = get_object_or_404(Cluster, name=name)
-    period = asked_period(request, is_page=page is not None)
+    period = asked_period(query, is_page=page is not None)
     asked = Asked(period, cluster, page)
     return asked, SUBJECTS[subject][1](asked)
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from accounting.core.name_order import in_order
-from accounting.models import ReportSubscription, Tenant
+from accounting.models import ReportSubscription, Tenant, User
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, cut_note, shown
 from portal.reports.formats.document import NUMERIC
-from portal.reports.periods import LABELS, ReportPeriod, asked_period
+from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
+from portal.reports.scope import chosen_tenant
 from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import Statement, period_name, statement_of
 from portal.reports.statement.tables import document_of
@@ -49,7 +51,7 @@ def statement(request: HttpRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user).order_by("path"))
     if not tenants:
         return render(request, "reports/statement_of_nobody.html")
-    tenant, period = read_request(request, is_page=True)
+    tenant, period = read_statement_query(request.user, request.GET, is_page=True)
     figures = statement_of(request.user, tenant, period)
     document = document_of(figures)
     context = {
@@ -70,19 +72,15 @@ def statement(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def statement_file(request: HttpRequest, form: str) -> HttpResponse:
-    """The whole statement as a file; as CSV with `part` one table of it."""
-    tenant, period = read_request(request)
-    document = document_of(statement_of(request.user, tenant, period, whole=is_whole(form)))
-    return file_of(document, form, file_name(tenant, period), part=request.GET.get("part", ""))
+def statement_file(request: HttpRequest, form: str) -> HttpResponseBase:
+    return statement_in_format(request.user, request.GET, form)
 
 
-def is_whole(form: str) -> bool:
-    """Whether a file of this format has all rows: a PDF is read by people, as the page is."""
-    return form != "pdf"
-
-
-def file_of(document: Document, form: str, name: str, *, part: str = "") -> HttpResponse:
+def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
+    """Returns the whole statement as a file; as CSV with `?part=`, one table of it, else Http404."""
+    tenant, period = read_statement_query(user, query)
+    document = document_of(statement_of(user, tenant, period, whole=is_whole(form)))
+    name, part = file_name(tenant, period), query.get("part", "")
     if not part or form != "csv":
         return answer(document, form, name)
     table = next((table for table in document.tables if table.key == part), None)
@@ -95,18 +93,23 @@ def file_of(document: Document, form: str, name: str, *, part: str = "") -> Http
     )
 
 
+def is_whole(form: str) -> bool:
+    """Returns whether a file of this format has all rows. A PDF has the rows of the page, because people read it."""
+    return form != "pdf"
+
+
 def file_name(tenant: Tenant, period: ReportPeriod) -> str:
     return f"fairlot-statement-{tenant.slug}-{period_name(period)}"
 
 
-def read_request(request: HttpRequest, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
-    """The team, or the first that the user may see, and the period; 404 for a team that the user may not see."""
-    tenants = Tenant.objects.visible_to(request.user).order_by("path")
-    slug = request.GET.get("team", "")
-    tenant = get_object_or_404(tenants, slug=slug) if slug else tenants.first()
+def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
+    """Returns the team, by default the first that the user may see, and the period.
+
+    Raises Http404 for a team that the user may not see."""
+    tenant = chosen_tenant(user, query) or Tenant.objects.visible_to(user).order_by("path").first()
     if tenant is None:
         raise Http404
-    return tenant, asked_period(request, is_page=is_page)
+    return tenant, asked_period(query, is_page=is_page)
 
 
 def _shown(table: Table, document: Document) -> Shown:

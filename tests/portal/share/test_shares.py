@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.access.visibility import visible_ids
 from accounting.core.clock import now_from_database
 from accounting.models import Generation
 from portal.share.chart import HEIGHT, draw
-from portal.share.periods import Period
-from portal.share.queries import POINTS, Series, read_share
-from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Job, JobSpeed, Round, ShareBalance, ShareInterval, Trade
+from scheduling.reports.trades import read_trades, seen, totals
+from scheduling.shares.series import POINTS, Series, read_share
 from tests.make import cast, user
 from tests.portal.scene import Scene, share
 
 amounts = st.builds(Amounts, *[st.floats(0, 1e6)] * 7)
 
 
-def last(hours: float) -> Period:
+def last(hours: float) -> tuple[datetime, datetime]:
     ends = now_from_database() + timedelta(seconds=1)
-    return Period("x", "x", ends - timedelta(hours=hours), ends)
+    return ends - timedelta(hours=hours), ends
 
 
 def test_the_points_add_up_to_the_intervals(scene: Scene) -> None:
     cast = scene.people
     by_name = {
-        one.generation.name: one for one in read_share(cast.bob, cast.astro, last(24), scene.world.cluster)
+        one.generation.name: one for one in read_share(cast.bob, cast.astro, scene.world.cluster, *last(24))
     }
     v100 = by_name["V100"].total
     assert v100.entitled == pytest.approx(7200)
@@ -43,8 +43,7 @@ def test_the_points_add_up_to_the_intervals(scene: Scene) -> None:
 def test_an_interval_across_the_border_counts_by_its_overlap(scene: Scene) -> None:
     cast = scene.people
     ends = ShareInterval.objects.latest("ends").ends  # the scene may be half a minute old by now
-    half_hour = Period("x", "x", ends - timedelta(minutes=30), ends)
-    series = read_share(cast.bob, cast.astro, half_hour, scene.world.cluster)
+    series = read_share(cast.bob, cast.astro, scene.world.cluster, ends - timedelta(minutes=30), ends)
     half = {one.generation.name: one.total for one in series}
     assert half["V100"].entitled == pytest.approx(3600, rel=0.01)
     steady = half["V100"].entitled / POINTS
@@ -54,10 +53,12 @@ def test_an_interval_across_the_border_counts_by_its_overlap(scene: Scene) -> No
 
 def test_a_parent_has_what_its_teams_have_and_nobody_sees_others(scene: Scene) -> None:
     cast = scene.people
-    whole = sum(one.total.entitled for one in read_share(cast.ada, cast.uni, last(24), scene.world.cluster))
+    whole = sum(one.total.entitled for one in read_share(cast.ada, cast.uni, scene.world.cluster, *last(24)))
     assert whole == pytest.approx(7200 + 7200 + 3600, rel=0.01)
     assert (
-        sum(one.total.entitled for one in read_share(cast.charlie, cast.astro, last(24), scene.world.cluster))
+        sum(
+            one.total.entitled for one in read_share(cast.charlie, cast.astro, scene.world.cluster, *last(24))
+        )
         == 0
     )
 
@@ -72,7 +73,7 @@ def test_what_teams_lend_and_sell_each_other_is_no_loan_of_their_parent(scene: S
     share(of, cast.bio, cast.a100, ends=ends, entitled=3600, received=5400, bought=1800)
 
     def v100_and_a100(user, tenant) -> tuple[Amounts, Amounts]:
-        by_name = {one.generation.name: one.total for one in read_share(user, tenant, last(24), lab)}
+        by_name = {one.generation.name: one.total for one in read_share(user, tenant, lab, *last(24))}
         return by_name["V100"], by_name["A100"]
 
     slow, fast = v100_and_a100(cast.ada, cast.uni)
@@ -87,13 +88,13 @@ def test_what_teams_lend_and_sell_each_other_is_no_loan_of_their_parent(scene: S
 def test_the_number_of_queries_does_not_grow(scene: Scene, django_assert_num_queries) -> None:
     cast, day = scene.people, last(24)
     with django_assert_num_queries(3):
-        read_share(cast.bob, cast.astro, day, scene.world.cluster)
+        read_share(cast.bob, cast.astro, scene.world.cluster, *day)
     interval = ShareInterval.objects.filter(tenant=cast.astro).first()
     for k in range(50):
         interval.pk, interval.round = None, _round(scene, 1000 + k)
         interval.save()
     with django_assert_num_queries(3):
-        read_share(cast.bob, cast.astro, day, scene.world.cluster)
+        read_share(cast.bob, cast.astro, scene.world.cluster, *day)
 
 
 def test_each_cluster_has_a_share_of_its_own(scene: Scene, browser_of) -> None:
@@ -106,7 +107,7 @@ def test_each_cluster_has_a_share_of_its_own(scene: Scene, browser_of) -> None:
     share(elsewhere, cast.astro, cast.v100, ends=now, entitled=36_000, received=36_000)
     ShareBalance.objects.create(cluster=far, tenant=cast.astro, user=cast.bob, generation=cast.v100, owed=99)
     here, there = (
-        {one.generation.name: one.total.entitled for one in read_share(cast.bob, cast.astro, last(24), of)}
+        {one.generation.name: one.total.entitled for one in read_share(cast.bob, cast.astro, of, *last(24))}
         for of in (lab, far)
     )
     assert here["V100"] == pytest.approx(7200)
@@ -253,22 +254,22 @@ def test_an_admin_reads_both_names(scene: Scene, browser_of) -> None:
 def test_both_sides_gain_and_the_totals_agree(scene: Scene) -> None:
     cast = scene.people
     mine = visible_ids(cast.bob)
-    trades = read_trades(cast.bob, last(24))
+    trades = read_trades(cast.bob, *last(24))
     [trade] = seen(trades, mine)
     assert trade.sides[0].gain == pytest.approx(0.825)
     assert {one.generation: (one.gave, one.got) for one in totals(trades, mine)} == {
         "A100": (pytest.approx(54), 0.0),
         "V100": (0.0, pytest.approx(1.971 * 60)),
     }
-    everybody = totals(read_trades(cast.ada, last(24)), visible_ids(cast.ada))
+    everybody = totals(read_trades(cast.ada, *last(24)), visible_ids(cast.ada))
     assert all(one.net == pytest.approx(0) for one in everybody)
 
 
 def test_trades_are_filtered(scene: Scene) -> None:
     cast = scene.people
-    assert read_trades(cast.bob, last(24), generation="A100").count() == 1
-    assert read_trades(cast.bob, last(24), generation="K80").count() == 0
-    assert read_trades(cast.bob, last(0.1)).count() == 0
+    assert read_trades(cast.bob, *last(24), generation="A100").count() == 1
+    assert read_trades(cast.bob, *last(24), generation="K80").count() == 0
+    assert read_trades(cast.bob, *last(0.1)).count() == 0
 
 
 def test_who_is_in_no_team_is_told_so_and_chooses_one(scene: Scene, browser_of) -> None:

@@ -1,4 +1,4 @@
-"""Trades as their reader may see them: the own side in words, the other side without a name."""
+"""Trades as a reader may see them: the sides of the reader's tenants, and the other side without a name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from accounting.access.visibility import ANOTHER
 from accounting.core.name_order import name_key
 from accounting.models import Tenant, User
 from fairshare.trading.gains import Worth, worth_to_buyer, worth_to_seller
-from portal.share.periods import Period
 from scheduling.models import Trade
 
 
@@ -37,7 +36,7 @@ class Side:
 
 @dataclass(frozen=True)
 class SeenTrade:
-    """A trade without anything about a side that the reader may not see."""
+    """A trade without anything about a side that its reader may not see."""
 
     id: int
     begins: datetime
@@ -45,7 +44,7 @@ class SeenTrade:
     slow: str
     fast: str
     price: float
-    sides: list[Side]  # those of the reader's tenants, one or two
+    sides: list[Side]  # of the reader's tenants, one or two
     counterpart: str  # name of the other side; "another team" when not visible
 
     @property
@@ -54,10 +53,12 @@ class SeenTrade:
 
 
 def read_trades(
-    user: User, period: Period, *, generation: str = "", tenant: Tenant | None = None
+    user: User, begins: datetime, ends: datetime, *, generation: str = "", tenant: Tenant | None = None
 ) -> QuerySet[Trade]:
-    """The trades of `user`'s tenants that began in `period`, latest first."""
-    trades = Trade.objects.visible_to(user).filter(begins__gte=period.begins, begins__lt=period.ends)
+    """Returns the trades of `user`'s tenants that began from `begins` to before `ends`, latest first.
+
+    With `tenant`, only trades of that tenant and of the tenants below it."""
+    trades = Trade.objects.visible_to(user).filter(begins__gte=begins, begins__lt=ends)
     if generation:
         trades = trades.filter(Q(slow__name=generation) | Q(fast__name=generation))
     if tenant:
@@ -66,12 +67,8 @@ def read_trades(
     return trades.select_related("seller", "buyer", "slow", "fast")
 
 
-def visible_ids(user: User) -> set[int]:
-    return set(Tenant.objects.visible_to(user).values_list("pk", flat=True))
-
-
 def seen(trades: Iterable[Trade], mine: Collection[int]) -> list[SeenTrade]:
-    """`trades` as somebody sees them who may see the tenants `mine`."""
+    """Returns `trades` for a reader who may see the tenants with the ids `mine`."""
     return [_seen(trade, mine) for trade in trades]
 
 
@@ -116,7 +113,7 @@ def _buyer(trade: Trade) -> Side:
 
 @dataclass(frozen=True)
 class Total:
-    """GPU-seconds of one generation that the reader's tenants gave and got in trades."""
+    """The GPU-seconds of one generation that the reader's tenants gave and got in trades."""
 
     generation: str
     gave: float
@@ -128,7 +125,7 @@ class Total:
 
 
 def totals(trades: QuerySet[Trade], mine: Collection[int]) -> list[Total]:
-    """Per generation over all of `trades`; a running trade counts up to now."""
+    """Returns the totals of `trades` by generation; a running trade counts up to now."""
     seconds = Extract(Coalesce(F("ends"), Now()) - F("begins"), "epoch")
 
     def summed(gpus: str, generation: str, side: str) -> dict[str, float]:

@@ -1,10 +1,11 @@
-"""Trades of the same two tenants that follow each other without a gap, told as one."""
+"""Runs of trades: trades of the same two tenants that follow each other without a gap, shown as one row."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connection
@@ -15,13 +16,13 @@ from accounting.models import Generation, Tenant
 from fairshare.trading.gains import Worth, worth_to_buyer, worth_to_seller
 from scheduling.models import Trade
 
-# A round ends the trades of the last one and makes its own a moment later.
-GAP = timedelta(seconds=2)
+# A round ends the trades of the round before, and makes its own a moment later.
+GAP = 2.0  # seconds
 
 
 @dataclass(frozen=True)
 class RunSide:
-    """What one tenant gave and got, in GPU-seconds, valued by its own speed-ups as measured meanwhile."""
+    """What one tenant gave and got in a run, in GPU-seconds, valued by its own speed-ups measured during the run."""
 
     tenant: Tenant
     gave: float
@@ -39,6 +40,8 @@ class RunSide:
 
 @dataclass(frozen=True)
 class Run:
+    """Consecutive trades of the same two tenants and generations on one cluster."""
+
     first: int  # id of the first trade
     last: int
     count: int
@@ -49,7 +52,7 @@ class Run:
     fast: str
     lowest_price: float
     highest_price: float
-    sides: list[RunSide]  # those of the reader's tenants, one or two
+    sides: list[RunSide]  # of the reader's tenants, one or two
 
     @property
     def has_one_price(self) -> bool:
@@ -57,19 +60,19 @@ class Run:
 
 
 def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
-    """`trades` as runs, latest first, as somebody sees them who may see the tenants `mine`.
+    """Returns `trades` as runs, latest first, for a reader who may see the tenants with the ids `mine`.
 
-    A trade during which no time passed exchanged nothing and is in no run.
+    Trades that lasted no time exchanged nothing and are left out.
     """
     try:
         inner, params = trades.order_by().select_related(None).query.sql_with_params()
-    except EmptyResultSet:  # of somebody in no team
+    except EmptyResultSet:  # the reader is in no team
         return []
     # The inner query comes from Django; the rest is fixed.
     sql = f"""
         WITH single AS (SELECT found.*, round.cluster_id, coalesce(found.ends, now()) AS until
                           FROM ({inner}) AS found JOIN scheduling_round AS round ON round.id = found.round_id),
-        marked AS (SELECT *, begins > lag(until) OVER same + %s::interval AS is_new FROM single
+        marked AS (SELECT *, begins > lag(until) OVER same + make_interval(secs => %s) AS is_new FROM single
                    WINDOW same AS (PARTITION BY cluster_id, seller_id, buyer_id, slow_id, fast_id
                                    ORDER BY begins, id)),
         numbered AS (SELECT *, count(*) FILTER (WHERE is_new) OVER same AS run,
@@ -91,7 +94,9 @@ def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
         return [_run(row, tenants, names, mine) for row in cursor.fetchall()]
 
 
-def _run(row: tuple, tenants: dict[int, Tenant], names: dict[int, str], mine: Collection[int]) -> Run:
+def _run(
+    row: tuple[Any, ...], tenants: dict[int, Tenant], names: dict[int, str], mine: Collection[int]
+) -> Run:
     first, last, count, begins, until, goes_on, last_begins, *parties, lowest, highest = row[:13]
     seller, buyer = (tenants[pk] for pk in parties[:2])
     slow, fast = (names[pk] for pk in parties[2:])

@@ -1,4 +1,4 @@
-"""What tenants were entitled to and got, summed by PostgreSQL into a fixed number of points."""
+"""What tenants were entitled to and received over a period, summed by PostgreSQL into a fixed number of points."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from django.db.models import OuterRef, Subquery, Sum
 from accounting.core.prepared import Prepared
 from accounting.core.statements import Statement
 from accounting.models import Generation, Tenant, User
-from portal.share.periods import Period
 from scheduling.core.amounts import MEASURES, Amounts
 from scheduling.models import Cluster, ShareBalance
 
-# Of what goes both ways within a round only the difference crosses the tenant's border.
+# Within a round, only the difference between what teams below a tenant lend and borrow crosses the tenant's border.
 NET = {
     "lent": "greatest(sum(lent) - sum(borrowed), 0)",
     "borrowed": "greatest(sum(borrowed) - sum(lent), 0)",
@@ -25,7 +24,7 @@ NET = {
     "bought": "greatest(sum(bought) - sum(sold), 0)",
 }
 POINTS = 60
-# Shares are written down when a round ends; a younger last round means that nothing is missing yet.
+# Shares are saved when a round ends. If the last known round ended within this time, no round is missing.
 SETTLED_WITHIN = timedelta(minutes=15)
 NOTHING = Amounts()
 _measures = attrgetter(*MEASURES)
@@ -33,7 +32,7 @@ _measures = attrgetter(*MEASURES)
 
 @dataclass(frozen=True)
 class Series:
-    """One generation's amounts in `POINTS` equal stretches of a period, oldest first."""
+    """The amounts of one generation in `POINTS` equal stretches of a period, oldest first."""
 
     generation: Generation
     points: list[Amounts]
@@ -44,22 +43,25 @@ class Series:
         return Amounts(*map(sum, zip(*map(_measures, self.points), strict=True)))
 
 
-def read_share(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> list[Series]:
-    """The share of `tenant` and all tenants below it, as far as `user` may see, per generation of `cluster`."""
+def read_share(
+    user: User, tenant: Tenant, cluster: Cluster, begins: datetime, ends: datetime
+) -> list[Series]:
+    """Returns the share of `tenant` and of the tenants below it that `user` may see, by generation of `cluster`."""
     seen = Tenant.objects.visible_to(user).within(tenant)
-    return share_of(list(seen.order_by().values_list("pk", flat=True)), period, cluster)
+    return share_of(list(seen.order_by().values_list("pk", flat=True)), cluster, begins, ends)
 
 
-def share_of(teams: list[int], period: Period, cluster: Cluster) -> list[Series]:
-    """The share of a tenant and those below it, of which `teams` are the ones that the reader may see.
+def share_of(teams: list[int], cluster: Cluster, begins: datetime, ends: datetime) -> list[Series]:
+    """Returns the share of the tenants with the ids `teams` from `begins` to `ends`, by generation of `cluster`.
 
-    What these lend and sell each other in a round is no loan or sale of the tenant above, hence left
-    out. Each cluster is shared on its own, so amounts of several are never summed. An interval that crosses the
-    border of two points counts for each by its overlap.
+    `teams` are a tenant and the tenants below it, as far as the reader may see them. What they lend and sell each
+    other in a round is left out, because it is no loan or sale of the tenant above them. Each cluster is shared
+    separately, so amounts of several clusters are never summed. An interval that overlaps two points counts for
+    each by its overlap.
     """
     if not teams:
         return []
-    sums = dict(_sums(teams, period, cluster))
+    sums = dict(_sums(teams, cluster, begins, ends))
     shared = {generation for generation, _ in sums}
     return [
         Series(
@@ -85,15 +87,17 @@ _generations = Prepared(
 )
 
 
-def point_times(period: Period) -> list[datetime]:
-    """When each point begins."""
-    step = timedelta(seconds=period.seconds / POINTS)
-    return [period.begins + step * point for point in range(POINTS)]
+def point_times(begins: datetime, ends: datetime) -> list[datetime]:
+    """Returns the moments at which the points of a period begin."""
+    step = (ends - begins) / POINTS
+    return [begins + step * point for point in range(POINTS)]
 
 
-def _sums(teams: list[int], period: Period, cluster: Cluster) -> Iterator[tuple[tuple[int, int], Amounts]]:
-    step = timedelta(seconds=period.seconds / POINTS)
-    for generation, point, *sums in _summed.ask([cluster.pk, teams, period.begins, period.ends, step]):
+def _sums(
+    teams: list[int], cluster: Cluster, begins: datetime, ends: datetime
+) -> Iterator[tuple[tuple[int, int], Amounts]]:
+    step = (ends - begins) / POINTS
+    for generation, point, *sums in _summed.ask([cluster.pk, teams, begins, ends, step]):
         yield (generation, point), Amounts(*(value or 0.0 for value in sums))
 
 
@@ -129,7 +133,7 @@ _summed = Statement(
 
 
 def is_young(teams: list[int]) -> bool:
-    """Whether all that was ever shared with these teams was so in the last hour."""
+    """Returns whether these teams have shares, and all of them began in the last hour."""
     [(found,)] = _young.ask([teams])
     return bool(found)
 
@@ -145,7 +149,7 @@ _young = Statement(
 
 
 def last_round(teams: list[int], cluster: Cluster) -> tuple[datetime, datetime | None]:
-    """Now, and the end of the last round whose shares of these teams are known, unless that is long ago."""
+    """Returns now, and the end of the last round with shares of these teams if it ended within `SETTLED_WITHIN`."""
     [(now, ends)] = _last_round.ask([cluster.pk, teams, SETTLED_WITHIN])
     return now, ends
 

@@ -1,0 +1,88 @@
+"""Sharing anomalies as a reader may see them: own jobs by name, the jobs of other teams without."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from accounting.access.visibility import ANOTHER
+from accounting.core.name_order import by_name
+from accounting.models import Tenant, User
+from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAnomaly, SharingPart
+
+CAUSES = dict(SharingAnomaly.Cause.choices)
+
+
+@dataclass(frozen=True)
+class SeenHolder:
+    """A job that held GPUs; without the job and with "another team" where the reader may not see its team."""
+
+    job_id: int | None
+    job: str
+    team: str
+    gpu_seconds: float
+
+
+@dataclass(frozen=True)
+class SeenAnomaly:
+    """An anomaly with its causes in words, longest first, and the jobs in its way as its reader may see them."""
+
+    anomaly: SharingAnomaly
+    causes: list[tuple[str, float]]
+    holders: list[SeenHolder]
+
+
+def read_analyses(user: User, cluster: Cluster | None) -> QuerySet[SharingAnalysis]:
+    """Returns the analyses of the cluster that `user` may see, with their progress, latest period first."""
+    return SharingAnalysis.objects.visible_to(user).filter(cluster=cluster).with_progress()
+
+
+def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> QuerySet[SharingPart]:
+    """Returns the parts of an analysis that `user` may see, of `tenant` and those below it, by name."""
+    parts = SharingPart.objects.visible_to(user).filter(analysis=analysis).select_related("tenant")
+    if tenant:
+        parts = parts.filter(tenant__in=Tenant.objects.within(tenant))
+    return parts.order_by(*by_name("tenant__name"))
+
+
+def read_anomalies(
+    user: User, analysis: SharingAnalysis, *, tenant: Tenant | None = None
+) -> QuerySet[SharingAnomaly]:
+    """Returns the anomalies of an analysis that `user` may see, of `tenant` and those below it, latest job first."""
+    found = SharingAnomaly.objects.visible_to(user).filter(part__analysis=analysis)
+    if tenant:
+        found = found.filter(part__tenant__in=Tenant.objects.within(tenant))
+    return found.select_related("job", "job__owner", "part__tenant").defer("job__spec")
+
+
+def seen(anomalies: Iterable[SharingAnomaly], mine: Collection[int]) -> list[SeenAnomaly]:
+    """Returns `anomalies` for a reader who may see the tenants with the ids `mine`."""
+    listed = list(anomalies)
+    held: dict[int, list[AnomalyHolder]] = {one.pk: [] for one in listed}
+    holders = AnomalyHolder.objects.filter(anomaly__in=listed).select_related("job__tenant")
+    for holder in holders.defer("job__spec"):
+        held[holder.anomaly_id].append(holder)
+    return [
+        SeenAnomaly(
+            one,
+            sorted(((CAUSES[c], seconds) for c, seconds in one.causes.items()), key=lambda c: -c[1]),
+            _holders(held[one.pk], mine),
+        )
+        for one in listed
+    ]
+
+
+def _holders(holders: Iterable[AnomalyHolder], mine: Collection[int]) -> list[SeenHolder]:
+    """Returns the holders of the reader's tenants one by one, and all others together without names."""
+    shown: list[SeenHolder] = []
+    hidden = 0.0
+    for one in holders:
+        if one.job.tenant_id in mine:
+            shown.append(SeenHolder(one.job_id, one.job.name, one.job.tenant.name, one.gpu_seconds))
+        else:
+            hidden += one.gpu_seconds
+    if hidden:
+        shown.append(SeenHolder(None, "", ANOTHER, hidden))
+    return sorted(shown, key=lambda one: -one.gpu_seconds)
