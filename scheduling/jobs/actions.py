@@ -1,4 +1,4 @@
-"""What people do with jobs."""
+"""Actions of people on jobs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from scheduling.models import Job, Lease, Operation
 
 @transaction.atomic(durable=True)
 def cancel_job(*, actor: User, job: Job) -> Job:
-    """Ends a job for good; its processes get a short grace. Cancelling twice is as good as once."""
+    """Cancels a job; its processes get a short grace period. Cancelling again changes nothing."""
     return cancel_within(actor=actor, job=job)
 
 
 def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "") -> Job:
-    """The same inside a transaction of the caller's; `why` is what the job's time line says of it, `cause` a Cause.
+    """Like cancel_job, in the caller's transaction; `why` appears on the job's time line, `cause` is a Cause.
 
-    `actor` None is Fairlot itself.
+    `actor` None stands for Fairlot.
     """
     if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
@@ -50,7 +50,7 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "
         history.change(job, end_message=text)
         if lease.state == Lease.State.STOPPING:
             history.move(job, Event.CANCEL, at=now, text=text, turn=lease.epoch, cause=cause)
-            # It may have been told to freeze only, or given a long grace; another stop shortens that.
+            # It may have been ordered to freeze only, or with a long grace period; another stop shortens that.
             again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
             Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)
             wake_operations(job.cluster_id)
@@ -63,7 +63,8 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "
 
 
 def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: str) -> None:
-    """Cancels many waiting jobs at once; the caller holds their clusters' locks, may do it, and asks for rounds."""
+    """Cancels many waiting jobs at once; the caller holds their clusters' locks, has the permission, and asks for
+    rounds."""
     history = History()
     _end_waiting(jobs, text=why, now=now_from_database(), history=history)
     history.save()

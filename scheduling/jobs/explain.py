@@ -1,4 +1,4 @@
-"""Why a job is where it is, in plain words with numbers."""
+"""Explains a job's state in words with numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Shar
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One sentence, numbers behind it, what would help, and whether waiting can help at all."""
+    """One sentence, the numbers behind it, what would help, and whether waiting can help at all."""
 
     sentence: str
     short: str
@@ -33,7 +33,7 @@ class Explanation:
 class Explainer:
     """Explains jobs of one cluster; reads each fact about the cluster at most once.
 
-    `reader` is told of limits of those teams alone that the reader sees; None: of the job's own.
+    It names limits only of teams that `reader` may see; with None, only those of the job's team.
     """
 
     cluster: Cluster
@@ -50,7 +50,7 @@ class Explainer:
 
     @cached_property
     def _free(self) -> dict[int, int]:
-        """Free GPUs of ready nodes, by node."""
+        """Returns the free GPUs of ready nodes, by node."""
         held: dict[int, int] = {}
         rows = HeldGpu.objects.filter(
             lease__cluster=self.cluster, lease__state__in=Lease.HOLDING
@@ -64,13 +64,13 @@ class Explainer:
         }
 
     def explain(self, job: Job) -> Explanation:
-        """What to tell the owner about `job` now."""
+        """Returns what to tell the owner about `job` now."""
         if job.state in Job.WAITING:
             return self._waiting(job)
         return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=tuple(self._reached(job)))
 
     def _reached(self, job: Job) -> list[str]:
-        """Limits that leave a job that runs to idle GPUs, or that warn of it."""
+        """Returns, in words, limits that make a running job preemptible or warn about it."""
         if job.has_ended:
             return []
         limits = self._limits
@@ -99,7 +99,7 @@ class Explainer:
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
     def _binding(self, job: Job, reason: Reason) -> list[Standing]:
-        """Limits that stand in its way now; none where it is for another reason, or they have left room since."""
+        """Returns the limits that block the job now; none if it waits for another reason, or they have room again."""
         match reason:
             case Reason.QUOTA_IN_USE:
                 return self._limits.in_the_way(job, *AT_ONCE)
@@ -113,14 +113,14 @@ class Explainer:
                 return []
 
     def _never(self, job: Job, first: Reason) -> Explanation:
-        """All that stands in its way for good: mending the first alone would not help."""
+        """Returns everything that blocks the job permanently: to mend only the first cause would not help."""
         reasons = [first, *(one for one in self.never(job) if one != first)]
         sentence = " ".join(self._never_sentence(job, one) for one in reasons)
         helps = dict.fromkeys(line for one in reasons for line in _UNBLOCK.get(one, ()))
         return Explanation(sentence, SHORT[first], True, tuple(self._detail(job)), tuple(helps))
 
     def never(self, job: Job) -> list[Reason]:
-        """Why `job`, which need not be stored, can never run with these nodes and quotas; empty if it can."""
+        """Returns why `job`, which need not be stored, can never run with these nodes and limits; empty if it can."""
         slots = self._slots(job)
         reasons = []
         if not slots:
@@ -134,7 +134,7 @@ class Explainer:
         return reasons
 
     def _slots(self, job: Job) -> dict[int, int]:
-        """By generation, how many of its workers the nodes hold together."""
+        """Returns, by generation, how many of its workers the nodes can hold together."""
         slots: dict[int, int] = {}
         for node in self._accepted(job):
             workers = node.gpus // job.gpus_per_worker
@@ -142,14 +142,15 @@ class Explainer:
         return slots
 
     def _over_quota(self, job: Job) -> str | None:
-        """Why quotas forbid it where the nodes would hold it; where none would, on all that it accepts."""
+        """Returns why limits forbid the job on the generations whose nodes could hold it; if none could, on all that it
+        accepts."""
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
         kinds = fitting or list(slots) or job.generation_ids
         return never_fits(job.tenant, kinds, job.gpus, job.owner_id, seen=self._limits.seen(job))
 
     def never_in_words(self, job: Job) -> list[str]:
-        """`never` as sentences."""
+        """Returns `never` as sentences."""
         return [self._never_sentence(job, reason) for reason in self.never(job)]
 
     def _never_sentence(self, job: Job, reason: Reason) -> str:
@@ -173,7 +174,7 @@ class Explainer:
                 return f"It can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
 
     def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
-        """`limits` are those that stand in its way."""
+        """Returns why the job does not run now; `limits` are those that block it."""
         match reason:
             case Reason.HOURS_SPENT if limits:
                 return f"{'. '.join(limits)}."
@@ -241,7 +242,7 @@ class Explainer:
         return [node for node in self._nodes if not wanted or node.generation_id in wanted]
 
     def _could_accept_more(self, job: Job) -> bool:
-        """Whether the cluster has generations that the job does not accept."""
+        """Returns whether the cluster has generations that the job does not accept."""
         return len(self._accepted(job)) < len(self._nodes)
 
     def _per_generation(self, job: Job) -> list[tuple[str, int, int]]:
@@ -273,7 +274,7 @@ class Explainer:
         own = Job.objects.filter(
             cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id, preemptible=False
         ).unfinished()
-        before = {} if job.pk is None else {"pk__lt": job.pk}  # what is not submitted yet comes last
+        before = {} if job.pk is None else {"pk__lt": job.pk}  # a job that is not submitted yet comes last
         first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, **before)
         return own.filter(first).count()
 
@@ -292,7 +293,7 @@ def paused_in_words(cluster: Cluster) -> str:
 
 
 def why_owner_may_not(owner: User, tenant: Tenant) -> str:
-    """Why `owner` may not run jobs in `tenant`, of one who may not."""
+    """Returns why `owner`, who may not run jobs in `tenant`, may not."""
     name = owner.get_username()
     if not owner.is_active:
         return f"The account of {name} is deactivated"
@@ -300,7 +301,7 @@ def why_owner_may_not(owner: User, tenant: Tenant) -> str:
 
 
 def explain(job: Job, *, reader: User | None = None) -> Explanation:
-    """What to tell `reader` about one job; for many of a cluster keep an Explainer."""
+    """Returns what to tell `reader` about one job; for many jobs of a cluster reuse one Explainer."""
     return Explainer(job.cluster, reader).explain(job)
 
 
@@ -317,7 +318,7 @@ def _go(count: int) -> str:
 
 
 def _wants(job: Job) -> str:
-    """ "2 × 4" for two workers of four GPUs each."""
+    """Returns "2 × 4" for two workers of four GPUs each."""
     return f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
 
 

@@ -1,4 +1,4 @@
-"""Whether a job takes part in the sharing, or runs only on GPUs that nobody else wants."""
+"""Preemptible jobs: whether a job takes a share, or runs only on GPUs that nobody else wants."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from scheduling.models import Job, JobEvent
 
 @transaction.atomic(durable=True)
 def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
-    """Takes a job out of the sharing, or back into it, from the next round on; the same again changes nothing.
+    """Makes a job preemptible, or ends that, from the next round on. Setting the present value changes nothing.
 
-    Raises NotAllowed for others than the owner, managers of the team and operators; Refused for what has ended
-    and for replicas, which are as their service says.
+    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator; Refused for ended jobs and
+    for replicas, whose service decides.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
@@ -29,9 +29,9 @@ def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
 
 
 def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, why: str) -> Job:
-    """The same inside a transaction of the caller's, which saw to it that `actor` may; None is Fairlot itself.
+    """Like set_preemptible, in the transaction of a caller that checked the permission; `actor` None is Fairlot.
 
-    `why` is what the job's time line says of it.
+    `why` appears on the job's time line.
     """
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant").get(pk=job.pk)

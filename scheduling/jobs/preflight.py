@@ -1,4 +1,4 @@
-"""Before submitting: can it ever run, when about, and what would it cost."""
+"""Checks before a submit: whether the job can ever run, when it starts, and what it costs."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot, with_candidate
 from scheduling.spec.job_spec import JobSpec
 
-# A forecast plays rounds ahead; on a large queue that would take longer than a person waits.
+# A forecast simulates rounds; with a longer queue it would take longer than a person waits.
 MOST_JOBS = 3000
 MOST_ROUNDS = 40
 
 
-# By generation, and in which currency.
+# By generation, with the currency.
 Costs: TypeAlias = dict[str, tuple[Decimal, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What would become of a spec if it were submitted now."""
+    """What would happen to a spec that is submitted now."""
 
     verdict: str  # "never", "now" or "later"
     sentences: tuple[str, ...]
-    # Seconds until it starts, from and to; the end assumes that no running job ends before.
+    # Earliest and latest number of seconds until its start; the latest assumes that no running job ends before.
     expected_start_seconds: tuple[float, float] | None = None
     cost_per_hour: Costs = field(default_factory=dict)
     detail: tuple[str, ...] = ()
 
 
 def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> Preflight:
-    """Asks the scheduler's own policy; raises Refused where the actor may not submit, SpecError for a wrong spec."""
+    """Asks the cluster's policy; raises Refused if the actor may not submit, SpecError for an invalid spec."""
     if refusal := why_refused(cluster, actor):
         raise Refused(refusal, field="cluster")
     generation_ids = check_spec(cluster=cluster, spec=spec)
@@ -127,9 +127,9 @@ def _all_generations(cluster: Cluster) -> list[int]:
 
 
 def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
-    """What an hour of the whole gang costs on each generation that it may use, at today's prices.
+    """Returns what an hour of the whole gang costs on each generation that it may use, at today's prices.
 
-    On idle GPUs what preemptible time costs, which without a price of its own is borrowed.
+    Preemptible jobs get the price of preemptible time, which is that of borrowed time if it has none.
     """
     wanted = generation_ids or _all_generations(cluster)
     prices = {

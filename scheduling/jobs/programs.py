@@ -1,4 +1,4 @@
-"""Whether a command's program is there, as far as a script can be read without running it."""
+"""Whether a command's program exists, as far as that is visible without running the script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduling.clusters.backend_factory import paths_of
 from scheduling.models import Cluster
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-# What the shell itself does, or reads as part of its language; their names are no programs'.
+# Names of the shell's built-ins and keywords, which are not programs.
 SHELLS_OWN = {
     "!", ".", ":", "[", "{", "alias", "bg", "break", "case", "cd", "command", "continue", "do", "done",
     "echo", "eval", "exec", "exit", "export", "false", "fc", "fg", "for", "getopts", "hash", "if",
@@ -21,15 +21,18 @@ SHELLS_OWN = {
     "while",
 }  # fmt: skip
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-# After these a line goes on whatever became of its first program.
+# After these a line continues whether or not its first program succeeds.
 GOES_ON = re.compile(r"[()]*(\|\|?|\|&|;+|&)[()]*")
 UNREADABLE = re.compile(r"[$`*?\[\](){}~|&;<>\\]")
 
 
 def check_program(cluster: Cluster, spec: JobSpec) -> None:
-    """SpecError when the environment has no program that the command cannot do without."""
+    """Raises SpecError if the environment lacks a program that the command always needs."""
     paths = paths_of(cluster, spec.environment)
-    if paths is None or "PATH" in {**spec.variables, **spec.secrets}:  # an image, or folders not known here
+    if paths is None or "PATH" in {
+        **spec.variables,
+        **spec.secrets,
+    }:  # an image, or folders that are unknown here
         return
     for program in programs_of(spec.command):
         if shutil.which(program, path=paths) is None:
@@ -43,15 +46,15 @@ def check_program(cluster: Cluster, spec: JobSpec) -> None:
 
 
 def has_program(cluster: Cluster, name: str) -> bool:
-    """Whether the usual environment has it; of images nothing is known, which counts as yes."""
+    """Returns whether the usual environment has the program; images are unknown and count as having it."""
     paths = paths_of(cluster, "")
     return paths is None or shutil.which(name, path=paths) is not None
 
 
 def programs_of(command: str) -> Iterator[str]:
-    """What a script runs in any case: what it becomes by exec first, or the one thing that it does.
+    """Yields the programs that a script runs in any case: the one it first execs, or its only one.
 
-    A script of several lines goes on after a program that is not there, and may install one on its way.
+    A script of several lines continues after a missing program, and may install one on its way.
     """
     lines = [line.strip() for line in command.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -61,7 +64,7 @@ def programs_of(command: str) -> Iterator[str]:
         lexer = shlex.shlex(lines[0], posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words = list(lexer)
-    except ValueError:  # goes on in the next line
+    except ValueError:  # continues in the next line
         return
     if any(GOES_ON.fullmatch(word) for word in words):
         return
@@ -76,5 +79,5 @@ def programs_of(command: str) -> Iterator[str]:
         and not UNREADABLE.search(words[0])
     ):
         is_relative = "/" in words[0] and not os.path.isabs(words[0])
-        if not is_relative:  # its working folder is not made yet
+        if not is_relative:  # its working folder does not exist yet
             yield words[0]

@@ -1,4 +1,4 @@
-"""Seals secrets anew, after the newest key has changed."""
+"""Encrypts secrets again after the newest key has changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accounting.access import audit
 from scheduling.core.encryption import SealError, reseal
 from scheduling.models import ClusterAccess, Secret
 
-# Every field in which something sealed lies.
+# Every field with encrypted contents.
 SEALED: tuple[tuple[type[models.Model], str], ...] = (
     (ClusterAccess, "sealed_kubeconfig"),
     (Secret, "sealed"),
@@ -19,14 +19,14 @@ SEALED: tuple[tuple[type[models.Model], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A secret that none of today's keys opens."""
+    """A secret that no present key decrypts."""
 
     name: str
     why: str
 
 
 def reseal_all() -> tuple[int, list[Lost]]:
-    """Seals each secret with the newest key; how many, and those that stay as they are, lost to us."""
+    """Encrypts each secret with the newest key; returns how many, and those that no key decrypts and that stay."""
     done, lost = 0, []
     for model, field in SEALED:
         for pk in model._default_manager.order_by("pk").values_list("pk", flat=True):
@@ -40,7 +40,7 @@ def reseal_all() -> tuple[int, list[Lost]]:
 
 @transaction.atomic(durable=True)
 def _reseal(model: type[models.Model], field: str, pk: int) -> int:
-    """1, or 0 when the row is gone by now."""
+    """Encrypts one row again; returns 1, or 0 if the row is gone."""
     row = model._default_manager.select_for_update().filter(pk=pk).first()
     if row is None:
         return 0

@@ -1,7 +1,7 @@
-"""What a worker's container may be given of its node: processors, memory, and how it is run.
+"""What a worker's container may use of its node: CPUs, memory, and how it is run.
 
-Nodes are told apart by GPUs alone when jobs are placed. So each worker gets, where nothing else is said, no more
-than its GPUs' part of the node, and as many workers as a node has GPUs for always find room there.
+Placement looks at GPUs alone. So unless the spec says more, a worker gets no more than its GPUs' part of the node,
+and as many workers as a node has GPUs for always fit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     NodeQuerySet = QuerySet[Node]
 
 GIB = 2**30
-# Of a node, what its own programs and those of the cluster on each node are left.
+# The part of a node that its system programs and the cluster's agents keep.
 FOR_OTHERS = 0.1
 ONLY_IN_CONTAINERS = (
     "cpu", "memory", "shm", "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
@@ -31,16 +31,16 @@ ONLY_IN_CONTAINERS = (
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a worker gets at most, and is promised; None where nothing is."""
+    """What a worker is guaranteed and may use at most; None: unlimited."""
 
     cpus: float | None = None
     memory: int | None = None  # bytes
-    shared_memory: int | None = None  # bytes, which are part of `memory`
+    shared_memory: int | None = None  # bytes, a part of `memory`
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What pods may have of a node; None where that is not known."""
+    """What pods may use of a node; None if unknown."""
 
     gpus: int
     cpus: float | None
@@ -48,13 +48,13 @@ class Machine:
 
 
 def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
-    """Those of `nodes` with enough GPUs for a worker, each kind once: a cluster has thousands, of few kinds."""
+    """Returns those of `nodes` with enough GPUs for a worker, each kind once: a cluster has thousands, of few kinds."""
     fitting = nodes.filter(gpus__gte=spec.gpus_per_worker).order_by()
     return [Machine(*row) for row in fitting.values_list("gpus", "cpus", "memory").distinct()]
 
 
 def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
-    """As the spec says; else by what the cluster gives for each GPU; else the GPUs' part of any of `nodes`."""
+    """Returns what the spec says, else what the cluster gives per GPU, else the GPUs' part of any of `nodes`."""
     cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
     each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
     memory = read_bytes(spec.memory) if spec.memory else each
@@ -73,7 +73,7 @@ def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
 
 
 def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> dict[str, str]:
-    """By field, what this cluster cannot give; `nodes` are those whose GPUs would do."""
+    """Returns, by field, what this cluster cannot provide; `nodes` are those with suitable GPUs."""
     if cluster.backend == "local":
         return _not_here(spec)
     problems = {}
@@ -91,7 +91,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         text = getattr(spec, field)
         try:
             size = read_bytes(text) if text else 0
-        except ValueError as error:  # it was stored by other rules
+        except ValueError as error:  # it was stored under other rules
             problems[field] = str(error)
             continue
         most = _times(cluster.memory_limit_per_gpu, gpus * GIB)
@@ -125,7 +125,7 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
 
 
 def _part(nodes: Sequence[tuple[float | None, int]], gpus: int) -> float | None:
-    """Of the node that gives least for a GPU; None when that is not known of each."""
+    """Returns the GPUs' part of the node with the least per GPU; None unless all are known."""
     parts = []
     for amount, of in nodes:
         if amount is None or not of:
@@ -139,7 +139,7 @@ def _times(each: float | None, times: int) -> float | None:
 
 
 def _most(amounts: Iterable[float | None]) -> float | None:
-    """None while it is not known of one, which may have any amount."""
+    """Returns the maximum; None unless all are known."""
     known = list(amounts)
     if not known or None in known:
         return None

@@ -1,4 +1,4 @@
-"""Whether a job will have ended by its deadline, by the run time that its owner expects."""
+"""Whether a job ends by its deadline, given the run time that its owner expects."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scheduling.spec.job_spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """What is known of the run time of a job."""
+    """What is known of a job's run time."""
 
-    left: timedelta | None  # of the expected run time; None: nothing, or its owner expects none
-    over: timedelta | None  # by how much it has run longer than expected; None: not yet
-    # If it is not stopped again; None: nobody knows when it starts, or how long it still runs.
+    left: timedelta | None  # remaining expected run time; None: over, or its owner expects none
+    over: timedelta | None  # time beyond the expected run time; None: not yet
+    # If it is not preempted again; None: its start or its remaining run time is unknown.
     ends_by: datetime | None
     deadline: datetime | None
-    is_late: bool  # it ended after its deadline, or will as far as is known
+    is_late: bool  # it ended after its deadline, or is expected to
 
 
 def run_time_of_spec(spec: JobSpec, now: datetime) -> dict[str, Any]:
-    """Returns what a job that is submitted `now` says of its run time, by the job's fields."""
+    """Returns the values of the run time fields for a job that is submitted `now`."""
     expected, deadline = spec.expected_hours, spec.deadline_hours
     return {
         "expected_seconds": None if expected is None else expected * 3600,
@@ -34,9 +34,9 @@ def run_time_of_spec(spec: JobSpec, now: datetime) -> dict[str, Any]:
 def run_time_of(
     job: Job, lease: Lease | None, *, forecast: JobForecast | None, now: datetime
 ) -> RunTime | None:
-    """Returns what is known of a job with an expected run time or a deadline; None of others.
+    """Returns what is known of a job with an expected run time or a deadline; None for others.
 
-    `lease` is what it holds now, `forecast` tells when it is expected to start if it waits.
+    `lease` is its present lease, `forecast` says when it is expected to start if it waits.
     """
     if job.expected_seconds is None and job.deadline is None:
         return None
@@ -56,6 +56,6 @@ def run_time_of(
         left, over = (more, None) if more > timedelta(0) else (None, -more)
         if left is not None and (starts_by is not None or not waits):
             ends = earliest + left
-    # Whoever waits without a known start is late once even the earliest possible one is too late.
+    # A job without a known start is late once even the earliest possible start is too late.
     is_late = job.deadline is not None and earliest + (left or timedelta(0)) > job.deadline
     return RunTime(left, over, ends, job.deadline, is_late)

@@ -1,4 +1,4 @@
-"""What people do with secrets, and how jobs come by them. What one holds leaves here for a backend alone."""
+"""Secrets of people, and how jobs get them. Their contents leave this module only for a backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_SECRETS = 200  # of one user, or of one team
 def create_secret(
     *, actor: User, name: str, values: Mapping[str, str], tenant: Tenant | None = None
 ) -> Secret:
-    """Keeps `values` (texts by key) under `name`: for the actor alone, or for all members of `tenant`.
+    """Stores `values` (texts by key) under `name`, for the actor alone or for all members of `tenant`.
 
     Raises NotAllowed unless the actor manages `tenant`; Refused with the field at fault.
     """
@@ -53,7 +53,7 @@ def create_secret(
 
 @transaction.atomic(durable=True)
 def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) -> Secret:
-    """Other texts under the same name; jobs get them with their next turn."""
+    """Replaces the texts of a secret; jobs get them at their next attempt."""
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
     if there is None:
@@ -75,7 +75,7 @@ def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) ->
 
 @transaction.atomic(durable=True)
 def delete_secret(*, actor: User, secret: Secret) -> None:
-    """Forgets it for good; Refused while a job that has not ended names it. Twice is as good as once."""
+    """Deletes a secret; Refused while an unfinished job names it. Deleting again changes nothing."""
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
     if there is None:
@@ -95,10 +95,10 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
 
 
 def find_secrets(*, owner: User, tenant: Tenant, spec: JobSpec, lock: bool = False) -> dict[str, Secret]:
-    """The secrets that a spec names, by name: the owner's own before the team's. SpecError for what is not there.
+    """Returns the secrets that a spec names, by name: the owner's before the team's. Raises SpecError for missing ones.
 
-    Another team's is told from one that does not exist by nothing. `lock`: none of them goes until the
-    transaction ends.
+    The error is the same for another team's secret and for one that does not exist. With `lock` none of them can be
+    deleted until the transaction ends.
     """
     wanted = named_secrets(spec)
     if not wanted:
@@ -116,14 +116,14 @@ def find_secrets(*, owner: User, tenant: Tenant, spec: JobSpec, lock: bool = Fal
 
 
 def note_secrets(job: Job, found: Mapping[str, Secret]) -> None:
-    """That `job` names these, from now on whatever else comes to have their names."""
+    """Links `job` to these secrets, even if others get their names later."""
     JobSecret.objects.bulk_create(
         JobSecret(job=job, name=name, secret=secret) for name, secret in found.items()
     )
 
 
 def secrets_of(job: Job, spec: JobSpec) -> Secrets:
-    """What a job's secrets hold, for its backend; BackendError in plain words when one cannot be had (any more)."""
+    """Returns the contents of a job's secrets for its backend; raises BackendError if one is unavailable."""
     if not named_secrets(spec):
         return Secrets()
     allowed = Secret.objects.for_jobs_of(job.owner, job.tenant).values("pk")
@@ -150,7 +150,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if any("\0" in text for text in values.values()):
         raise Refused("A text must not contain zero bytes.", "value")
     for number, key in enumerate(values, start=1):
-        if not is_key(key):  # which is not repeated: it may well be a text in the wrong place
+        if not is_key(key):  # not quoted: it may be a secret text in the wrong place
             raise Refused(
                 f"Key {number} has an invalid name. Accepted: 1 to 63 letters, digits and any of - _ .",
                 "value",
@@ -163,7 +163,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
         if sum(len(text.encode()) for text in values.values()) > MOST_BYTES:
             raise Refused(f"At most {MOST_BYTES // 1024} KiB together.", "value")
         secret.sealed = seal(json.dumps(dict(values)).encode())
-    except UnicodeEncodeError:  # which would repeat the text
+    except UnicodeEncodeError:  # its message would quote the text
         raise Refused("It contains what is no text.", "value") from None
     except SealError as error:
         raise Refused(str(error), "value") from None
@@ -181,7 +181,7 @@ def _text(said: str, texts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> str:
-    """As `docker login` writes it; BackendError for what is none."""
+    """Returns a configuration as `docker login` writes it; raises BackendError if the texts are not one."""
     if not name:
         return ""
     text = _text(name, texts)
@@ -195,7 +195,7 @@ def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str, str]:
-    """By field of the spec, what is wrong with the secrets that it names."""
+    """Returns, by field of the spec, what is wrong with the secrets that it names."""
     problems: dict[str, str] = {}
     folders = [one.name for one in spec.secret_files]
     image = [spec.image_pull_secret] if spec.image_pull_secret else []

@@ -1,4 +1,4 @@
-"""Submitting jobs: one, or many of the same actor, team and cluster in one transaction and few statements."""
+"""Submits jobs: one, or many of the same actor, team and cluster in one transaction with few statements."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from scheduling.spec.job_spec import JobSpec, SpecError
 
 NO_REPLICA: Mapping[str, Any] = MappingProxyType({})
 MOST_AT_ONCE = 1000
-# What became of a spec: the job, or why there is none.
+# The result for a spec: the job, or why there is none.
 Outcome: TypeAlias = "Job | SpecError | Refused"
 
 
 class NotAllSubmitted(Exception):
-    """Of specs that were to be submitted all or none: by their position, why these were refused."""
+    """Some of the specs to be submitted all or none were refused: the reasons by position."""
 
     def __init__(self, refusals: Mapping[int, SpecError | Refused]) -> None:
         super().__init__(f"{len(refusals)} of the specs were refused, so none was submitted")
@@ -57,11 +57,11 @@ def submit_job(
     request_key: str | None = None,
     even_if_never: bool = True,
 ) -> Job:
-    """Queues a job of `actor` in `tenant`. The same `request_key` again gives the same job again.
+    """Queues a job of `actor` in `tenant`. Repeating a `request_key` returns the existing job.
 
-    Raises NotAllowed without the member role, Refused for an archived tenant, SpecError for a spec that
-    the cluster does not understand. A job that can never run here is queued and says so; without
-    `even_if_never` it is Refused with all reasons, of the field "even_if_never".
+    Raises NotAllowed without the member role, Refused for an archived tenant, SpecError for a spec that the cluster
+    does not understand. A job that can never run here is queued with that reason; without `even_if_never` it is
+    Refused with all reasons, for the field "even_if_never".
     """
     return submit_within(
         actor=actor,
@@ -85,11 +85,11 @@ def submit_jobs(
     even_if_never: bool = True,
     all_or_none: bool = True,
 ) -> list[Outcome]:
-    """Queues a job for each of `specs`, in their order; returns what became of each.
+    """Queues a job for each of `specs`, in order; returns the outcome of each.
 
-    The result is that of `submit_job` for one after the other: limits count the jobs before it in the call.
-    Raises NotAllowed and Refused for the tenant or cluster as `submit_job` does; NotAllSubmitted where one spec
-    is refused and `all_or_none`; ValueError for more than MOST_AT_ONCE.
+    The result is that of one `submit_job` after the other: limits count the jobs before it in the call. Raises
+    NotAllowed and Refused for the tenant or cluster as `submit_job` does; NotAllSubmitted if a spec is refused and
+    `all_or_none`; ValueError for more than MOST_AT_ONCE.
     """
     if len(specs) > MOST_AT_ONCE:
         raise ValueError(f"{len(specs)} specs at once; {MOST_AT_ONCE} are accepted")
@@ -122,10 +122,10 @@ def submit_within(
     reader: User | None = None,
     replica: Mapping[str, Any] = NO_REPLICA,
 ) -> Job:
-    """Like `submit_job`, inside the caller's transaction; `why` is what the job's time line says of it.
+    """Like `submit_job`, in the caller's transaction; `why` appears on the job's time line.
 
-    `reader` is who is told of limits that refuse it; None: all who see the team, as of what is written down.
-    `replica` are the fields that make it one of a service's, which Fairlot itself submits for `actor`.
+    Messages name only limits that `reader` may see; None: those that everybody who sees the team may see, for
+    messages that are stored. `replica` are the fields of a service's replica, which Fairlot submits for `actor`.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
     [outcome] = place.submit([place.draft(spec, request_key=request_key, even_if_never=even_if_never)])
@@ -135,10 +135,10 @@ def submit_within(
 
 
 def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
-    """Like `submit_within`, of a spec that was accepted and stored before, whatever today's rules say of it.
+    """Like `submit_within`, for a spec that was accepted and stored earlier, even if today's rules differ.
 
-    `name` takes the place of its own. NotAllowed, in words about its owner, for one who may not submit there any
-    more; Refused for what the database cannot take as a job.
+    `name` replaces its name. Raises NotAllowed, in words about the owner, if the owner may no longer submit there;
+    Refused if the database cannot store it as a job.
     """
     owner, tenant = where["actor"], where["tenant"]
     if not members_among({(tenant.pk, owner.pk)}):
@@ -156,7 +156,7 @@ def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
 
 
 def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
-    """The ids of the generations that `spec` names; SpecError for what this cluster does not know."""
+    """Returns the ids of the generations that `spec` names; raises SpecError for what this cluster does not know."""
     return _Check(cluster).generation_ids(spec)
 
 
@@ -180,7 +180,8 @@ class _Check:
         return environments_of(self.cluster)
 
     def generation_ids(self, spec: JobSpec) -> list[int]:
-        """The ids of the generations that `spec` names; SpecError for what this cluster does not know."""
+        """Returns the ids of the generations that `spec` names; raises SpecError for what this cluster does not
+        know."""
         problems = {}
         if unknown := [name for name in spec.generations if name not in self._known]:
             problems["generations"] = (
@@ -201,7 +202,7 @@ class _Check:
 
     def _machines_for(self, spec: JobSpec) -> list[Machine]:
         if self.cluster.backend == Cluster.Backend.LOCAL:
-            return []  # its processes share the machine; nothing is given by node
+            return []  # its processes share the machine, which has no limits per node
         key = (*spec.generations, spec.gpus_per_worker)
         if key not in self._machines:
             nodes = Node.objects.filter(cluster=self.cluster)
@@ -213,7 +214,7 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A job that is not stored yet, and what it brings."""
+    """A job that is not stored yet, with its secrets and volumes."""
 
     job: Job
     spec: JobSpec
@@ -222,9 +223,9 @@ class _Draft:
 
 
 class _Place:
-    """Where jobs are submitted to: reads each fact about the team and the cluster at most once.
+    """The team and cluster that jobs are submitted to; reads each fact about them at most once.
 
-    Inside the caller's transaction. Raises NotAllowed and Refused for the team and the cluster themselves.
+    Use it in one transaction. Raises NotAllowed and Refused for the team and the cluster themselves.
     """
 
     def __init__(
@@ -256,7 +257,7 @@ class _Place:
         self._brought: dict[str, tuple[Mapping[str, Secret], Mapping[str, Volume]]] = {}
 
     def draft(self, spec: JobSpec, *, request_key: str | None, even_if_never: bool) -> _Draft:
-        """The job that `spec` asks for; SpecError or Refused where this place does not take it."""
+        """Returns the job that `spec` asks for; raises SpecError or Refused if this place does not accept it."""
         generation_ids = self._check.generation_ids(spec)
         secrets, volumes = self._brings(spec)
         job = Job(
@@ -284,12 +285,12 @@ class _Place:
         return _Draft(job, spec, secrets, volumes)
 
     def submit(self, drafts: Sequence[_Draft]) -> list[Outcome]:
-        """Stores the jobs for which there is room in the queue; what became of each."""
+        """Stores the jobs for which the queue has room; returns the outcome of each."""
         outcomes: dict[int, Outcome] = {}
         accepted: list[tuple[int, _Draft, list[str]]] = []
         places = None if self.replica else QueuePlaces(self.tenant, self.actor, self.reader, now=self.now)
         stored = self._stored(drafts)
-        limits = Binding(self.cluster, at=self.now)  # all who see the job read its time line
+        limits = Binding(self.cluster, at=self.now)  # everybody who sees the job reads its time line
         for position, draft in enumerate(drafts):
             if (there := stored.get(draft.job.request_key or "")) is not None:
                 outcomes[position] = there
@@ -308,7 +309,7 @@ class _Place:
         return [outcomes[position] for position in range(len(drafts))]
 
     def _stored(self, drafts: Sequence[_Draft]) -> dict[str, Job]:
-        """By their keys, jobs that came of the same requests before."""
+        """Returns, by key, the jobs of earlier identical requests."""
         keys = [draft.job.request_key for draft in drafts if draft.job.request_key is not None]
         if not keys:
             return {}
@@ -316,7 +317,7 @@ class _Place:
         return {job.request_key: job for job in found if job.request_key is not None}
 
     def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
-        """The stored jobs; where the same request was faster, its job."""
+        """Stores the jobs and returns them; if an identical request was faster, its job."""
         drafts = [draft for draft, _ in accepted]
         if not drafts:
             return []
@@ -327,7 +328,7 @@ class _Place:
                 with transaction.atomic():
                     Job.objects.bulk_create([draft.job for draft in drafts])
             except IntegrityError:
-                # Who was faster has committed, with all its jobs.
+                # The faster request has committed, with all its jobs.
                 there = self._stored(drafts)
                 if not there:
                     raise
@@ -358,7 +359,7 @@ class _Place:
         return jobs
 
     def _brings(self, spec: JobSpec) -> tuple[Mapping[str, Secret], Mapping[str, Volume]]:
-        """The secrets and volumes that it names, which stay as they are until the transaction ends."""
+        """Returns the secrets and volumes that it names, locked until the transaction ends."""
         named = repr((spec.secrets, spec.secret_files, spec.image_pull_secret, spec.volumes))
         if named not in self._brought:
             self._brought[named] = (
@@ -374,7 +375,8 @@ class _Place:
         return self._never[shape]
 
     def _is_bare_pod(self, spec: JobSpec) -> bool:
-        """Whether it ends by itself and needs no other object of Kubernetes, where an admin wants it so."""
+        """Returns whether it may run as a bare pod: it ends by itself, needs no other Kubernetes object, and an admin
+        allows it."""
         return spec.workers == 1 and spec.port is None and self._makes_bare_pods
 
     @cached_property

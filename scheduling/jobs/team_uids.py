@@ -1,4 +1,4 @@
-"""Which user of the portal's machine runs a team's local jobs."""
+"""Which system user of the portal's machine runs a team's local jobs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scheduling.models import TeamUid
 
 
 def uid_of(*, actor: User | None, tenant: Tenant) -> int:
-    """Returns the uid of a team's local jobs; the first call takes one that no team has had.
+    """Returns the uid of a team's local jobs; the first call allocates one that no team has had.
 
-    Raises BackendError when FAIRLOT_LOCAL_UIDS has none left.
+    Raises BackendError if FAIRLOT_LOCAL_UIDS has none left.
     """
     known = TeamUid.objects.filter(tenant=tenant).first()
     return known.uid if known is not None else _take(actor, tenant)

@@ -1,4 +1,4 @@
-"""Jobs that run for longer than they may: stopped, or warned of once."""
+"""Jobs beyond their time limit: stopped, or warned about once."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ WARNED = "warned_of_limit"
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A job that has run for as long as a limit lets it."""
+    """A job that has reached its time limit."""
 
     job_id: int
     quota: Quota
 
     def why(self, job: Job) -> str:
-        """For whoever sees the job: whose limit it is and how much, unless it is of a team above."""
+        """Returns the reason for everybody who sees the job: whose limit it is and how much, unless a team above set
+        it."""
         if self.quota.tenant_id not in sight(job.tenant, None):
             return f"{a_limit_above(job.tenant)} lets it run no longer"
         return f"the longest run of {self.whose(job)} is {self.quota.limit.normalize():f} h"
@@ -40,10 +41,10 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Jobs, or the one, whose time is over, with the shortest limit that stops, else one that nobody was warned of.
+    """Returns the jobs (or the one job) beyond a limit: the shortest that stops, else one without a warning yet.
 
-    A run is the time in which a job holds GPUs, all its turns together. Replicas of services, which Fairlot
-    replaces, and sessions, which have clocks of their own, are no runs.
+    A run time is the time in which a job holds GPUs, over all its attempts. Replicas, which their service replaces,
+    and sessions, which have timeouts, have no time limit.
     """
     quotas = _quotas()
     if not quotas:
@@ -65,7 +66,7 @@ def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
 
 
 def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
-    """By job, when the shortest limit that stops it does so if it runs on; without those that no limit stops."""
+    """Returns, by job, when its shortest stopping limit ends it if it runs on; jobs without one are left out."""
     stops = [quota for quota in _quotas() if quota.at_limit == Quota.AtLimit.BLOCK]
     concerned = {
         job.pk: limits[0] for job in jobs if job.kind == Job.Kind.TRAINING and (limits := _of(stops, job))
@@ -76,11 +77,11 @@ def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
 
 def _quotas() -> list[Quota]:
     quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN).select_related("tenant", "user")
-    return list(quotas.order_by("at_limit", "limit"))  # those that block come first
+    return list(quotas.order_by("at_limit", "limit"))  # blocking ones come first
 
 
 def _warned(jobs: list[int]) -> set[tuple[int, int]]:
-    """(job, limit) of which the job's time line tells already."""
+    """Returns the (job, limit) pairs that the job's time line already mentions."""
     events = JobEvent.objects.filter(job__in=jobs, kind=WARNED) if jobs else JobEvent.objects.none()
     return set(events.values_list("job_id", "detail__quota"))
 
@@ -99,7 +100,7 @@ def _is_over(quota: Quota, ran: timedelta) -> bool:
 
 @transaction.atomic(durable=True)
 def end_overlong(*, job_id: int) -> bool:
-    """Stops the job for good, or warns once, if its time is over; whether it did."""
+    """Stops the job, or warns once, if its time is over; returns whether it did."""
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     job = Job.objects.select_related("tenant", "owner").get(pk=job_id)
     now = now_from_database()

@@ -1,4 +1,4 @@
-"""What operators grant to teams for their jobs to mount, and how jobs come by it."""
+"""Volumes that operators grant to teams, and how jobs mount them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def grant_volume(
     read_only: bool = True,
     tenant: Tenant | None = None,
 ) -> Volume:
-    """Jobs of `tenant` (None: of every team) may mount `source` in `cluster` by `name`.
+    """Lets jobs of `tenant` (None: of every team) mount `source` in `cluster` by `name`.
 
-    `source` is a PersistentVolumeClaim, which need not be there yet; locally a folder. Refused with the field.
+    `source` is a PersistentVolumeClaim, which need not exist yet; on local clusters a folder. Raises Refused with
+    the field.
     """
     require(actor, "volume.grant")
     name, source = name.strip(), source.strip()
@@ -57,7 +58,7 @@ def grant_volume(
 
 @transaction.atomic(durable=True)
 def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
-    """No turn begins any more that mounts it; one that has begun keeps it to its end. Twice is as good as once."""
+    """Withdraws a volume: no new attempt mounts it; running ones keep it to their end. Repeating changes nothing."""
     require(actor, "volume.grant")
     there = Volume.objects.select_for_update(of=("self",)).filter(pk=volume.pk).first()
     if there is None:
@@ -68,9 +69,10 @@ def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
 
 
 def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool = False) -> dict[str, Volume]:
-    """The volumes that a spec names, by name: the team's own before those of all. SpecError for what is not there.
+    """Returns the volumes that a spec names, by name: the team's before those of all. Raises SpecError for missing
+    ones.
 
-    `lock`: none of them is withdrawn until the transaction ends.
+    With `lock` none of them can be withdrawn until the transaction ends.
     """
     if not spec.volumes:
         return {}
@@ -91,14 +93,14 @@ def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool 
 
 
 def note_volumes(job: Job, found: Mapping[str, Volume]) -> None:
-    """That `job` names these, and no other that comes to have one of their names."""
+    """Links `job` to these volumes, even if others get their names later."""
     JobVolume.objects.bulk_create(
         JobVolume(job=job, name=name, volume=volume) for name, volume in found.items()
     )
 
 
 def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
-    """What a job mounts; BackendError in plain words when one was withdrawn meanwhile."""
+    """Returns what a job mounts; raises BackendError if a volume was withdrawn meanwhile."""
     if not spec.volumes:
         return []
     allowed = Volume.objects.for_jobs_of(job.tenant, job.cluster).values("pk")
@@ -114,7 +116,7 @@ def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
 
 
 def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
-    """A folder of this machine, whatever links lead to it."""
+    """Returns the mount of a folder of this machine, with links resolved."""
     isolation = isolation_in(cluster)
     if read_only and not (isolation and isolation.namespaces):
         why = isolation.why_no_namespaces if isolation else "no job can run there now"
