@@ -1,8 +1,8 @@
-"""What each account is owed: the memory of the scheduler between rounds.
+"""Tracks what each account is owed: the scheduler's memory between rounds.
 
-An account's guaranteed time has a balance of its own, which never falls below zero, so that surplus which was lent
-is no debt of who used it within a guarantee. All time together is compared only where turns are: who is most behind
-by its share goes first among those who may.
+An account's guaranteed time has its own balance, which never falls below zero, so that lent surplus is no debt of
+the account that used it within its guarantee. The balance of all time only decides the order: of the accounts that
+may go, the one furthest behind relative to its share goes first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """GPU-seconds due minus received."""
+    """GPU-seconds due minus GPU-seconds received."""
 
     guaranteed: Floats  # (T,) of guaranteed time, never negative
-    total: Floats  # (T,) of guaranteed time and surplus together, of inner accounts the sum of leaves
-    owed: Floats  # (T, K) by generation, of leaves; others 0
+    total: Floats  # (T,) of guaranteed time and surplus together; of inner accounts the sum over leaves
+    owed: Floats  # (T, K) by generation; 0 except for leaves
 
     @classmethod
     def none(cls, accounts: int, generations: int) -> Balances:
@@ -30,7 +30,7 @@ class Balances:
 
 
 def tier_one(shares: Shares) -> Floats:
-    """(T, K) guaranteed GPUs, scaled down where trades left an account fewer but faster ones."""
+    """Returns (T, K) guaranteed GPUs, scaled down where trades left an account fewer but faster GPUs."""
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
     scaled: Floats = shares.guaranteed * part[:, None]
@@ -49,12 +49,12 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 ) -> Balances:
     """Returns the balances after `dt` seconds in which leaves `received` (T, K) GPU-seconds.
 
-    `active` (T,) marks accounts with jobs below; the others begin again at zero, as absence earns no credit.
-    `largest` (T,) is the size in GPUs of the largest gang below each account: balances may grow to two
-    quanta of it even where `settings.memory` seconds of the share are less.
+    `active` (T,) marks accounts with jobs below them. The others restart at zero, as absence earns no credit.
+    `largest` (T,) is the size in GPUs of the largest gang below each account. Balances may grow to two quanta of it
+    even where `settings.memory` seconds of the share are less.
 
-    Dues shrink to what there was, surplus first: where all together received less of a generation than their
-    shares, nobody is owed the time that nobody had.
+    Where all accounts together received less of a generation than their shares, what is due shrinks to what was
+    received, surplus first: no account is owed time that did not exist.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
@@ -81,12 +81,12 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 
 
 def _part(due: Floats, there_was: Floats) -> Floats:
-    """(K,) the part of what is `due` (K,) that can be met."""
+    """Returns (K,) the fraction of what is `due` (K,) that can be met."""
     met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
     return met
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Within `limit`; a share that shrinks does not wipe out a debt, but stops it from growing."""
+    """Returns the balance within `limit`. A share that shrinks does not cancel a debt but stops it from growing."""
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))
     return limited

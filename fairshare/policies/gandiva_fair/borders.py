@@ -1,4 +1,4 @@
-"""What of trades the limits of accounts allow: those that they set on trades, and those on what they may hold."""
+"""Applies the limits of accounts to trades: limits on trades, and limits on what accounts may hold."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Divided(Protocol):
 
     @property
     def entitled(self) -> Floats:
-        """(T, K) GPUs that tickets earn."""
+        """(T, K) entitlement in GPUs."""
 
     @property
     def share(self) -> Floats:
-        """(T, K) GPUs with what others leave; of an account, those of all below it together."""
+        """(T, K) GPUs with what others leave; of each account with all accounts below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Legs:
         return Legs(*both)
 
     def changes(self, gpus: Floats, accounts: int, generations: int) -> Floats:
-        """(accounts, K) the GPUs that accounts get, or give, by `gpus` (D,) of the trades."""
+        """Returns (accounts, K) the GPUs that accounts gain or lose by `gpus` (D,) of the trades."""
         found = np.zeros(accounts * generations)
         for k, amount in ((self.gives, -self.given), (self.takes, self.taken)):
             found += np.bincount(self.account * generations + k, amount * gpus[self.trade], len(found))
@@ -55,14 +55,14 @@ class Legs:
 
 
 def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """(D,) how much of each trade fits into what there is room for, the first trades first.
+    """Returns (D,) how much of each trade fits into the room, the first trades first.
 
-    Each of `needs` (N,) is for a GPU of its `trade` (N,), and takes some of the `room` (M,) at its `room_of` (N,).
+    Each of `needs` (N,), per GPU of its `trade` (N,), takes some of the `room` (M,) at its index `room_of` (N,).
     """
     some = np.flatnonzero(np.isfinite(room[room_of]) & (needs > 0))
     if not len(some):
         return gpus
-    # All that one trade needs of one room is served together.
+    # All needs of one trade for one room are served together.
     key, which = np.unique(room_of[some] * len(gpus) + trade[some], return_inverse=True)
     at, of = key // len(gpus), key % len(gpus)
     need = np.bincount(which, needs[some]) * gpus[of]
@@ -73,10 +73,10 @@ def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats
 
 
 class Borders:
-    """Counts what crosses the borders of accounts; those above both sides of a trade see nothing of it."""
+    """Counts what crosses the borders of accounts. A trade does not cross the border of an account above both sides."""
 
     def __init__(self, accounts: Accounts, tree: Tree, entitled: Floats, limits: TradeLimits) -> None:
-        """`entitled` (T, K) is what borrowing is limited by."""
+        """Reads the limits of accounts; `entitled` (T, K) is what borrowing is relative to."""
         capped = within_borrowing(with_claims(accounts), entitled)
         self._cap, self._cap_total = capped.cap, capped.cap_total
         self._cap_cost = np.full(len(accounts.parent), np.inf) if capped.cap_cost is None else capped.cap_cost
@@ -89,13 +89,14 @@ class Borders:
             | np.isfinite(limits.left).any(axis=1)
             | ~limits.deals.all(axis=1)
         )
-        # Whether the account or any above it is limited.
+        # Whether the account or one above it is limited.
         self._is_below = tree.least_on_path(np.where(self._is_limited, 0.0, 1.0)) < 1
 
     def crossed(self, legs: Legs) -> Legs:
-        """The legs of limited accounts: of those in trades and of all above them, but for those above the other party.
+        """Returns the legs of limited accounts: of the accounts that trade and all above them, up to those above the
+        other party.
 
-        Between users of one party all accounts below it are crossed.
+        A trade between users of one party crosses the borders of all accounts below the party.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
@@ -106,7 +107,7 @@ class Borders:
         return found
 
     def _above(self, account: Ints, below: Ints) -> Bools:
-        """Which of the accounts are the other one, or above it."""
+        """Returns which accounts equal `below` or are above it."""
         found: Bools = account == below
         at = below
         while (at != NOWHERE).any():
@@ -115,7 +116,7 @@ class Borders:
         return found
 
     def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
-        """(D,) how much of each trade the limits allow accounts that hold `share` (T, K)."""
+        """Returns (D,) how much of each trade the limits allow accounts that hold `share` (T, K)."""
         legs, kinds = crossed, share.shape[1]
         given = np.where(self._limits.deals, self._limits.left, 0.0)
         deals = np.where(self._limits.deals, np.inf, 0.0)
@@ -131,7 +132,7 @@ class Borders:
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Takes what accounts give by `gpus` (D,) of the trades from what they may still give."""
+        """Subtracts what accounts give by `gpus` (D,) of the trades from what they may still give."""
         left = self._limits.left
         np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])
         np.maximum(left, 0.0, out=left)

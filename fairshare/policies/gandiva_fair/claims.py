@@ -1,4 +1,4 @@
-"""Gangs that were picked go where they are faster and their account is due time; who is ahead there makes way."""
+"""Moves picked gangs to generations where they are faster and their account is due time; accounts ahead there yield."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fairshare.policies.gandiva_fair.clearing import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.stopping import stop_for
 
-# Gangs that seek faster GPUs of a generation in vain before no other one tries.
+# After this many gangs failed to get faster GPUs of a generation, no other one tries.
 _TRIES = 32
-# Gangs that are ahead on a generation for which those that are due their turns there try to make room elsewhere.
+# For this many gangs that are ahead on a generation, the gangs due there try to make room elsewhere.
 _SWAPS = 4
 
 
 def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
-    """Gangs go where they are faster and their account is due a turn; those that are ahead there make way.
+    """Moves gangs where they are faster and their account is due time; gangs that are ahead there yield.
 
-    Of the gangs of one account those that gain more for each GPU go first, and others save up for them. Returns who
-    stopped for it, where gangs `may_stop`.
+    Of one account's gangs those that gain more per GPU go first, and the account saves for them. Returns the gangs
+    that were stopped for this, which is allowed only with `may_stop`.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
     swaps = _Swaps(picked, jobs, generations)
     saving = set[tuple[int, int]]()
-    # Generations between which no larger gang changed places since one moved.
+    # Pairs of generations between which no larger gang changed places since the last move.
     stuck = set[tuple[int, int]]()
     in_vain, stopped = [0] * speed.shape[1], list[int]()
     for job, k in zip(jobs.tolist(), generations.tolist(), strict=True):
@@ -55,7 +55,7 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
 
 
 def _faster(picked: Picked) -> tuple[Ints, Ints]:
-    """Picked jobs with the generations on which they are faster, those of the account furthest behind first."""
+    """Returns picked jobs with the generations on which they are faster, of the account furthest behind first."""
     facts, share = picked.facts, np.maximum(picked.facts.shares.share, 1e-9)
     some = np.flatnonzero(picked.chosen & ~facts.stays)
     now = facts.speed[some, picked.generation[some]]
@@ -67,7 +67,8 @@ def _faster(picked: Picked) -> tuple[Ints, Ints]:
 
 
 def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False) -> bool:
-    """Move a gang to a generation from which others go wherever they find room, `only_own` of its account."""
+    """Moves a gang to a generation where other gangs (with `only_own` of its account) yield; returns False if it
+    cannot."""
     if not picked.may_change(job, here, k):
         return False
     places, due = picked.places, picked.due[picked.facts.account[job]]
@@ -86,7 +87,7 @@ def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = Fals
 
 
 def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
-    """Whether a picked gang leaves its generation to the job, which runs `here`."""
+    """Returns a function that says whether a picked gang leaves its generation to the job, which runs `here`."""
     facts = picked.facts
     speed, account = facts.speed, facts.account
 
@@ -100,16 +101,17 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
 
 
 class _Swaps:
-    """Larger gangs that are ahead on a generation change places with smaller ones that are due their turns there."""
+    """Larger gangs that are ahead on a generation change places with smaller gangs that are due there."""
 
     def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
-        """`jobs` and `generations` as from _faster."""
+        """Takes the `jobs` and `generations` that _faster returns."""
         self._picked = picked
         self._movable = np.flatnonzero(picked.chosen & ~picked.facts.stays)
         self._wanting = [jobs[generations == k] for k in range(picked.facts.speed.shape[1])]
 
     def try_for(self, job: int, here: int, k: int) -> bool:
-        """Let one larger gang on `k` change places with the job, and with others that are `here` and want to go."""
+        """Swaps one larger gang on `k` with the job, and with others that are `here` and want to go; returns whether it
+        did."""
         generation = self._picked.generation
         wanting = self._wanting[k]
         group = [job, *wanting[generation[wanting] == here][:_TRIES].tolist()]
@@ -117,12 +119,12 @@ class _Swaps:
         return any(self._swap(larger, due, here, k) for larger in self._ahead(here, k)[:_SWAPS])
 
     def _leaving(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
-        """Those of the group that can make room for the larger gang, node by node; none where they are too few."""
+        """Returns those of the group that make room for the larger gang, node by node; none if they are too few."""
         facts, places = self._picked.facts, self._picked.places
         most = places.free_gpus[k] + facts.size[larger]
         spots = {job: places.places[job].nodes for job in group if facts.size[job] <= most}
         free, gpus = places.free[here], facts.gpus[larger]
-        left: dict[int, int] = {}  # by node, when all of the group are gone
+        left: dict[int, int] = {}  # by node, once the whole group is gone
         for job, nodes in spots.items():
             for node in nodes:
                 left[node] = left.get(node, free.gpus[node]) + facts.gpus[job]
@@ -136,7 +138,7 @@ class _Swaps:
         return sorted(leaving, key=lambda job: first[spots[job][0]])
 
     def _ahead(self, here: int, k: int) -> list[int]:
-        """Gangs on `k` that are ahead there and may run `here`, those of the account furthest ahead first."""
+        """Returns gangs on `k` that are ahead there and may run `here`, of the account furthest ahead first."""
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]
         due = picked.due[facts.jobs.account[some], k]
@@ -147,7 +149,7 @@ class _Swaps:
         return largest
 
     def _swap(self, larger: int, group: list[int], here: int, k: int) -> bool:
-        """Let as many of the group as it takes change places with the larger gang; False, and no change, in vain."""
+        """Swaps as many of the group as needed with the larger gang; returns False without a change if that fails."""
         picked, places = self._picked, self._picked.places
         leaving = self._leaving(larger, group, here, k)
         if not leaving:

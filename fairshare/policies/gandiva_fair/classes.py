@@ -1,6 +1,6 @@
-"""Jobs that are alike to the sharing: of one leaf, with the same choice of generations and the same speeds there.
+"""Groups jobs into classes that shares treat alike: one leaf, the same accepted generations, the same speeds.
 
-Gangs that cannot fill the nodes of a generation are alike only to those of the same shape.
+Gangs that cannot fill the nodes of a generation are alike only if they also have the same shape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairshare.reasons import worker_slots
 
 Steps = NDArray[np.int16]
 
-# Speeds that differ by less than this ratio are the same.
+# Speeds whose ratio is less than this count as equal.
 SAME_SPEED = 1.05
 
 
@@ -26,16 +26,16 @@ class Classes:
 
     leaf: Ints  # (C,)
     able: Bools  # (K, C) where its jobs may run
-    # How fast, as a power of SAME_SPEED relative to the best: 0 for the best and where unknown, 1 where it may not run.
+    # Speed as a power of SAME_SPEED relative to the best: 0 for the best and where unknown, 1 where it may not run.
     step: Steps  # (K, C)
     gpus: Floats  # (C,) of all its jobs together
-    most: Floats  # (C, K) GPUs of a generation that its gangs could have of the whole cluster
+    most: Floats  # (C, K) GPUs of a generation that its gangs could use in an empty cluster
 
 
 def speeds_of(jobs: Jobs, able: Bools) -> Floats:
-    """(J, K) rate on each generation relative to the best of those that a job may use.
+    """Returns (J, K) the rate on each generation relative to the best among those that the job may use.
 
-    1 where a rate is unknown, so that a generation that nobody tried is tried; 0 where the job may not run.
+    It is 1 where a rate is unknown, so that untried generations are tried, and 0 where the job may not run.
     """
     rates = np.fmax(jobs.rate, 0.0) * able  # 0 where unknown
     if not rates.size:
@@ -46,7 +46,7 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
 
 
 def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
-    """The classes of all jobs that may run somewhere: `able` (J, K)."""
+    """Returns the classes of all jobs that may run somewhere, as `able` (J, K) says."""
     some = np.flatnonzero(anywhere(able))
     may, speed = able.take(some, axis=0), speeds_of(jobs, able).take(some, axis=0)
     may, speed = np.ascontiguousarray(may.T), np.ascontiguousarray(speed.T)
@@ -71,9 +71,9 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """(J,) the number of each gang's shape, and (S, K) the GPUs that gangs of a shape can have together.
+    """Returns (J,) the number of each gang's shape, and (S, K) the GPUs that gangs of each shape can use together.
 
-    Shapes of which gangs can fill every generation are number 0.
+    Shapes whose gangs can fill every generation have the number 0.
     """
     base = int(jobs.gpus.max(initial=0)) + 1
     shapes, which = np.unique(jobs.workers * base + jobs.gpus, return_inverse=True)

@@ -1,4 +1,4 @@
-"""What limits still allow while gangs are picked, of all kinds of limits together."""
+"""Counts picked gangs against all kinds of limits together."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Counts:
         jobs, limits, tree = facts.jobs, facts.limits, facts.tree
         self._facts = facts
         self._quotas = Quotas(tree, limits.most)
-        # Who takes no part in the sharing is bound by what limits leave alone, and counts for nothing else.
+        # Preemptible jobs are bound only by what limits leave, and count towards nothing else.
         self._room = Quotas(tree, limits.room) if jobs.preemptible is not None else None
         self._claims = Quotas(tree, limits.claims) if limits.claims else None
-        # What hours leave for a round was checked when it began; between two, what runs is bound by caps alone.
+        # What GPU-hours leave was checked when the quantum began; between two quanta only caps bind running gangs.
         self._caps = Quotas(tree, facts.snapshot.accounts) if facts.settings.reclaim else None
         all_kinds = (self._quotas, self._room, self._claims, self._caps)
         counted = [each.below for each in all_kinds if each is not None]
         self.is_limited: list[bool] = np.any(counted, axis=0).tolist()
-        # Accounts whose gangs that take part in the sharing are limited.
+        # Accounts with limits on gangs that take part in the sharing.
         self.is_strict: list[bool] = self._quotas.below.tolist()
-        self.is_idle = False  # whether by now GPUs are given out that nobody wants who takes part
+        self.is_idle = False  # whether only idle GPUs, which no gang in the sharing wants, are left to give
 
     def use(self, job: int, generation: int, gpus: int) -> None:
-        """Count so many more GPUs for the job's account."""
+        """Counts `gpus` more GPUs for the job's account."""
         account = self._facts.account[job]
         if self._caps is not None:
             self._caps.use(account, generation, gpus)
@@ -40,7 +40,7 @@ class Counts:
                 self._claims.use(account, generation, gpus)
 
     def allow(self, job: int, generation: int) -> bool:
-        """Whether limits let the job's account have the gang there, in the sharing or when all that is over."""
+        """Returns whether limits let the job's account run the gang there, in the sharing or later on idle GPUs."""
         facts = self._facts
         account, size, takes_part = facts.account[job], facts.size[job], facts.takes_part(job)
         if self._caps is not None and facts.running_on[job] == generation:

@@ -1,8 +1,8 @@
-"""How far what a job prints of its own speed is believed.
+"""Bounds how far the speeds that jobs report are believed.
 
-A job's rate is what its own program prints, and a team trades by it: claiming too much for fast GPUs earns a higher
-price for them, and claiming too little buys them for less. Only ratios between generations count in trades. What others
-know of these bounds them: jobs of other teams with the same model, or the operator's table of generations.
+A job's rate is what its own program reports, and a team trades by it: a claim that is too high for fast GPUs earns a
+higher price for them, and one that is too low buys them for less. Only ratios between generations count in trades.
+What others know bounds these ratios: jobs of other teams with the same model, or the operator's table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from fairshare.model import NOWHERE, Floats, Ints
 
-# By what part the ratio of a job's speeds on two generations may differ from what each source says of it.
+# How far the ratio of a job's speeds on two generations may differ from each source, as a fraction.
 SLACK_OF_MODEL, SLACK_OF_TABLE = 0.02, 0.2
 LEAST_TEAMS = 3  # of which one may lie
 ROUNDING = 1e-9
@@ -23,27 +23,27 @@ ROUNDING = 1e-9
 class Source(IntEnum):
     """What a job's speeds are compared with."""
 
-    OWN = 0  # nothing: they are believed as they are
+    OWN = 0  # nothing: they are believed
     TABLE = 1  # the operator's table of generations
     MODEL = 2  # jobs of most teams with the same model
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of the speeds of J jobs besides what they print."""
+    """What is known of the speeds of J jobs besides what they report."""
 
-    expected: Floats  # (J, K) speed up to a factor of the job's own; NaN unknown
-    slack: Floats  # (J,) the part by which the ratio of two generations may differ; infinite where it is believed
+    expected: Floats  # (J, K) speed up to a factor of each job; NaN unknown
+    slack: Floats  # (J,) fraction by which the ratio of two generations may differ; infinite if believed
     source: Ints  # (J,) a Source
 
 
 def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | None) -> Evidence:
-    """The best evidence for each job: of its model, else of the table.
+    """Returns the best evidence for each job: of its model, else of the table.
 
-    `rate` (J, K) as printed, NaN unknown; `team` and `model` (J,), the latter NOWHERE where a job names none;
-    `table` (K,) speed of a generation by the operator, NaN unknown. A source counts where it knows two generations.
-    Of a model the median of at least three teams is taken, each being heard once, so that none of them can move it
-    far, neither its own nor others'.
+    `rate` (J, K) is as reported, NaN unknown; `team` and `model` are (J,), `model` being NOWHERE where a job names
+    none; `table` (K,) is the speed of a generation by the operator, NaN unknown. A source counts where it knows two
+    generations. For a model it takes the median of at least three teams, one value for each, so that no team can
+    move it far, neither its own nor others'.
     """
     sources = []
     if table is not None:
@@ -59,7 +59,7 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
 
 
 def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
-    """(J, K) speeds of a job's model as most teams find them, up to a factor; NaN where fewer than three know it."""
+    """Returns (J, K) speeds of each job's model: the median over teams, up to a factor; NaN with fewer than 3 teams."""
     found = np.full(rate.shape, np.nan)
     log = np.log(np.where(np.nan_to_num(rate) > 0, rate, np.nan))
     named = np.flatnonzero(model != NOWHERE)
@@ -73,7 +73,7 @@ def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
 
 
 def _median(rows: Floats, least: int) -> Floats:
-    """(K,) the median of those of the rows that know it; NaN where less than `least` do."""
+    """Returns (K,) the median of the rows that know it; NaN where fewer than `least` do."""
     known = np.isfinite(rows).sum(axis=0) >= least
     found = np.full(rows.shape[1], np.nan)
     found[known] = np.nanmedian(rows[:, known], axis=0)
@@ -81,11 +81,11 @@ def _median(rows: Floats, least: int) -> Floats:
 
 
 def bounded(rate: Floats, evidence: Evidence) -> Floats:
-    """(J, K) the rates by which jobs are offered in trades; NaN where the evidence knows nothing of them.
+    """Returns (J, K) the rates that jobs offer in trades; NaN where the evidence does not know the generation.
 
-    Where the ratios of a job's rates differ from the evidence by more than its slack, they are taken to differ by that:
-    a claim beyond it pays no more than one at its edge, and who is honestly unlike all others can still trade. Nobody
-    trades by rates on generations of which the evidence knows nothing while it knows others.
+    Where the ratios of a job's rates differ from the evidence by more than its slack, they are reduced to the slack.
+    So a false claim pays no more than one within the slack, and a job that honestly differs from all others can
+    still trade. No job trades generations that the evidence does not know while it knows others.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

@@ -1,4 +1,4 @@
-"""What a decision knows before the first gang is picked, as arrays and, for single gangs, as lists."""
+"""What a decision knows before it picks the first gang, as arrays and, for access by gang, as lists."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What all that pick gangs look at, and nobody changes."""
+    """The input of everything that picks gangs. It does not change during a decision."""
 
     snapshot: Snapshot
     jobs: Jobs
     settings: Settings
     tree: Tree
     able: Bools  # (J, K) where each job may run now
-    sharing: Bools  # (J, K) the same of those jobs that take part in the sharing
+    sharing: Bools  # (J, K) `able`, cleared for jobs that take no part in the sharing
     shares: Shares
     balances: Balances
     limits: Limits
-    meant: Floats  # (J, K) as from meant_for
-    speed: Floats  # (J, K) as from speeds_of
-    order: Ints  # (J,) as from wanted_order
+    meant: Floats  # (J, K) as meant_for returns
+    speed: Floats  # (J, K) as speeds_of returns
+    order: Ints  # (J,) as wanted_order returns
     sizes: Ints  # (J,) GPUs of the whole gang
-    size: list[int]  # the same
+    size: list[int]  # `sizes` as a list
     workers: list[int]
     gpus: list[int]  # of one worker
     account: list[int]
     running_on: list[int]
-    # (J,) services and sessions that have GPUs: as long as they go on, they go on there.
+    # (J,) services and sessions that have GPUs: while they run, they stay there.
     rooted: Bools
-    stays: Bools  # (J,) gangs that no one else's turn on a generation moves
-    may_move: bool  # whether gangs that run may change places
+    stays: Bools  # (J,) gangs that do not move because others are due their generation
+    may_move: bool  # whether running gangs may change places
 
     @classmethod
     def of(  # noqa: PLR0917 - what a decision has worked out before, in that order
@@ -53,7 +53,7 @@ class Facts:
         balances: Balances,
         limits: Limits,
     ) -> Facts:
-        """`able` (J, K) as from may_run, `meant` (J, K) as from meant_for, `limits` as from limits_of."""
+        """Returns the facts, from results of may_run, share_out, meant_for and limits_of."""
         jobs, settings = snapshot.jobs, snapshot.settings
         sizes, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
         rooted = runs & (False if jobs.keeps is None else jobs.keeps)
@@ -83,20 +83,20 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Whether there are gangs that may run only where nobody else wants the GPUs."""
+        """Whether some gangs may run only on idle GPUs."""
         return self.limits.claims is not None or self.jobs.preemptible is not None
 
     def takes_part(self, job: int) -> bool:
         return self.jobs.preemptible is None or not self.jobs.preemptible[job]
 
     def in_order(self, chosen: Bools) -> list[int]:
-        """The `chosen` (J,) gangs, as their owners want them."""
+        """Returns the `chosen` (J,) gangs in the order that their owners want."""
         some = np.flatnonzero(chosen)
         ordered: list[int] = some[np.argsort(self.order[some])].tolist()
         return ordered
 
     def holders(self) -> Bools:
-        """(J,) the gangs that have GPUs and may go on with them. Where nobody may be stopped, all."""
+        """Returns (J,) the gangs that have GPUs and may keep them; if no gang may be preempted, all that have GPUs."""
         jobs = self.jobs
         holds: Bools = jobs.running_on != NOWHERE
         if self.settings.may_preempt and len(jobs) and self.able.shape[1]:
@@ -104,7 +104,7 @@ class Facts:
         return holds
 
     def within_guarantee(self, chosen: Bools) -> Bools:
-        """(J,) the chosen gangs, in the order of their owners, for which the guarantees up the tree suffice."""
+        """Returns (J,) the chosen gangs that the guarantees up the tree cover, counted in their owners' order."""
         jobs, tree = self.jobs, self.tree
         if not chosen.any():
             return chosen
@@ -114,7 +114,7 @@ class Facts:
         some = some[np.argsort(self.order[some])]
         within, account = np.ones(len(some), dtype=bool), jobs.account[some]
         for _ in tree.levels:
-            # Of each account the first gangs, as far as what is due to it goes.
+            # The first gangs of each account, up to what is due to it.
             there = np.flatnonzero(within & (account != NOWHERE))
             there = there[np.argsort(account[there], kind="stable")]
             size = self.sizes[some[there]]

@@ -1,10 +1,10 @@
-"""The totals of accounts of one depth of the tree: weighted max-min within each family, exact, with all flows open.
+"""Computes the totals of accounts of one depth of the tree: exact weighted max-min fairness within each family.
 
-What an account has in all is decided; of which generations that is, only the last depth decides. All accounts of a
-depth rise together, each family towards the level at which its members would share what their parent has, until a
-set of generations is full that some of them cannot avoid, nor any of their family in their place. Those stop, and the
-others go on. The level of each bottleneck is found by Newton's method for cuts, from above, as in the parametric
-maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989).
+The totals are decided here; which generations they consist of stays open until the last depth. All accounts of a
+depth rise together, each family towards the level at which its members would share what their parent has. When a set
+of generations is full that some accounts cannot avoid, and no member of their families can leave it to them, those
+stop and the others continue. Newton's method for cuts finds the level of each bottleneck from above, as in the
+parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
 from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Exchange, Groups, Network
 
-_HALVINGS = 64  # of an interval, until it is as short as numbers allow
+_HALVINGS = 64  # of an interval, until it is as short as floats allow
 
 
 @dataclass(frozen=True, slots=True)
 class _Rise:
-    """Accounts that rise together from one level of their families to another, and those that rise no more."""
+    """Accounts that rise together from one level of their families to another, and accounts that have stopped."""
 
     rising: Bools  # (A,)
-    has: Floats  # (A,) of those that rise no more
-    floor: Floats  # (A,) what they are guaranteed
-    top: Floats  # (A,) what they can use
+    has: Floats  # (A,) GPUs of accounts that have stopped
+    floor: Floats  # (A,) GPUs guaranteed to each
+    top: Floats  # (A,) GPUs that each can use
     tickets: Floats  # (A,)
     family: Ints  # (A,)
-    low: Floats  # (F,) GPUs for a ticket
+    low: Floats  # (F,) GPUs per ticket
     high: Floats
 
     def at(self, part: float | Floats) -> Floats:
-        """(A,) what all have after some part of the way up."""
+        """Returns (A,) what all accounts have after a fraction of the way up."""
         level = self.low + part * (self.high - self.low)
         return np.where(
             self.rising, np.clip(level[self.family] * self.tickets, self.floor, self.top), self.has
@@ -44,14 +44,14 @@ class _Rise:
 
 
 class Families(Network):
-    """The accounts of one depth, those with the same parent being a family; all share one pool."""
+    """The accounts of one depth, in families of the same parent; all share one pool."""
 
     def __init__(
         self, flow: Flow, gates: Gates, bounds: Sequence[Groups], accounts: Groups, families: Groups
     ) -> None:
-        """`bounds`, first those of leaves, are inside the `accounts` (A), which are in `families` (F).
+        """Takes `bounds` inside the `accounts` (A), first those of leaves; accounts are in `families` (F).
 
-        What each family has in all is what its rows hold now, and stays so.
+        The total of each family is what its rows hold now, and does not change.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
@@ -69,9 +69,9 @@ class Families(Network):
         ]
 
     def divide(self, tickets: Floats, guaranteed: Floats, start: Floats) -> None:
-        """Share out what each family has by the `tickets` (A,) of its members, who have what is `guaranteed` (A,).
+        """Divides the total of each family by the `tickets` (A,) of its members, who keep what is `guaranteed` (A,).
 
-        `start` (K, C) has what is guaranteed to all.
+        `start` (K, C) holds all guarantees.
         """
         accounts = self._accounts
         self.flow.held = start.copy()
@@ -95,12 +95,12 @@ class Families(Network):
             )
 
     def _by_family(self, values: Floats, put_together: np.ufunc = np.add) -> Floats:
-        """(F,) of the values (A,) of members."""
+        """Returns (F,) the values (A,) of members combined by a function."""
         found: Floats = put_together.reduceat(values, np.flatnonzero(np.diff(self._family, prepend=-1)))
         return found
 
     def _fair_level(self, rise: _Rise) -> Floats:
-        """(F,) the level at which members have what their family has."""
+        """Returns (F,) the level at which members together have their family's total."""
         low, high = np.zeros(len(self._total)), np.ones(len(self._total))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -109,7 +109,7 @@ class Families(Network):
         return rise.low + high * (rise.high - rise.low)
 
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
-        """Let accounts rise as far as all can; returns that part of the way, and (A,) who can go no further."""
+        """Raises accounts as far as all can go; returns that fraction of the way, and (A,) which can go no further."""
         part, stuck = 1.0, np.zeros_like(rise.rising)
         has = rise.at(part)
         self._set(has)
@@ -119,7 +119,7 @@ class Families(Network):
             before, (part, now) = part, self._bottleneck(full, part, rise)
             stuck = now if now.any() else stuck
             self._accounts = replace(self._accounts, least=rise.at(part))
-            if not now.any() or part >= before:  # by rounding alone
+            if not now.any() or part >= before:  # only due to rounding
                 self._fit()
                 there = self.gates.before(full)
                 inside = self._accounts.sums((self.flow.held * there).sum(axis=0))
@@ -127,7 +127,7 @@ class Families(Network):
         return part, stuck
 
     def _set(self, has: Floats) -> None:
-        """Let accounts have so much (A,) in all, whatever that overloads."""
+        """Sets the totals of accounts to `has` (A,), even if that overloads gates."""
         flow, accounts = self.flow, self._accounts
         now = accounts.sums(flow.held.sum(axis=0))
         less, more = (np.where(change > EPSILON, change, 0.0) for change in (now - has, has - now))
@@ -138,10 +138,11 @@ class Families(Network):
         self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Newton's step: the part of the way, less than `part`, at which what must be behind `full` (M,) gates fits.
+        """Returns Newton's step for a cut, and (A,) the accounts that it stops.
 
-        Returns it and (A,) who is held down by that. Nobody can leave `full`: who has some there has all that it can
-        elsewhere, and so have its whole family, or else it has no more than it must at `part`.
+        The step is the fraction of the way, less than `part`, at which what must be behind the `full` (M,) gates
+        fits. No account can leave `full`: one with GPUs there has all that it can have elsewhere, as does its whole
+        family, or it has no more than it must at `part`.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
@@ -152,7 +153,7 @@ class Families(Network):
         def needs(part: float) -> Floats:
             return self._by_family(np.maximum(rise.at(part) - outside, least))
 
-        # What there was before fits but for rounding.
+        # What accounts had before fits, apart from rounding.
         least_width = float(np.maximum(needs(0.0), forced).sum())
         low, high, width = 0.0, part, max(self.gates.width(full), least_width) + self._rounded
         for _ in range(_HALVINGS):
@@ -163,7 +164,7 @@ class Families(Network):
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
     def _guaranteed_in(self, there: Bools) -> Floats:
-        """(A,) what of all guarantees has to be `there` (K, C)."""
+        """Returns (A,) the part of all guarantees that has to be `there` (K, C)."""
         held = self.flow.held
         outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)
         must = stays

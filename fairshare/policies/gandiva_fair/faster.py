@@ -1,4 +1,4 @@
-"""After all: gangs go to faster GPUs that nobody has, and change places with others of their account."""
+"""Moves picked gangs to faster GPUs that are free, and swaps gangs within an account, after all gangs are picked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def speed_up(picked: Picked) -> bool:
-    """Move picked gangs where they are faster and no other account loses by it; returns whether any moved."""
+    """Moves picked gangs where they are faster and no other account loses by it; returns whether any moved."""
     if not picked.facts.may_move:
         return False
     moved = move_up(picked, held=False)
@@ -21,9 +21,9 @@ def speed_up(picked: Picked) -> bool:
 
 
 def move_up(picked: Picked, *, held: bool) -> bool:
-    """Move picked gangs to faster GPUs that are free, those that others hold who were not picked only if `held`.
+    """Moves picked gangs to faster free GPUs; with `held` also to those that gangs hold which were not picked.
 
-    Returns whether any moved; each does so once.
+    Each gang moves at most once. Returns whether any moved.
     """
     facts = picked.facts
     slower = [job for job in _slower(picked) if facts.jobs.resident[job] >= facts.settings.min_hold]
@@ -31,7 +31,7 @@ def move_up(picked: Picked, *, held: bool) -> bool:
 
 
 def _slower(picked: Picked) -> list[int]:
-    """Picked jobs that go on where they ran, and would be faster elsewhere."""
+    """Returns picked jobs that stay on the generation where they ran but would be faster on another."""
     speed = picked.facts.speed
     some = np.flatnonzero(picked.chosen & (picked.generation == picked.facts.jobs.running_on))
     best = speed[some].max(axis=1, initial=0.0)
@@ -40,7 +40,7 @@ def _slower(picked: Picked) -> list[int]:
 
 
 def _move_up(picked: Picked, job: int, *, held: bool) -> bool:
-    """Move a picked gang to faster GPUs; False in vain."""
+    """Moves a picked gang to faster GPUs; returns False if it finds none."""
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     speed, size = facts.speed[job], facts.size[job]
     able = np.flatnonzero(facts.able[job]).tolist()
@@ -56,7 +56,7 @@ def _move_up(picked: Picked, job: int, *, held: bool) -> bool:
 
 
 def _change_places(picked: Picked) -> bool:
-    """Gangs of one account and shape change generations where together they are faster so; False in vain."""
+    """Swaps gangs of one account and shape across generations where both together get faster; returns whether any."""
     changed = False
     facts = picked.facts
     jobs, speed = facts.jobs, np.maximum(facts.speed, 1e-9)
@@ -81,7 +81,7 @@ def _change_places(picked: Picked) -> bool:
 
 
 def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> bool:
-    """Let gangs on `a` and on `b` change places, pair by pair, as long as that pays; False where it never does."""
+    """Swaps gangs on `a` with gangs on `b`, pair by pair, as long as that pays; returns whether any was swapped."""
     speed, places, changed = picked.facts.speed, picked.places, False
     for one, other in zip(up.tolist(), down.tolist(), strict=False):
         if speed[one, b] + speed[other, a] <= (speed[one, a] + speed[other, b]) * SAME_SPEED:

@@ -1,4 +1,4 @@
-"""Rows take what a network leaves where they are fastest."""
+"""Gives rows of a network the GPUs that are left, on the generations where they are fastest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SLOWEST = np.int16(-10_000)
 
 
 def fastest_first(network: Network) -> None:
-    """Each row that lacks takes where it is fastest of what is left there, again and again; who gains most goes first.
+    """Gives each row that lacks GPUs what is left where it is fastest, repeatedly; rows that gain most go first.
 
-    Rows that are equally fast on several generations wait until no other wants any, and take in proportion.
+    Rows that are equally fast on several generations wait until no other row wants any, and take in proportion.
     """
     flow, left = network.flow, network.left
     rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
@@ -51,7 +51,7 @@ def fastest_first(network: Network) -> None:
 
 
 def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """(R,) GPUs that some (R,) of the `rows` (R,) lack, if no others are to have more."""
+    """Returns (R,) the GPUs that `some` (R,) of the `rows` (R,) lack, if only these are to get more."""
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[some]] = True
     found: Floats = network.wanted(who)[rows]
@@ -59,7 +59,8 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 
 
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """(C,) what rows that go to one generation each (K, C) get of what is `left` (M,), who gains most first."""
+    """Returns (C,) what rows get of what is `left` (M,), each `at` one generation (K, C); rows with the largest gain go
+    first."""
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
     for level in gates.levels[::-1]:
         some = np.flatnonzero(where >= level.start)
@@ -73,7 +74,7 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
 
 
 def speed_up(network: Network) -> None:
-    """Who runs faster on GPUs that nobody wants goes there."""
+    """Moves rows to free GPUs where they run faster."""
     flow, gates = network.flow, network.gates
     left = network.left
     free, is_free = _free(gates, left)
@@ -93,12 +94,13 @@ def speed_up(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """(M,) GPUs that are `left` (M,) but for rounding, and for which rows there are any, as `Gates.before` has it."""
+    """Returns (M,) the GPUs that are `left` (M,) without rounding errors, and for which rows any are, as `Gates.before`
+    does."""
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """(K, R) the `step` where a row is `open_`, and elsewhere less than any."""
+    """Returns (K, R) the `step` where a row is `open_`, and less than any step elsewhere."""
     found: Steps = step * open_ + _SLOWEST * ~open_
     return found

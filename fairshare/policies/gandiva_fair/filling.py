@@ -1,4 +1,4 @@
-"""Gangs are picked in turns over all generations at once, until nothing is left or nobody can use it."""
+"""Picks gangs in an ordering over all generations at once, until nothing is left or no gang can use it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
-    """Pick gangs within what is guaranteed, then of what is left over."""
+    """Picks gangs within guarantees first, then from what is left."""
     facts, places = picked.facts, picked.places
     chance = random if facts.settings.ordering == "lottery" else None
     turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
     _fill(picked, turns, only_claims=True, may_move=True)
     if facts.may_move and (stopped := claim_fast(picked, may_stop=True)):
-        move_up(picked, held=True)  # those that are faster there come before others of who stopped
+        # those that are faster there go before others of the accounts whose gangs stopped
+        move_up(picked, held=True)
         turns.stopped(stopped)
         _fill(picked, turns, only_claims=True, may_move=True)
     _stay_rooted(picked, turns)
@@ -36,19 +37,19 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     if facts.settings.may_preempt:
         settle_down(places)
     _fill_again(picked, turns)
-    # Gangs take their places first: which of its own a gang gives way to hangs on what is beside it.
+    # Gangs settle first: which gang an account gives up depends on what is beside it.
     while speed_up(picked) or give_way(picked, turns):
         _fill_again(picked, turns)
 
 
 def _fill_again(picked: Picked, turns: Turns) -> None:
-    """Pick of all that were not picked who fits beside the others now."""
+    """Picks those of the unpicked gangs that now fit beside the others."""
     turns.hope_again()
     _fill(picked, turns, only_claims=False, may_move=False)
 
 
 def fill_idle(picked: Picked, random: np.random.Generator) -> None:
-    """Give out by lot what is still free: nobody wants it who takes part, or can use it."""
+    """Gives out idle GPUs, which no gang in the sharing wants or can use, by lottery."""
     facts = picked.facts
     if not any(picked.places.free_gpus) or picked.chosen.all():
         return
@@ -70,7 +71,7 @@ def fill_idle(picked: Picked, random: np.random.Generator) -> None:
 def _turns(
     picked: Picked, shares: Shares, balances: Balances, able: Bools, chance: np.random.Generator | None
 ) -> Turns:
-    """Turns of the gangs that were not picked yet, where they are `able` (J, K) to run."""
+    """Returns the ordering of the unpicked gangs that are `able` (J, K) to run."""
     facts, chosen = picked.facts, picked.chosen
     line = Line.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
     strict = picked.counts.is_strict
@@ -82,7 +83,7 @@ def _turns(
 
 
 def _stay_rooted(picked: Picked, turns: Turns) -> None:
-    """Let services and sessions go on that no claim stops: of all surplus theirs is taken back last."""
+    """Keeps services and sessions that no claim stops: of all surplus, theirs is taken back last."""
     facts = picked.facts
     for job in facts.in_order(facts.rooted & ~picked.chosen):
         if facts.sharing[job, facts.running_on[job]] and picked.pick_at_home(job):
@@ -90,7 +91,7 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
 
 
 def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:
-    """Take turns until none is left. A kind of gangs that could not be placed is not tried again."""
+    """Takes turns until none is left. A kind of gangs that could not be placed is not tried again."""
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
         if not only_claims:
@@ -116,7 +117,7 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
 
 
 def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
-    """Find the kinds of gangs for which there cannot be room."""
+    """Marks the kinds of gangs for which there cannot be room."""
     facts, places = picked.facts, picked.places
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
     for kind, job in enumerate(turns.one_of_each_kind()):
@@ -125,9 +126,9 @@ def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
 
 
 def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
-    """The generation where a waiting gang ran, if it lets others go first to go on there; else NOWHERE.
+    """Returns the generation where a waiting gang ran, if it lets others go first to continue there; else NOWHERE.
 
-    It does so only if its account is due time there: it may have sold it since.
+    It waits only if its account is due time there, which it may have sold since.
     """
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_late(job):

@@ -1,4 +1,4 @@
-"""What limits the GPUs of single generations: gates, each of which lets so many through to the rows behind it."""
+"""Limits on GPUs of single generations: gates, each with a capacity for the rows behind it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ N = TypeVar("N", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """A forest of M gates of one generation each, the outermost being the GPUs that there are."""
+    """A forest of M gates, each of one generation; the outermost ones are the GPUs of a pool."""
 
-    most: Floats  # (M,) GPUs that it lets through
+    most: Floats  # (M,) GPUs that the gate lets through
     up: Ints  # (M,) the next gate outside, or NOWHERE
     at: Ints  # (K, C) the innermost gate of each row
-    pool: Ints  # (C,) whose GPUs each row shares
-    pool_of: Ints  # (M,) the same of gates
-    nothing: Floats  # (M,) GPUs that are rounded away
+    pool: Ints  # (C,) the pool whose GPUs the row shares
+    pool_of: Ints  # (M,) the pool of each gate
+    nothing: Floats  # (M,) GPUs that count as rounding errors
     levels: Sequence[slice]  # of gates, the outermost first
 
     @classmethod
     def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
-        """`pool` (C,) does not fall; `gpus` (G, K) is what each has. `inside` narrows that, the outermost first.
+        """Returns the gates of pools and of limits inside them.
 
-        Each is an owner (C,), or NOWHERE, of rows side by side, and what each owner may have (…, K) of generations.
+        `pool` (C,) ascends; `gpus` (G, K) are the GPUs of each pool. `inside` has further limits, the outermost
+        first: an owner (C,) or NOWHERE for each row, equal owners being adjacent, and what each owner may have (…,
+        K).
         """
         generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
@@ -60,43 +62,43 @@ class Gates:
         return cls(np.concatenate(most), whole, at, pool, pool_of, nothing[pool_of], levels)
 
     def rows(self, rows: Ints) -> Gates:
-        """The same gates before some of the rows."""
+        """Returns the same gates for some of the rows."""
         return replace(self, at=self.at.take(rows, axis=1), pool=self.pool[rows])
 
     def before(self, values: NDArray[N]) -> NDArray[N]:
-        """The values (M,) of the innermost gates of rows: (K, C), or (K, 1) where all rows have the same."""
+        """Returns the values (M,) at the innermost gates of rows: (K, C), or (K, 1) where all rows have the same."""
         return values[:, None] if len(self.most) == len(self.at) else values.take(self.at)
 
     def sums(self, values: Floats) -> Floats:
-        """(M,) of the values (K, C), of the innermost gates alone."""
+        """Returns (M,) sums of the values (K, C) at their innermost gates alone."""
         if len(self.most) == len(values):
             return values.sum(axis=1)  # type: ignore[no-any-return]
         found: Floats = np.bincount(self.at.ravel(), values.ravel(), len(self.most)).astype(np.float64)
         return found
 
     def through(self, held: Floats) -> Floats:
-        """(M,) what comes to each gate where rows have `held` (K, C): no gate passes on more than it may."""
+        """Returns (M,) what reaches each gate when rows hold `held` (K, C) and no gate passes on more than it may."""
         found = self.sums(held)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], np.minimum(found, self.most)[level], len(found))
         return found
 
     def sums_outside(self, values: Floats) -> Floats:
-        """(M,) of the values (K, C), of all rows behind each gate."""
+        """Returns (M,) sums of the values (K, C) over all rows behind each gate."""
         found = self.sums(values)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], found[level], len(found))
         return found
 
     def least_outside(self, values: Floats) -> Floats:
-        """(M,) the least of the values (M,) of each gate and those outside."""
+        """Returns (M,) the least of the values (M,) of each gate and those outside it."""
         found = values.copy()
         for level in self.levels[1:]:
             found[level] = np.minimum(found[level], found[self.up[level]])
         return found
 
     def cut(self, wanted: Floats, left: Floats) -> Floats:
-        """The `wanted` (K, C), no more in all than what is `left` (M,) of any gate."""
+        """Returns `wanted` (K, C), reduced so that no gate passes more than what is `left` (M,)."""
         for level in self.levels[::-1]:
             total = self.sums_outside(wanted)
             part = np.ones_like(left)
@@ -105,11 +107,11 @@ class Gates:
         return wanted
 
     def by_pool(self, values: Floats) -> Floats:
-        """(G,) of the values (M,)."""
+        """Returns (G,) sums of the values (M,) by pool."""
         found: Floats = np.bincount(self.pool_of, values).astype(np.float64)
         return found
 
     def width(self, marks: Bools) -> float:
-        """GPUs that can leave the marked (M,) gates."""
+        """Returns the GPUs that can leave the marked (M,) gates."""
         ends = marks & ~np.where(self.up == NOWHERE, False, marks[self.up])
         return float(self.most[ends].sum())

@@ -1,4 +1,5 @@
-"""After all turns gangs that begin give way to others of their account: to who fills a hole, and to who ran."""
+"""Replaces picked gangs that have not started by others of their account: by running gangs, or by ones that leave no
+hole."""
 
 from __future__ import annotations
 
@@ -16,26 +17,26 @@ from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def give_way(picked: Picked, turns: Turns) -> bool:
-    """Returns whether any gang gave way to another one of its account."""
+    """Replaces picked gangs by others of the same account; returns whether any was replaced."""
     went_on = _go_on(picked, turns)
     return _fill_holes(picked, turns) or went_on
 
 
 def _go_on(picked: Picked, turns: Turns) -> bool:
-    """Let gangs that ran go on where some that begin have their GPUs and are wanted less.
+    """Lets gangs that ran go on where gangs that their account wants less would start; returns whether any did.
 
-    When they had their turns their GPUs were others', who changed places since.
+    In their turn these GPUs belonged to other gangs, which have changed places since.
     """
     facts = picked.facts
     if not facts.may_move:
         return False
-    begins: dict[int, list[int]] = defaultdict(list)  # by account, the one that it wants least last
+    begins: dict[int, list[int]] = defaultdict(list)  # by account, the least wanted last
     for job in facts.in_order(picked.chosen & (facts.jobs.running_on == NOWHERE)):
         begins[facts.account[job]].append(job)
     found, in_vain = False, set[tuple[int, int]]()
     for other in facts.in_order(picked.places.running & ~picked.chosen & anywhere(facts.sharing)):
         own = begins[facts.account[other]]
-        # What one of a kind could not take no later one takes, which may only take from fewer.
+        # If one gang of a kind fails, so do later ones, which have fewer gangs to replace.
         kind = facts.account[other], turns.kind[other]
         if kind in in_vain:
             continue
@@ -52,7 +53,8 @@ def _go_on(picked: Picked, turns: Turns) -> bool:
 
 
 def _take(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
-    """Give a gang what picked ones of `less` have of some generation, where that is enough. Returns these, or none."""
+    """Gives a gang the GPUs of some picked gangs of `less` on one generation; returns these, or none if that is too
+    little."""
     facts, places = picked.facts, picked.places
     on: dict[int, list[int]] = defaultdict(list)
     room: dict[int, Room] = {}
@@ -77,13 +79,14 @@ def _take(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list
 
 
 def _fill_holes(picked: Picked, turns: Turns) -> bool:
-    """Swap gangs of one worker that begin for waiting ones of the same account and priority that leave no hole.
+    """Swaps one-worker gangs that have not started for waiting ones that leave no hole; returns whether any was
+    swapped.
 
-    Only where both are within the guarantee, or neither is. Returns whether any was swapped.
+    Both have the same account and priority, and either both are within the guarantee or neither is.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()
-    in_vain = set[tuple[int, ...]]()  # gangs that are alike, and the hole beside them, since one was swapped
+    in_vain = set[tuple[int, ...]]()  # equal gangs with the hole beside them, since the last swap
     for k, free in enumerate(places.free):
         for node in in_order(free.at_least(1)):
             for job in sorted(places.on[k][node], key=lambda job: -facts.order[job]):
@@ -102,10 +105,10 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
 
 
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
-    """Give the gang's place to one that needs the hole beside it, too.
+    """Gives the gang's place to one that also fills the hole beside it; returns whether one did.
 
-    It goes to none that its account wants less than one that ran and would fit; that one does not get the place of the
-    account's first gang.
+    A gang that its account wants less than one that ran and would fit does not get it. The one that ran does not get
+    the place of the account's first gang.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

@@ -1,4 +1,4 @@
-"""Who goes on where it runs, whatever turns say: gangs that no one may stop now."""
+"""Keeps gangs where they run if nothing may stop them now, regardless of the ordering."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.line import alike
 from fairshare.policies.gandiva_fair.picked import Picked
 
-# Gangs with the oldest claims for which others give up GPUs that they got lately.
+# At most this many gangs, those with the oldest claims, take GPUs from gangs that got them lately.
 _CLAIMS = 32
 
 
 def hold(picked: Picked) -> None:
-    """Pick the gangs that no one may stop now, where they are, and close what is closed to others."""
+    """Picks the gangs that may not be stopped now, where they are, and closes nodes that are closed to others."""
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
     running = places.running
@@ -35,10 +35,10 @@ def hold(picked: Picked) -> None:
 
 
 def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
-    """(J,) gangs that got their GPUs only lately, but for those that give way to a claim from before that.
+    """Returns (J,) gangs within their minimum time before preemption, unless an older claim to their GPUs exists.
 
-    A larger gang that waits within its guarantee comes first since its account began to save up for it, a
-    smaller one since it had saved up enough; one of the same size had its chance when these GPUs were given.
+    A larger gang that waits within its guarantee has its claim since its account began to save for it, a smaller one
+    since its account had saved enough. One of the same size had its chance when these GPUs were given.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)
@@ -49,7 +49,7 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     waits = np.flatnonzero(facts.sharing.any(axis=1) & (jobs.running_on == NOWHERE))
     began, enough = _age_of_claims(facts, running, waits)
     due = np.flatnonzero(enough > -1e-6)
-    # One claim of each account and size speaks for all, those who are most behind first, as they go.
+    # One claim speaks for all of the same account and size; the accounts furthest behind go first.
     account, choice = jobs.account[waits], facts.sharing @ (1 << np.arange(facts.sharing.shape[1]))
     one_each = alike(account[due], size[waits[due]], choice[waits[due]])
     due = due[np.unique(one_each, return_index=True)[1]]
@@ -64,9 +64,9 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 
 
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
-    """(W,) seconds since each waiting gang's accounts began to save up, and since they have enough for it.
+    """Returns (W,) the seconds since each waiting gang's accounts began to save, and since they have enough for it.
 
-    The latter is negative where a guarantee on the way up does not allow for the gang.
+    The second is negative where a guarantee up the tree does not cover the gang.
     """
     jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
     due, saved = tier_one(facts.shares).sum(axis=1), facts.balances.guaranteed

@@ -15,15 +15,15 @@ class Line:
     """The jobs of every account in the order in which it wants them."""
 
     jobs: Ints  # by account and rank
-    listed: list[int]  # the same
-    account: Ints  # of each of these
-    level_end: Ints  # of each position in `listed`, where the jobs of this account and priority end
-    begin: dict[int, int]  # of each account, its first position in `listed`
+    listed: list[int]  # `jobs` as a list
+    account: Ints  # the account of each of `jobs`
+    level_end: Ints  # for each position, where the jobs of the same account and priority end
+    begin: dict[int, int]  # by account, its first position
     end: dict[int, int]
 
     @classmethod
     def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> Line:
-        """The `chosen` (J,) jobs, by `order` (J,) as from wanted_order."""
+        """Returns the line of the `chosen` (J,) jobs, by `order` (J,) as wanted_order returns it."""
         wanted = np.empty(len(jobs), dtype=np.int64)
         wanted[order] = np.arange(len(jobs))
         some = wanted[chosen[wanted]]
@@ -55,17 +55,17 @@ class Line:
         )
 
     def without(self, gone: Bools) -> Line:
-        """The same without the jobs marked in `gone` (J,)."""
+        """Returns the line without the jobs marked in `gone` (J,)."""
         stays = ~gone[self.jobs]
-        before = np.append(0, np.cumsum(stays))  # of each position, how many stay before it
+        before = np.append(0, np.cumsum(stays))  # for each position, how many before it stay
         return Line._by_account(self.jobs[stays], self.account[stays], before[self.level_end[stays]])
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
-    """(J,) the rank of each job, as its owner wants it.
+    """Returns (J,) the rank of each job in its owner's order.
 
-    First what runs and keeps its GPUs, then by priority, then as listed; the jobs of accounts that share
-    evenly by the time that each has had for each of its GPUs, where what runs goes on for a quantum.
+    First come running jobs that keep their GPUs, then jobs by priority, then as listed. Jobs of accounts that share
+    evenly are ordered by the GPU time that each has had per GPU; running ones have an advantage of one quantum.
     """
     had = np.zeros(len(jobs))
     running = jobs.running_on != NOWHERE
@@ -81,7 +81,7 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
 
 
 def alike(*columns: Ints) -> Ints:
-    """(J,) a number for each combination of values, none of them negative, that occurs in columns (J,)."""
+    """Returns (J,) a number for each combination of values that occurs in columns (J,) of integers ≥ 0."""
     many = len(columns[0])
     found, span = np.zeros(many, dtype=np.int64), 1
     for column in columns:

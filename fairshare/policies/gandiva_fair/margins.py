@@ -1,6 +1,7 @@
-"""What accounts make of a little more or less of a generation, and so what they would sell and buy.
+"""Computes what accounts would sell and buy, from what a little more or less of a generation is worth to them.
 
-An account's jobs run in its own order, so a GPU more or less is that of the next or of the last jobs in this order.
+An account's jobs run in its own order, so one GPU more or less goes to the next, or is taken from the last, jobs in
+this order.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from fairshare.model import Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.own_order import Round, Rows
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
-LEAST_RATIO = 1e-6  # who would pay less for a GPU does not want it
+LEAST_RATIO = 1e-6  # an account that would pay less for a GPU does not want it
 
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """What accounts would sell or buy of fast generations; B blocks, each of one job on one of P pairs."""
+    """What accounts would sell or buy of fast generations: B blocks, each of one job on one of P pairs."""
 
     trader: Ints  # (B,) pair × L + account
-    ratio: Floats  # (B,) slow GPUs for a fast one: the least at which it sells, the most at which it may buy
+    ratio: Floats  # (B,) slow GPUs for a fast one: the least it sells for, or the most it may pay
     gpus: Floats  # (B,) of the fast generation
 
 
 class Margins:
-    """The jobs that were measured on both generations of a pair, and what runs of them there.
+    """The jobs that were measured on both generations of a pair, and the GPUs on which they run there.
 
-    P pairs, none of which has a generation in common with another, are looked at together. Of S entries each is a
-    job on one pair; a *trader* is an account (of L) on one pair: pair × L + account.
+    Handles P pairs at once, none of which share a generation. Each of S entries is a job on one pair. A *trader* is
+    an account (of L) on one pair: pair × L + account.
     """
 
     def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: Round) -> None:
-        """`use` (R, K) GPUs on which jobs run; `may` (R, K) says which jobs trade which generations."""
+        """Takes `use` (R, K), GPUs on which jobs run, and `may` (R, K), which jobs trade which generations."""
         self.pairs, slow, fast = pairs, pairs.slow, pairs.fast
         pair, row = np.nonzero((np.isfinite(pairs.lean) & may[:, slow] & may[:, fast]).T)
         self.leaves, self.traders = len(rows.account), len(rows.account) * len(slow)
@@ -50,27 +51,30 @@ class Margins:
         waits, takes_part = np.maximum(rows.gpus - across(use), 0.0), np.zeros(len(use))
         self._waits, takes_part[row] = waits[row], 1.0
         self._on_slow, self._on_fast = use.take(low), use.take(high)
-        # (P × L,) GPUs of the slow generation under these jobs.
+        # (P × L,) GPUs of the slow generation on which these jobs run.
         self.on_slow: Floats = np.bincount(self._trader, self._on_slow, self.traders).astype(np.float64)
-        # (L,) GPUs that these jobs would run on beyond those that they have.
+        # (L,) GPUs that these jobs could use beyond those that they have.
         self.waiting: Floats = np.bincount(rows.leaf, waits * takes_part, self.leaves).astype(np.float64)
 
     def sold(self) -> Margin:
-        """What jobs on the fast generation would sell, those that gain least by it first.
+        """Returns what jobs on the fast generation would sell; jobs that gain least by it come first.
 
-        What is paid beyond one GPU for one is for the account's next jobs, in the mean of those that would run.
+        Slow GPUs beyond one for each fast GPU go to the account's next jobs, at the mean worth to those that would
+        run.
         """
         return self._margin(self._on_fast, self._waits, np.maximum, sells=True)
 
     def bought(self) -> Margin:
-        """What jobs on the slow generation would buy, those that would gain most first.
+        """Returns what jobs on the slow generation would buy; jobs that would gain most come first.
 
-        What they pay beyond one GPU for one is taken from the account's last jobs, in the mean of those that stop.
+        Slow GPUs beyond one for each fast GPU are taken from the account's last jobs, at the mean worth to those
+        that stop.
         """
         return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
 
     def _margin(self, gpus: Floats, moved: Floats, worse: np.ufunc, *, sells: bool) -> Margin:
-        """`moved` (S,) GPUs of the jobs that a price above 1 makes run, or stop, on the slow generation."""
+        """Returns the margin. `moved` (S,) are GPUs of jobs that a price above 1 makes run, or stop, on the slow
+        generation."""
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]
         ratio, trader = self._ratio[by], self._trader[by]

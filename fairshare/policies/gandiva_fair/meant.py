@@ -1,9 +1,9 @@
-"""On which generations an account's jobs would run if its share could be divided at will.
+"""Computes on which generations an account's jobs would run if its share could be divided at will.
 
-Turns are of whole gangs, and come when an account as a whole is due time, on whatever generation it is due more just
-then. So that the jobs that gain most by a generation have the account's time there nevertheless, they claim that time
-sooner than others and give it up later: by one gang either way. What accounts get of each generation in the long run
-stays the same (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
+Turns are of whole gangs, and come when an account as a whole is due time, on whichever generation it is due most
+then. To give the account's time on a generation to the jobs that gain most by it, these claim that time sooner than
+others and yield it later, by one gang in each direction. What accounts get of each generation in the long run does
+not change (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from fairshare.policies.gandiva_fair.own_order import Rows
 
 
 def meant_for(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
-    """(J, K) 1 where jobs like each one of its account would have all their time, -1 where they would have none.
+    """Returns (J, K) from 1, where jobs of the same kind would have all their time, to -1, where they would have none.
 
-    0 for jobs that would not run, and for all of accounts whose jobs are as fast wherever they may run, `able` (J, K).
-    `share` (T, K) is what accounts have, `evenly` (T,) whose jobs of one priority share evenly.
+    It is 0 for jobs that would not run, and for all jobs of accounts whose jobs are equally fast wherever they may
+    run, `able` (J, K). `share` (T, K) is what accounts have; `evenly` (T,) marks those whose jobs of one priority
+    share evenly.
     """
     found, speed = np.zeros(able.shape), speeds_of(jobs, able)
     if not able.size:

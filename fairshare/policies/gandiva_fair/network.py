@@ -1,9 +1,10 @@
-"""Rows that share pools of GPUs, within limits that nest: as much for all together as can be, exactly.
+"""Distributes pools of GPUs among rows within nested limits, exactly, so that all rows together get the most.
 
-Who gets how much is a flow: from groups of rows that nest, each with a bound on all its GPUs, over the rows to gates
-of single generations that nest likewise. Too much is given out at first; what overloads a gate is then moved on along
-shortest ways of the residual graph, all that are as far at once (the blocking flows of Dinic 1970, on gates alone: an
-arc is what all rows, or pairs of rows within a group, could move). What cannot be moved is behind a minimum cut.
+The distribution is a flow: from nested groups of rows, each with a bound on all its GPUs, over the rows to gates of
+single generations, which are nested too. First too much is given out. What overloads a gate is then moved along
+shortest paths of the residual graph, all of the same length at once (the blocking flows of Dinic 1970, on gates
+alone: an arc is what all rows, or pairs of rows within a group, could move). What cannot be moved is behind a
+minimum cut.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
 from fairshare.policies.gandiva_fair.gates import Gates
 
 FAR = np.iinfo(np.int64).max
-_SPREADS = 6  # passes that bring a first guess near to what there is
-_ENOUGH = 1 / 16  # of what is rounded away, for another pass
+_SPREADS = 6  # passes that bring a first guess near to the capacity
+_ENOUGH = 1 / 16  # least progress, in rounding errors, that is worth another pass
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Rows side by side that belong together, and how many GPUs all of them may have."""
+    """Groups of adjacent rows, with bounds on the GPUs of all rows of a group."""
 
-    of_row: Ints  # (C,) number of its group
-    first: Ints  # (N,) row
+    of_row: Ints  # (C,) number of the row's group
+    first: Ints  # (N,) first row
     most: Floats  # (N,)
     least: Floats  # (N,)
 
     @classmethod
     def of(cls, owner: Ints, most: Floats) -> Groups:
-        """Rows with one `owner` (C,), of which each may have as much as `most` (T,) says, are a group."""
+        """Returns groups of rows with the same `owner` (C,), bounded by what each owner may have, `most` (T,)."""
         new = np.diff(owner, prepend=owner[:1] - 1) != 0
         first = np.flatnonzero(new)
         return cls(np.cumsum(new) - 1, first, most[owner[first]], np.zeros(len(first)))
 
     def of_rows(self, rows: Ints) -> Groups:
-        """The same groups of some rows, which are all rows of some groups."""
+        """Returns the groups of some rows, which must be all rows of some groups."""
         which = self.of_row[rows]
         first = np.flatnonzero(np.diff(which, prepend=-1))
         kept = which[first]
@@ -49,33 +50,33 @@ class Groups:
         )
 
     def sums(self, values: Floats) -> Floats:
-        """(…, N) of the values (…, C) over the rows of each group."""
+        """Returns (…, N) sums of the values (…, C) over the rows of each group."""
         found: Floats = np.add.reduceat(values, self.first, axis=-1)
         return found
 
     def room(self, has: Floats) -> Floats:
-        """(N,) GPUs that each group may have beside what its rows have in all (C,)."""
+        """Returns (N,) the GPUs that each group may get beside what its rows have in all, `has` (C,)."""
         left = self.most - self.sums(has)
         return np.where(left > EPSILON, left, 0.0)
 
     def spare(self, has: Floats) -> Floats:
-        """(N,) GPUs that each group may give up of what its rows have in all (C,)."""
+        """Returns (N,) the GPUs that each group may give up of what its rows have in all, `has` (C,)."""
         left = self.sums(has) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """(C,) the part of the `amounts` (C,) that each row may have, if its group has at most so much (N,)."""
+        """Returns (C,) the fraction of `amounts` (C,) that each row may have if its group has at most `most` (N,)."""
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Rows of one group may change places: one gives up a generation, another takes as much of a different one."""
+    """A kind of move: one row of a group gives up a generation, and another row takes as much of a different one."""
 
     groups: Groups
-    # Groups in these that nest, the innermost first: they keep their least and have no more than their most. None: each
-    # row exchanges with itself alone.
+    # Nested groups inside these, the innermost first, which stay within their bounds. None: each row exchanges with
+    # itself alone.
     inside: Sequence[Groups] | None
 
 
@@ -83,10 +84,10 @@ class Network:
     """Gates, and the rows that share what is behind them."""
 
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
-        """`bounds` nest, the innermost first. Rows of a group are side by side, and have its least."""
+        """Takes nested `bounds`, the innermost first. Rows of a group are adjacent and have its least already."""
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
 
-    # Numbers are multiplied several times as fast as marks.
+    # Floats are multiplied several times as fast as booleans.
     @cached_property
     def _able(self) -> Floats:
         return self.flow.able.astype(np.float64)
@@ -101,12 +102,12 @@ class Network:
 
     @property
     def left(self) -> Floats:
-        """(M,) GPUs that each gate could still let through; less than nothing where it is overloaded."""
+        """(M,) GPUs that each gate could still let through; negative where it is overloaded."""
         found: Floats = self.gates.most - self.gates.through(self.flow.held)
         return found
 
     def fill(self) -> None:
-        """Give out as many GPUs as the rows can use within all bounds, beside what they have."""
+        """Gives rows as many GPUs as they can use within all bounds, beside what they have."""
         before, again = -np.inf, bool(self.may_have_more().any())
         while again and self.flow.held.sum() > before + EPSILON:
             before = self.flow.held.sum()
@@ -114,7 +115,7 @@ class Network:
             again = self._fit() and bool(self.may_have_more().any())
 
     def spread(self) -> None:
-        """Give out the GPUs of each pool in proportion to what its rows lack, as far as these can use them at once."""
+        """Gives out each pool in proportion to what its rows lack, as far as they can use it at once."""
         if not self.may_have_more().any():
             return
         gates, wanted = self.gates, self.wanted()
@@ -124,7 +125,7 @@ class Network:
         self._fit()
 
     def may_have_more(self) -> Bools:
-        """(C,) the rows of pools where a row that lacks may use what is left."""
+        """Returns (C,) the rows of pools where some row lacks GPUs and some row may use what is left."""
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
         open_ = (gates.before(left) & self.flow.able).any(axis=0)
@@ -136,7 +137,7 @@ class Network:
         return found
 
     def exchanges(self) -> list[Exchange]:
-        """Within which groups rows may change places, the innermost first."""
+        """Returns the kinds of exchanges, those in the innermost groups first."""
         rows = np.arange(len(self.flow.leaf))
         alone = Exchange(Groups.of(rows, np.zeros(len(rows))), None)
         return [alone, *(Exchange(groups, self.bounds[:at]) for at, groups in enumerate(self.bounds))]
@@ -148,31 +149,32 @@ class Network:
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """(K, C) what rows have, `where` (K, C) is said, beyond what their groups must keep."""
+        """Returns (K, C) what rows have, by default everywhere, beyond what their groups must keep."""
         return self._within(self.bounds, self.free if where is None else self.free * where)
 
     def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
-        """What of the `gives` (K, C) all of these groups can spare."""
+        """Returns the part of `gives` (K, C) that all of these groups can spare."""
         has, amount, part = self.flow.held.sum(axis=0), gives.sum(axis=0), np.ones(gives.shape[1])
         for some in groups:
             part = part * some.part(amount * part, some.spare(has))
         return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
-        """(C,) GPUs that rows lack within the bounds, if only those who are said (C,) are to have more."""
+        """Returns (C,) the GPUs that rows lack within the bounds, if only rows in `who` (C,), by default all, are to
+        get more."""
         has = self.flow.held.sum(axis=0)
         wanted = self.flow.beside(has) if who is None else self.flow.beside(has) * who
         return self._within_room(self.bounds, wanted, has)
 
     @staticmethod
     def _within_room(bounds: Sequence[Groups], wanted: Floats, has: Floats) -> Floats:
-        """What of the `wanted` (C,) all these groups may have beside what their rows have (C,)."""
+        """Returns the part of `wanted` (C,) that all these groups may get beside what their rows have (C,)."""
         for groups in bounds:
             wanted = wanted * groups.part(wanted, groups.room(has))
         return wanted
 
     def _grow(self, gets: Floats) -> None:
-        """Give each row as many GPUs (C,), on generations in proportion to what is left."""
+        """Gives each row `gets` (C,) GPUs, on generations in proportion to what is left."""
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
@@ -187,9 +189,10 @@ class Network:
         self.flow.held[:, rows] += spread
 
     def _fit(self) -> bool:
-        """Take back what is too much; returns whether more than that may have been taken back.
+        """Takes back what overloads gates; returns whether it may have taken back more.
 
-        It is taken back where it is. What nobody there can spare is so elsewhere, to make room for it to move to.
+        It takes GPUs back from the overloaded gates themselves. What no row there can spare is taken back elsewhere,
+        to make room for it to move to.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -201,12 +204,12 @@ class Network:
                 over = gates.by_pool(np.maximum(-self.left, 0.0))
                 gives = more * part_of(over, gates.by_pool(gates.sums(more)))[gates.pool]
                 self.flow.held, elsewhere = self.flow.held - gives, True
-                if gives.sum() <= EPSILON:  # what is rounded away cannot be freed
+                if gives.sum() <= EPSILON:  # rounding errors cannot be freed
                     break
         return elsewhere
 
     def _too_much(self) -> Floats:
-        """(K, C) what rows can spare where it overloads a gate."""
+        """Returns (K, C) what rows can spare where it overloads a gate."""
         gates, over = self.gates, np.maximum(-self.left, 0.0)
         more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
         stays = 1.0 - part_of(over, gates.sums_outside(more))
@@ -216,7 +219,7 @@ class Network:
         return found
 
     def _balance(self) -> Bools:
-        """Move what overloads gates on to others, as far as there is a way; returns (M,) the gates that stay so."""
+        """Moves what overloads gates to others along all paths; returns (M,) the gates that stay overloaded."""
         nothing, before = self.gates.nothing, np.inf
         while True:
             left = self.left
@@ -232,11 +235,11 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """(M,) the overloaded gates and all that something of them could move to."""
+        """Returns (M,) the overloaded gates and all gates that some of their load could move to."""
         return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
-        """One pass of moves down the `steps` (M,) to what is free."""
+        """Does one pass of moves along `steps` (M,) towards free gates."""
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):
             left = self.left
@@ -248,7 +251,7 @@ class Network:
                 if not (presses > gates.nothing / 4).any():
                     break
                 self._move(exchange, presses, takes)
-            # What is left is for gates inside that lead on: they are to move what comes through them.
+            # The rest is for inner gates that lead on: they are to move what comes through them.
             inside = np.flatnonzero((gates.up != NOWHERE) & (steps == here - 1))
             inside = inside[presses[gates.up[inside]] > 0]
             through = (gates.most - np.maximum(left, 0.0))[inside]
@@ -257,7 +260,7 @@ class Network:
             passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
 
     def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
-        """Move what `presses` (M,) on gates to such as take it (M,) by one kind of exchange; both are lowered by it."""
+        """Moves what `presses` (M,) on gates to gates that take it (M,), by one kind of exchange; reduces both."""
         gates, groups = self.gates, exchange.groups
         weight = gates.before(np.where(np.isfinite(takes), takes, 1.0))
         gives, gets = self.offers(exchange, gates.before(presses > 0), weight)
@@ -273,7 +276,8 @@ class Network:
     def offers(
         self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """(K, C) each: what rows may give up of what they have `where` (K, C), and what they may take by `weight`."""
+        """Returns (K, C) what rows may give up of what they have `where` (K, C), and (K, C) what they may take by
+        `weight`."""
         flow, held = self.flow, self.flow.held
         if weight is None:
             share = self._evenly
@@ -290,14 +294,14 @@ class Network:
 
 
 def _one_over(values: Floats) -> Floats:
-    """The inverse; 0 of nothing."""
+    """Returns the inverse; 0 for 0."""
     found: Floats = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """What could move between gates."""
+    """The residual graph: what could move between gates."""
 
     gates: Gates
     left: Floats  # (M,)
@@ -309,7 +313,7 @@ class _Residual:
         return cls(network.gates, left, offers)
 
     def steps_to(self, free: Bools, start: Bools) -> Ints:
-        """(M,) arcs from each gate to one of the outermost that is `free`, as far as the `start` (M,) needs."""
+        """Returns (M,) the arcs from each gate to a `free` outermost one, as far as `start` (M,) needs them."""
         steps = np.full(len(start), FAR)
         steps[: len(free)][free] = 0
         for here in range(1, len(start)):
@@ -320,7 +324,7 @@ class _Residual:
         return steps
 
     def reached_from(self, start: Bools) -> Bools:
-        """(M,) `start` and all gates that something of it could move to, in steps."""
+        """Returns (M,) `start` and all gates that some of its load could move to, in any number of arcs."""
         reached = start.copy()
         while True:
             further = reached | self._beside(reached, back=False)
@@ -329,7 +333,8 @@ class _Residual:
             reached = further
 
     def _beside(self, marks: Bools, *, back: bool) -> Bools:
-        """(M,) the gates that something of the marked ones could move to; `back`: that could move something there."""
+        """Returns (M,) the gates that the marked ones could move load to; with `back`, those that could move load to
+        them."""
         gates = self.gates
         found = np.zeros(len(marks))
         for groups, gives, gets in self.offers:

@@ -1,4 +1,4 @@
-"""Who trades with whom, how much, and at what price."""
+"""Matches offers to sell with offers to buy, and sets amounts and prices of trades."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from fairshare.model import Floats, Ints
 from fairshare.policies.gandiva_fair.margins import Margin
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
-# Of buyers whose ratios differ by less than NEAR none buys all that is cheap, and of such sellers none sells all: each
-# offers slices, of which later ones rank as if their ratio were worse. So it does not pay either to undercut others.
+# Among buyers whose ratios differ by less than NEAR none gets everything that is cheap, and among such sellers none
+# sells everything: each offers slices, of which later ones rank as if their ratio were worse. So undercutting others
+# does not pay.
 NEAR = 1.5
-# GPUs of the fast generation that two parties exchange at least: less is not worth a line in the book. In large markets
-# it may be more, but no more than a part of what the smaller of the two has.
+# The least GPUs of the fast generation that two parties exchange: less is not worth a line in the book. In large
+# markets it may be more, but at most this fraction of what the smaller party holds.
 LEAST_TRADE, LEAST_PART = 0.01, 0.005
-# By how much at least a price differs from the speed-ups of both sides.
+# The least relative difference between a price and the speed-ups of both sides.
 PRICED = 1e-7
 ROUNDING = 1e-6  # of a step
-# What a buyer can pay depends on its price, and this on the sellers it meets: so often is that looked at.
+# How often prices are computed: what a buyer can pay depends on its price, which depends on the sellers it meets.
 LOOKS = 2
 
 
@@ -29,24 +30,25 @@ class Grain:
     """How finely a market divides what is traded."""
 
     slices: int  # of each offer
-    step: float  # GPUs, of which all trades are multiples
-    line: float  # GPUs that a trade has at least, where both have enough
-    # Parties of which so many stand together deal with each other first, then so many, at last all (0); none: all.
+    step: float  # GPUs; all trades are multiples of it
+    line: float  # the least GPUs of a trade, where both parties have enough
+    # Sizes of neighbourhoods: parties trade within the first size, then within the next, last with all (0). Empty: with
+    # all.
     near: tuple[int, ...]
 
     def least(self, held: Floats) -> Floats:
-        """(P,) GPUs that parties trade at least if they hold `held` (P,) in all."""
+        """Returns (P,) the least GPUs that parties trade if they hold `held` (P,) in all."""
         found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
         return found
 
     def whole(self, gpus: Floats) -> Floats:
-        """(D,) rounded down to steps; less than LEAST_GPUS is nothing."""
+        """Returns (D,) the GPUs rounded down to steps; less than LEAST_GPUS counts as zero."""
         steps = np.floor(gpus / self.step + ROUNDING)
         return np.where(gpus < LEAST_GPUS, 0.0, steps * self.step)
 
 
-# Where many trade each is too small a part of the whole for slices to be worth their time. There trades are in
-# hundredths of a GPU and between parties nearby, so that what one party changes, be it by little, changes few of them.
+# With many parties each is too small a part of the market for slices to be worth their time. There trades are in
+# hundredths of a GPU and between nearby parties, so that a change of one party changes few trades.
 FINE, COARSE, MANY = Grain(8, 1e-9, LEAST_TRADE, ()), Grain(1, 0.01, 0.02, (8, 64, 512, 0)), 64
 
 
@@ -56,22 +58,22 @@ def grain_of(parties: int) -> Grain:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What parties would sell or buy, pair after pair; O offers, those of one party at one ratio are one.
+    """What parties would sell or buy, by pair of generations: O offers, with one offer for each party and ratio.
 
     Accounts take part in offers as *traders* on a pair of generations, see `Margins`.
     """
 
     pair: Ints  # (O,) of generations
-    ratio: Floats  # (O,) the best ones of a pair first: the lowest of sellers, the highest of buyers
+    ratio: Floats  # (O,) the best of a pair first: the lowest of sellers, the highest of buyers
     party: Ints  # (O,)
     gpus: Floats  # (O,) of the fast generation
-    trader: Ints  # (M,) of jobs in offers
+    trader: Ints  # (M,) the trader of each part of an offer
     offer: Ints  # (M,)
-    part: Floats  # (M,) of its offer
+    part: Floats  # (M,) fraction of its offer
 
     @classmethod
     def of(cls, margin: Margin, party: Ints, *, sells: bool) -> Offers:
-        """`party` (L,) of accounts."""
+        """Returns the offers of a margin; `party` (L,) is the party of each account."""
         pair, leaf, ratio = margin.trader // len(party), margin.trader % len(party), np.round(margin.ratio, 9)
         by = np.lexsort((leaf, party[leaf], ratio if sells else -ratio, pair))
         pair, ratio, who, gpus = pair[by], ratio[by], party[leaf[by]], margin.gpus[by]
@@ -84,7 +86,8 @@ class Offers:
         )
 
     def parts(self, offer: Ints) -> tuple[Ints, Ints, Floats]:
-        """The traders in trades with these offers (D,): which trade, which trader, and its part; (N,) each."""
+        """Returns, for trades with offers (D,), the traders that take part: (N,) trade, (N,) trader and (N,) its
+        fraction."""
         first = np.searchsorted(self.offer, np.arange(len(self.ratio) + 1))
         count = np.diff(first)[offer]
         trade = np.repeat(np.arange(len(offer)), count)
@@ -92,7 +95,8 @@ class Offers:
         return trade, self.trader[at], self.part[at]
 
     def affordable(self, price: Floats, has: Floats) -> Floats:
-        """(O,) GPUs that offers are for at prices (O,), the first ones first, if traders have `has` to pay with."""
+        """Returns (O,) the GPUs that offers can pay for at prices (O,), the first offers first, if traders have `has`
+        to pay."""
         by = np.argsort(self.trader, kind="stable")
         offer = self.offer[by]
         cost = self.gpus[offer] * self.part[by] * price[offer]
@@ -102,7 +106,7 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """Offers to sell that met offers to buy; D of them."""
+    """Matches of offers to sell with offers to buy; D of them."""
 
     seller: Ints  # (D,) an offer
     buyer: Ints  # (D,) an offer
@@ -120,9 +124,9 @@ def meet(
     grain: Grain,
     held: Floats,
 ) -> Met:
-    """Offers to sell, cheapest first, with offers to buy, dearest first, on each pair of generations by itself.
+    """Matches offers to sell, cheapest first, with offers to buy, dearest first, on each pair of generations.
 
-    What buyers have to pay with is `has`, by trader. They meet where the ratio of their ratios is at least `least`.
+    `has` is what buyers can pay with, by trader. Offers match where the ratio of their ratios is at least `least`.
     Parties hold `held` (P,) GPUs in all.
     """
     second = _seconds(sellers, buyers) if pricing == "second_price" else None
@@ -141,7 +145,7 @@ def meet(
 
 
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
-    """(O × slices,) which offer each slice is of, pair after pair, those that go first, first."""
+    """Returns (O × slices,) the offer of each slice, by pair and then in the order in which slices are matched."""
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)
     found: Ints = np.lexsort((rank.ravel(), np.repeat(offers.pair, slices))) // slices
@@ -149,7 +153,7 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 
 
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
-    """Between what a seller asks at least and a buyer pays at most: where both gain in the same ratio, or `second`."""
+    """Returns a price from the seller's least to the buyer's most: where both gain in the same ratio, or `second`."""
     if second is None:
         return np.sqrt(low * high)
     found: Floats = np.clip(second, low * (1 + PRICED), high * (1 - PRICED))
@@ -157,7 +161,7 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """(O,) of each offer to buy, the lowest ratio at which its pair is sold; its own where it is not."""
+    """Returns (O,) for each offer to buy the lowest ratio at which its pair is sold; its own where it is not sold."""
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
     found = buyers.ratio.copy()
@@ -166,13 +170,14 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 
 
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
-    """(O,) of each offer to buy, the highest ratio below it of another party on its pair; 0 where there is none."""
+    """Returns (O,) for each offer to buy the highest ratio below it of another party on its pair; 0 where there is
+    none."""
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")
     )
     by = np.lexsort((-ratio, pair))
     pair, ratio, party = pair[by], ratio[by], party[by]
-    # Of those side by side that are of one party the second is the first of the next ones.
+    # For adjacent offers of one party, the second is the first offer of the next party.
     new = np.ones(len(by), dtype=bool)
     new[1:] = (pair[1:] != pair[:-1]) | (party[1:] != party[:-1])
     first = np.append(np.flatnonzero(new), len(by))
@@ -186,7 +191,7 @@ def _seconds(sellers: Offers, buyers: Offers) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What is sold, or bought, in S slices, pair after pair, those that go first, first."""
+    """What is sold, or bought: S slices, by pair and then in the order in which they are matched."""
 
     offers: Offers
     offer: Ints  # (S,)
@@ -194,11 +199,11 @@ class _Side:
 
     @classmethod
     def of(cls, offers: Offers, offer: Ints, gpus: Floats, grain: Grain) -> _Side:
-        """`gpus` (O,) of each offer."""
+        """Returns a side with `gpus` (O,) for each offer."""
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Slices of something, those of `size` parties that stand together side by side; a key of these on a pair."""
+        """Returns slices that are not empty and their keys, one for each pair and neighbourhood of `size` parties."""
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
         if not size:
@@ -208,7 +213,7 @@ class _Side:
         return some[by], key[by]
 
     def only(self, slices: Ints, steps: Floats) -> _Side:
-        """So much of some slices (N,), of each as often as it is named, and nothing of the others."""
+        """Returns the side with only these steps (N,) of some slices (N,), which may occur several times."""
         return replace(self, steps=np.bincount(slices, steps, len(self.steps)).astype(np.float64))
 
     def without(self, slices: Ints, steps: Floats) -> _Side:
@@ -218,11 +223,11 @@ class _Side:
 def _matched(
     supply: _Side, demand: _Side, least: float, grain: Grain, line: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Which offers meet, and for how many GPUs; `line` (P,) steps are worth a trade to parties."""
+    """Returns which offers match, and for how many GPUs; a trade has at least `line` (P,) steps for each party."""
     if not grain.near:
         sold, bought, steps = _meeting(supply, demand, 0, least, line)
         return supply.offer[sold], demand.offer[bought], steps * grain.step
-    # First only who sells and buys, and how much in all; then with whom, nearby as far as possible.
+    # First decide who sells and buys, and how much in all; then with whom, nearby where possible.
     sold, bought, steps = _meeting(supply, demand, 0, least, np.zeros_like(line))
     supply, demand, found = supply.only(sold, steps), demand.only(bought, steps), []
     for size in grain.near:
@@ -236,7 +241,7 @@ def _matched(
 def _meeting(
     supply: _Side, demand: _Side, size: int, least: float, line: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Which slices meet, and in how many steps, of parties of which `size` stand together; 0: of all."""
+    """Returns which slices match, and in how many steps, within neighbourhoods of `size` parties; 0 for all parties."""
     places = len(line) // max(size, 1) + 1
     (sells, here), (buys, there) = supply.near(size, places), demand.near(size, places)
     sold, bought, steps = _overlaps(here, supply.steps[sells], there, demand.steps[buys])
@@ -255,7 +260,8 @@ def _meeting(
 
 
 def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
-    """Where intervals of two kinds, those of a pair laid end to end, overlap: which of each kind, and by how much."""
+    """Returns where two kinds of intervals, laid end to end for each pair, overlap: which of each kind, and by how
+    much."""
     count = max(int(one.max(initial=-1)) + 1 for one in (pair, other_pair))
     room = np.maximum(np.bincount(pair, steps, count), np.bincount(other_pair, other_steps, count))
     begin = np.cumsum(room) - room

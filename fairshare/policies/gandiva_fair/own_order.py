@@ -1,4 +1,4 @@
-"""Which jobs run on what their accounts hold: in an account's own order, each on the generation that suits it.
+"""Determines which jobs run on what their accounts hold: in the account's own order, on the generations that suit them.
 
 Between two generations the jobs that gain most hold the fast one: comparative advantage.
 """
@@ -20,16 +20,16 @@ MOST_ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """P pairs of generations, none in common."""
+    """P pairs of generations, which share none."""
 
     slow: Ints  # (P,)
     fast: Ints  # (P,)
-    lean: Floats  # (R, P) of jobs, the rate on the fast one over that on both; NaN where one is not measured
+    lean: Floats  # (R, P) rate on the fast one / sum of both rates; NaN where one is not measured
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Jobs that take part, those of one account side by side in its own order; R of them, L accounts with jobs."""
+    """R jobs that take part, of L accounts; those of one account are adjacent and in its own order."""
 
     job: Ints  # (R,) index among all jobs
     leaf: Ints  # (R,) index among the L accounts
@@ -37,20 +37,20 @@ class Rows:
     start: Ints  # (L + 1,) where each account's rows begin
     last: Ints  # (L, K) the last row that may run on a generation; -1 where none may
     head: Ints  # (R,) the first row of those that share evenly with a row; itself where it shares with none
-    size: Floats  # (R,) GPUs of all these together
+    size: Floats  # (R,) GPUs of all rows with the same head
     gpus: Floats  # (R,)
     able: Bools  # (R, K)
-    rate: Floats  # (R, K) measured, 0 where unknown or where the job may not run
-    by_speed: Ints  # (R, K) generations, those on which the job is fastest first
-    units: tuple[Floats, ...]  # (R, K) each, what a GPU does for a job: an account is to lose in none of them
-    rounds: tuple[Round, ...]  # of a tournament: in each everyone meets one other
+    rate: Floats  # (R, K) measured; 0 where unknown or where the job may not run
+    by_speed: Ints  # (R, K) generations, the job's fastest first
+    units: tuple[Floats, ...]  # (R, K) each: what a GPU does for a job; no account may lose in any of them
+    rounds: tuple[Round, ...]  # of a tournament: in each round every generation meets one other
 
     @classmethod
     def of(cls, jobs: Jobs, able: Bools, holds: Floats, evenly: Bools | None = None) -> Rows:
-        """`able` (J, K) where jobs may run; `holds` (T,) GPUs; `evenly` (T,) whose jobs of one priority share evenly.
+        """Returns the rows of jobs where they are `able` (J, K) to run, of accounts that hold GPUs, `holds` (T,).
 
-        An account's own order is by priority, then by age. Jobs of accounts that hold nothing take no part. Progress
-        is measured in GPUs of full speed and in GPUs of the slowest generation.
+        `evenly` (T,) marks accounts whose jobs of one priority share evenly. An account's own order is by priority,
+        then by age. Progress is measured in two units: GPUs of full speed, and GPUs of the slowest generation.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
@@ -78,23 +78,23 @@ class Rows:
         )
 
     def with_rates(self, rate: Floats) -> Rows:
-        """The same jobs in the same order, as if they had other rates (R, K); NaN unknown."""
+        """Returns the same jobs in the same order with other rates (R, K); NaN unknown."""
         rate = np.where(self.able, np.nan_to_num(rate), 0.0)
         speed = _speed(rate, self.able)
         return replace(self, rate=rate, units=(speed, _plain(rate, speed, self.able)))
 
     def of_leaves(self, leaves: Ints) -> Ints:
-        """All rows of some accounts (indices among L)."""
+        """Returns all rows of some accounts (indices among L)."""
         count = np.diff(self.start)[leaves]
         end = np.cumsum(count)
         found: Ints = np.arange(count.sum()) + np.repeat(self.start[leaves] - end + count, count)
         return found
 
     def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
-        """The jobs that run (N,), and their GPUs (N, K), if accounts `leaves` (M,) hold `held` (M, K).
+        """Returns (N,) the jobs that run and (N, K) their GPUs, if accounts `leaves` (M,) hold `held` (M, K).
 
-        In the account's order each job takes what is left of what it is fastest on. Then jobs of one account change
-        places by comparative speed, on two generations after the other.
+        In the account's order each job takes what is left of its fastest generations. Then jobs of one account
+        change places by comparative speed, one pair of generations after another.
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
@@ -103,7 +103,7 @@ class Rows:
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
-        """(U, L) what accounts make in each unit of the GPUs (N, K) of their jobs `row` (N,)."""
+        """Returns (U, L) the progress of accounts in each unit, when their jobs `row` (N,) use these GPUs (N, K)."""
         leaf = self.leaf[row]
         made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)
         return np.stack([np.bincount(leaf, one, len(self.account)) for one in made])
@@ -136,7 +136,7 @@ class Rows:
 
 
 def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
-    """(N,) the first of `some` jobs (N,), in their accounts' order, with which each one shares evenly."""
+    """Returns (N,) for each of `some` jobs (N,), in their accounts' order, the first one that it shares evenly with."""
     account, priority = jobs.account[some], jobs.priority[some]
     new = np.ones(len(some), dtype=bool)
     if evenly is not None:
@@ -146,7 +146,7 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 
 
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
-    """(N,) jobs that could run, on some generation, if their account held REACH times as many GPUs of it."""
+    """Returns (N,) jobs that could run on some generation if their account held REACH times as many GPUs of it."""
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
     may = np.ascontiguousarray(able.take(some, axis=0).T)
@@ -155,14 +155,14 @@ def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bo
 
 
 def _speed(rate: Floats, able: Bools) -> Floats:
-    """(R, K) over the best measured one; 1 where unknown, 0 where the job may not run."""
+    """Returns (R, K) rates relative to the best measured one; 1 where unknown, 0 where the job may not run."""
     best = rate.max(axis=1, keepdims=True, initial=0.0)
     found: Floats = np.divide(rate, best, out=able.astype(np.float64), where=rate > 0)
     return found
 
 
 def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
-    """(R, K) GPUs of the slowest generation that do as much for each job; those of a typical one where unknown."""
+    """Returns (R, K) the equivalent GPUs of the slowest generation for each job; a typical value where unknown."""
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     typical = np.where(typical > 0, typical, 1.0)
@@ -174,15 +174,15 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
 
 
 def _rounds(rate: Floats, speed: Floats) -> tuple[Round, ...]:
-    """Pairs of generations as in a tournament: the fastest for most jobs meets the slowest first.
+    """Returns pairs of generations as in a tournament: the generally fastest meets the slowest first.
 
-    Only the first MOST_ROUNDS, as pairs grow with the square of generations.
+    Returns only the first MOST_ROUNDS, since the number of pairs grows with the square of generations.
     """
     known = rate > 0
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     seats = np.argsort(typical, kind="stable").tolist()
     if len(seats) % 2:
-        seats.insert((len(seats) + 1) // 2, NOWHERE)  # who meets it meets nobody
+        seats.insert((len(seats) + 1) // 2, NOWHERE)  # the generation that meets it has no pair
     half, found = len(seats) // 2, []
     for _ in range(min(len(seats) - 1, MOST_ROUNDS)):
         meets = [
@@ -200,16 +200,16 @@ def _rounds(rate: Floats, speed: Floats) -> tuple[Round, ...]:
 
 
 def _match(leaf: Ints, use: Floats, lean: Floats, pairs: Round) -> None:
-    """Changes `use` (N, K) of running jobs so that, of those of one account, the dearest hold the fast generation.
+    """Changes `use` (N, K) so that the jobs of an account that gain most hold the fast generation of each pair.
 
-    On all pairs of generations at once; `lean` (N, P) of these jobs.
+    Handles all pairs at once; `lean` (N, P) is that of these jobs.
     """
     runs = use.take(pairs.slow, axis=1) + use.take(pairs.fast, axis=1)
     some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))
     account = leaf[some] * len(pairs.slow) + pair
     by = np.argsort(
         account - lean[some, pair], kind="stable"
-    )  # so that it is the same whoever is asked with it
+    )  # so that the result does not depend on which other accounts are asked
     some, pair, account = some[by], pair[by], account[by]
     low, high, both = pairs.slow[pair], pairs.fast[pair], runs[some, pair]
     held = np.bincount(account, use[some, high]).astype(np.float64)

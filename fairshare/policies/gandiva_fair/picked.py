@@ -1,4 +1,4 @@
-"""The gangs that were picked so far: where each goes, what that leaves of limits and of what accounts are due."""
+"""The gangs picked so far, their places, and what is left of limits and of what accounts are due."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fairshare.policies.gandiva_fair.places import Places, Spot
 
 
 class Picked:
-    """The picked gangs; nobody at first."""
+    """The picked gangs; none at first."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.counts = Counts(facts)
         self.generation = np.full(len(facts.jobs), NOWHERE, dtype=np.int64)
-        # GPU-seconds of each generation that are left of what each leaf is due until the next round.
+        # GPU-seconds of each generation that each leaf is still due until the next round.
         self.due: Floats = facts.balances.owed + facts.shares.share * facts.settings.quantum  # (T, K)
-        self.idle_jobs: list[int] = []  # those that run only because nobody else wants their GPUs
-        # By the speeds of a gang and generations, those that are as fast as each other.
+        self.idle_jobs: list[int] = []  # picked jobs that run only on idle GPUs
+        # Groups of equally fast generations, cached by a gang's speeds and its generations.
         self.as_fast: dict[tuple[bytes, tuple[int, ...]], list[list[int]]] = {}
         holds = facts.holders()
         settled = facts.within_guarantee(holds) | (holds & facts.rooted)
@@ -31,19 +31,19 @@ class Picked:
 
     @property
     def chosen(self) -> Bools:
-        """(J,)"""
+        """(J,) the picked gangs."""
         chosen: Bools = self.generation != NOWHERE
         return chosen
 
     def pick(self, job: int, generation: int) -> None:
-        """Count the gang, which has its place, as picked."""
+        """Counts a gang that has a place as picked."""
         self.generation[job] = generation
         if self.counts.is_idle:
             self.idle_jobs.append(job)
         self._count(job, generation, self.facts.size[job])
 
     def pick_at_home(self, job: int) -> bool:
-        """Pick the gang where it runs, if limits allow that and its nodes are still there for it."""
+        """Picks the gang where it runs, if limits and nodes allow it; returns whether it did."""
         k = self.facts.running_on[job]
         if not self.counts.allow(job, k) or not self.go_home(job):
             return False
@@ -62,7 +62,7 @@ class Picked:
             self.due[account, generation] -= gpus * facts.settings.quantum
 
     def exchange(self, jobs: Sequence[int], other: int, spot: Spot) -> bool:
-        """Pick a gang in the place of some that were picked; False, and no change, where limits forbid that."""
+        """Picks a gang in the place of some picked ones; returns False without a change if limits forbid it."""
         before = {job: self.drop(job) for job in jobs}
         if not self.counts.allow(other, spot.generation):
             for job, home in before.items():
@@ -73,40 +73,39 @@ class Picked:
         return True
 
     def drop(self, job: int) -> Spot:
-        """Pick the gang no more. Returns where it was."""
+        """Unpicks the gang; returns where it was."""
         self._count(job, int(self.generation[job]), -self.facts.size[job])
         self.generation[job] = NOWHERE
         return self.places.take_back(job)
 
     def pick_again(self, job: int, spot: Spot) -> bool:
-        """Pick a gang that was dropped where it was; False where others have that now."""
+        """Picks a dropped gang where it was; returns False if others have that place now."""
         if not self.places.fits(job, spot, self.places.free[spot.generation]):
             return False
         self.places.give(job, spot)
         self.pick(job, spot.generation)
         return True
 
-    # Gangs that were picked change places
-
     def is_ahead(self, job: int, k: int) -> bool:
-        """Whether a picked gang has more of its generation than its account is due there."""
+        """Returns whether a picked gang has more of its generation than its account is due there."""
         facts = self.facts
         turn = facts.size[job] * facts.settings.quantum
         ahead = self.due[facts.account[job], k] <= -turn * (0.5 + facts.meant[job, k])
         return bool(ahead and not facts.stays[job])
 
     def is_due(self, job: int, k: int) -> bool:
-        """Whether the job's account is due a turn on a generation that is worth a switch."""
+        """Returns whether the job's account is due enough time on a generation to be worth a switch."""
         least = self.least_due(job, k) + self.facts.size[job] * self.facts.settings.switch_cost
         return bool(self.due[self.facts.account[job], k] >= least)
 
     def least_due(self, job: int, k: int) -> float:
-        """GPU-seconds that the job's account is due at least where the job has a turn on a generation."""
+        """Returns the least GPU-seconds that the job's account must be due on a generation for the job to have a turn
+        there."""
         facts = self.facts
         return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.meant[job, k]))
 
     def may_change(self, job: int, before: int, now: int) -> bool:
-        """Whether limits let a picked gang go to another generation."""
+        """Returns whether limits let a picked gang go to another generation."""
         if not self.counts.is_limited[self.facts.account[job]]:
             return True
         size = self.facts.size[job]
@@ -116,33 +115,33 @@ class Picked:
         return allowed
 
     def change(self, job: int, now: int) -> None:
-        """Count a gang that changed places where it is now."""
+        """Counts a gang that moved on its generation `now`."""
         size = self.facts.size[job]
         self._count(job, int(self.generation[job]), -size)
         self._count(job, now, size)
         self.generation[job] = now
 
     def follow(self, moved: Moved) -> None:
-        """Count gangs that changed places where they are now."""
+        """Counts gangs that moved on the generations where they are now."""
         for job, _ in moved:
             now = self.places.places[job].generation
             if now != self.generation[job]:
                 self.change(job, now)
 
     def bring_back(self, moved: Moved) -> None:
-        """Bring gangs back where they were before they changed places, the last first."""
+        """Moves gangs back to where they were, the last first."""
         for job, spot in moved[::-1]:
             self.places.take_back(job)
             self.places.give(job, spot)
         self.follow(moved)
 
     def is_within_limits(self, moved: Moved) -> bool:
-        """Whether gangs that changed places one by one may all be there together."""
+        """Returns whether limits allow gangs that moved one by one to be there together."""
         now = [(job, int(self.generation[job])) for job, _ in moved]
         return all(self.may_change(job, k, k) for job, k in now)
 
     def make_room(self, job: int, generations: list[int], yields: Yields) -> bool:
-        """Place the gang by moving picked ones, within their limits."""
+        """Places the gang by moving picked ones within their limits; returns whether it did."""
         moved = make_room(self.places, job, generations, self.may_change, yields)
         if moved is None:
             return False

@@ -1,8 +1,8 @@
-"""Where gangs go: each worker's GPUs on one node, a gang on one generation, on the fewest nodes.
+"""Places gangs: a worker's GPUs on one node, a gang on one generation and on as few nodes as possible.
 
-While a round is decided, GPUs are *given* to gangs picked in this round, or free; of the free ones some are
-still *held* by running gangs that were not picked yet. A gang gets GPUs that nobody holds, else those of gangs
-without a claim to stay, else any that are free.
+While a round is decided, GPUs are *given* to gangs picked in this round, or free. Some free GPUs are still *held* by
+running gangs that are not picked yet. A gang gets GPUs that no gang holds, else those of gangs without a claim to
+stay, else any that are free.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 class Spot(NamedTuple):
-    """GPUs of one gang."""
+    """The GPUs of one gang."""
 
     generation: int
-    nodes: list[int]  # of each worker, rank by rank, as positions within the generation
+    nodes: list[int]  # of each worker, by rank, as positions within the generation
 
 
 class Places:
     """All nodes while a round is decided."""
 
     def __init__(self, facts: Facts, holds: Bools, settled: Bools) -> None:
-        """`holds` (J,) marks the gangs that have GPUs and may go on with them, `settled` those of them which others
-        make way for where they can.
-        """
+        """Takes `holds` (J,), gangs that have GPUs and may keep them, and `settled` (J,), those that others avoid if
+        they can."""
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
         self.nodes = [np.flatnonzero(cluster.node_generation == k) for k in range(len(cluster.generations))]
@@ -40,7 +39,8 @@ class Places:
         self.free_gpus = [int(gpus.sum()) for gpus in capacity]
         self.places: dict[int, Spot] = {}
         self.pinned: set[int] = set()  # gangs that stay where they are
-        self.on: list[list[set[int]]] = [[set() for _ in nodes] for nodes in self.nodes]  # picked, by node
+        # picked gangs by node
+        self.on: list[list[set[int]]] = [[set() for _ in nodes] for nodes in self.nodes]
         position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
         for nodes in self.nodes:
             position[nodes] = np.arange(len(nodes))
@@ -49,14 +49,14 @@ class Places:
         home = _home_generation(cluster, jobs)
         self.home_of: list[int] = home.tolist()
         self.running: Bools = holds & (jobs.running_on != NOWHERE) & (home == jobs.running_on)
-        self._held: set[int] = set(np.flatnonzero(self.running).tolist())  # run and were not picked yet
+        self._held: set[int] = set(np.flatnonzero(self.running).tolist())  # running and not picked yet
         self._settled: set[int] = set(np.flatnonzero(self.running & settled).tolist())
         self.unheld = self._without(self.running)
-        # Unheld, or held by those that others need not make way for.
+        # Not held, or held by gangs that others need not avoid.
         self._unsettled = self._without(self.running & settled)
 
     def _without(self, chosen: Bools) -> list[Room]:
-        """Of each generation what is left beside the `chosen` (J,) gangs, each where it runs."""
+        """Returns, for each generation, what is left beside the `chosen` (J,) gangs where they run."""
         cluster, jobs = self.facts.snapshot.cluster, self.facts.jobs
         workers = np.repeat(chosen, np.diff(jobs.place_start))
         gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))[workers]
@@ -64,14 +64,14 @@ class Places:
         return [Room((cluster.capacity - held)[nodes]) for nodes in self.nodes]
 
     def home(self, job: int) -> Spot | None:
-        """Where the gang runs or ran last, if all its workers do so on nodes of one generation."""
+        """Returns where the gang runs or ran last, if all its workers are on nodes of one generation."""
         k = self.home_of[job]
         if k == NOWHERE:
             return None
         return Spot(k, self._spots[self._bounds[job] : self._bounds[job + 1]])
 
     def go_home(self, job: int) -> bool:
-        """Give the gang what it has, or had last if nobody else runs there; False where that is given away."""
+        """Gives the gang its GPUs, or those that it had last if they are not held; returns False if given away."""
         spot = self.home(job)
         if spot is None:
             return False
@@ -83,21 +83,21 @@ class Places:
             return True
         if not self.fits(job, spot, self.free[k]):
             return False
-        # What it held it has now: to others that is the same, if they make way for it in any case.
+        # What it held it has now. That changes nothing for others that avoid it anyway.
         self._held.remove(job)
         levels = (self.free[k],) if job in self._settled else (self.free[k], self._unsettled[k])
         self._take(job, spot, levels)
         return True
 
     def stay(self, job: int) -> bool:
-        """`go_home`, and never move the gang; False where its nodes are not up any more."""
+        """Calls `go_home` and pins the gang there; returns False if its nodes are down."""
         if not self.go_home(job):
             return False
         self.pinned.add(job)
         return True
 
     def close(self, closed: Bools) -> None:
-        """Leave of the nodes marked in `closed` (N,) only what the gangs have that stay there."""
+        """Closes the nodes marked in `closed` (N,) to all but the gangs that stay there."""
         for job in sorted(self._held):
             spot = self.home(job)
             if spot is not None and closed[self.nodes[spot.generation][spot.nodes]].any():
@@ -110,13 +110,13 @@ class Places:
             self.free_gpus[k] = sum(self.free[k].gpus)
 
     def has_room(self, job: int, k: int) -> bool:
-        """Whether the gang fits into what is free on a generation."""
+        """Returns whether the gang fits into the free GPUs of a generation."""
         if self.facts.size[job] > self.free_gpus[k]:
             return False
         return self.free[k].slots(self._gpus[job]) >= self.facts.workers[job]
 
     def place(self, job: int, generations: Iterable[int], *, held: bool) -> bool:
-        """Give the gang GPUs on one of `generations`, first come first; those that others hold only if `held`."""
+        """Gives the gang GPUs on one of `generations`, in this order; only with `held` those that other gangs hold."""
         roomy = [k for k in generations if self.has_room(job, k)]
         if not roomy:
             return False
@@ -144,7 +144,7 @@ class Places:
             on[node].add(job)
 
     def take_back(self, job: int) -> Spot:
-        """A picked gang gives up what it was given."""
+        """Takes a picked gang's GPUs back; returns where they were."""
         spot = self.places.pop(job)
         k = spot.generation
         self._shift(spot, self._gpus[job], (self.free[k], self.unheld[k], self._unsettled[k]))
@@ -154,7 +154,7 @@ class Places:
         return spot
 
     def _shift(self, spot: Spot, gpus: int, levels: Iterable[Room]) -> None:
-        """Free so many more GPUs for each worker."""
+        """Frees `gpus` more GPUs for each worker."""
         k, nodes = spot
         for level in levels:
             for node in nodes:
@@ -162,7 +162,7 @@ class Places:
         self.free_gpus[k] += gpus * len(nodes)
 
     def _let_go(self, job: int) -> None:
-        """What the gang has is held by nobody: it was picked, or nobody may go on with it."""
+        """Frees what the gang holds, because it was picked or no gang may keep it."""
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
         for node in self._spots[self._bounds[job] : self._bounds[job + 1]]:
@@ -171,7 +171,7 @@ class Places:
                 self._unsettled[k].add(node, gpus)
 
     def fits(self, job: int, spot: Spot, level: Room) -> bool:
-        """Whether the nodes of `level` have as many GPUs as the gang would have there."""
+        """Returns whether the nodes of `level` have as many GPUs as the gang would use there."""
         gpus, nodes = self._gpus[job], spot.nodes
         if len(nodes) == 1:
             return level.gpus[nodes[0]] >= gpus
@@ -179,7 +179,7 @@ class Places:
 
 
 def _home_generation(cluster: Cluster, jobs: Jobs) -> Ints:
-    """(J,) the generation where all workers of each gang run or ran last; NOWHERE if there is none."""
+    """Returns (J,) the generation where all workers of each gang run or ran last; NOWHERE if there is none."""
     found = np.full(len(jobs), NOWHERE, dtype=np.int64)
     count = np.diff(jobs.place_start)
     whole = np.flatnonzero((count == jobs.workers) & (count > 0))

@@ -1,4 +1,4 @@
-"""The generation of a gang that is due: where it runs, where its account is due time, where it is fast, or any."""
+"""Chooses the generation of a gang: where it runs, where its account is due time, where it is fast, or any."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -> bool:
-    """Give the gang a place on one of `generations`, where it `may_move` by moving picked gangs; False in vain."""
+    """Places the gang on one of `generations`; with `may_move` also by moving picked gangs. Returns whether it did."""
     facts, places = picked.facts, picked.places
     if facts.running_on[job] in generations and picked.go_home(job):
         return True
@@ -26,13 +26,13 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
         return False
     if picked.make_room(job, [k for ks in chosen for k in ks], picked.is_ahead):
         return True
-    # Own gangs may become slower: their owner wants all of them to run.
+    # Gangs of the same account may become slower: their owner wants all of them to run.
     own, account = facts.account[job], facts.account
     return picked.make_room(job, generations, lambda other, _: account[other] == own)
 
 
 def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
-    """Generations that are as fast as each other for the job, and GPU-seconds due there; the fastest first."""
+    """Returns groups of equally fast generations with the GPU-seconds due there, the fastest first."""
     due: list[float] = picked.due[picked.facts.account[job]].tolist()
     home = picked.places.home_of[job]
     if len(generations) == 1:
@@ -45,7 +45,7 @@ def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list
 
 
 def _as_fast(picked: Picked, job: int, generations: list[int]) -> list[list[int]]:
-    """Generations that are as fast as each other for the job, the fastest first."""
+    """Returns groups of generations that are equally fast for the job, the fastest first."""
     speeds = picked.facts.speed[job]
     key = speeds.tobytes(), tuple(generations)
     found = picked.as_fast.get(key)

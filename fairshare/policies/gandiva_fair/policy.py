@@ -1,4 +1,4 @@
-"""Version 2 of gandiva_fair behind the interface of policies."""
+"""Version 2 of gandiva_fair, as a policy."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """What of a plan depends neither on what accounts are owed nor on where gangs run."""
+    """The part of a plan that depends neither on what accounts are owed nor on where gangs run."""
 
     tree: Tree
     able: Bools  # (J, K) where each job may run now
-    reason: Ints  # (J,) why nowhere, if so
+    reason: Ints  # (J,) the Reason of jobs that may run nowhere
     shares: Shares
-    meant: Floats  # (J, K) as from meant_for
+    meant: Floats  # (J, K) as meant_for returns
     trades: tuple[Trade, ...]
-    remark: str | None  # what operators should know of it
+    remark: str | None  # message for operators
 
     @property
     def share(self) -> Floats:
@@ -42,14 +42,15 @@ class _Divided:
 
 
 class GandivaFair(ByTickets[_Divided]):
-    """Tickets with a guarantee, gang-aware turns over all generations, trades of the jobs at the margin."""
+    """Tickets with a guarantee, gang-aware turns over all generations, and trades between the jobs at the margin."""
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.OWN_ORDER, Need.RECLAIM})
 
     def start(self, view: Snapshot) -> State:
-        """`guaranteed` and `total` (T,), `owed` (T, K): GPU-seconds, see `Balances`; what was owed is guaranteed."""
+        """Returns `guaranteed` and `total` (T,), `owed` (T, K) in GPU-seconds, see `Balances`; what was owed is
+        guaranteed."""
         tree = Tree.of(view.accounts.parent)
         owed = np.where(tree.is_leaf[:, None], view.accounts.owed, 0.0)
         total = tree.sums(owed).sum(axis=1)
@@ -60,7 +61,7 @@ class GandivaFair(ByTickets[_Divided]):
         corrected = np.where(tree.is_leaf[:, None], happened.corrected, 0.0)
         back = tree.sums(corrected).sum(axis=1)
         total = state["total"] + back
-        # What was charged too much is guaranteed again only to who got less than its share in all.
+        # A correction of time charged in excess is guaranteed only to accounts that got less than their share in all.
         saved = np.minimum(state["guaranteed"] + back, np.maximum(state["guaranteed"], total))
         found = settle(
             Balances(np.maximum(saved, 0.0), total, state["owed"] + corrected),
@@ -89,9 +90,9 @@ class GandivaFair(ByTickets[_Divided]):
         return replace(seen, jobs=replace(seen.jobs, rate=within_reason(seen.jobs.rate)))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> tuple[Shares, str | None]:
-        """Divides the cluster among the jobs that take part where they may run, `sharing` (J, K), before trades.
+        """Divides the cluster, before trades, among jobs where they take part in the sharing, `sharing` (J, K).
 
-        The second is a remark for operators, if there is anything to tell.
+        Returns the shares and a message for operators, or None.
         """
         return share_out(seen, tree, sharing), None
 
@@ -109,7 +110,7 @@ class GandivaFair(ByTickets[_Divided]):
 
 
 def _without_dust(shares: Shares) -> Shares:
-    """What is left of a GPU by rounding is nothing: nobody borrows or lends it."""
+    """Returns shares rounded, so that rounding errors are neither borrowed nor lent."""
     return Shares(*(np.round(gpus, 9) for gpus in (shares.entitled, shares.guaranteed, shares.share)))
 
 
@@ -131,7 +132,7 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
 
 
 def _largest(tree: Tree, account: Ints, size: Floats) -> Floats:
-    """(T,) GPUs of the largest gang below each account."""
+    """Returns (T,) the GPUs of the largest gang below each account."""
     found = np.zeros(len(tree.parent))
     np.maximum.at(found, account, size)
     for level in tree.levels[:0:-1]:

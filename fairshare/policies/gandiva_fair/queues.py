@@ -1,4 +1,4 @@
-"""Amounts that entries of a queue take or leave, of the queues of many accounts at once."""
+"""Computes what entries of a queue take or leave, for the queues of many accounts at once."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 
 from fairshare.model import Floats, Ints
 
-LEAST_GPUS = 1e-6  # less than this is nothing
+LEAST_GPUS = 1e-6  # less counts as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """N entries of L accounts, those of one account side by side; entries of one group are served together."""
+    """N entries of L accounts, those of one account adjacent; entries of one group are served together."""
 
     leaf: Ints  # (N,)
     head: Ints  # (G,) the first entry of each group
-    group: Ints  # (N,) which group each entry is of
+    group: Ints  # (N,) the group of each entry
 
     @classmethod
     def of(cls, leaf: Ints, group: Ints) -> Queue:
-        """`group` (N,) has the same number for entries side by side that are served together."""
+        """Returns the queue; `group` (N,) has the same number for adjacent entries that are served together."""
         new = np.ones(len(group), dtype=bool)
         new[1:] = group[1:] != group[:-1]
         return cls(leaf, np.flatnonzero(new), np.cumsum(new) - 1)
@@ -32,9 +32,9 @@ class Queue:
         return cls(leaf, each, each)
 
     def fill(self, size: Floats, most: Floats) -> Floats:
-        """(N,) what each entry takes, group after group, up to its `size` (N,), of `most` (L,) of its account.
+        """Returns (N,) what each entry takes, group after group, up to its `size` (N,), of its account's `most` (L,).
 
-        The group for which too little is left shares it in proportion to size.
+        A group for which too little is left shares it in proportion to size.
         """
         if not len(self.head):
             return np.zeros(0)
@@ -46,7 +46,7 @@ class Queue:
         return found
 
     def before(self, size: Floats) -> Floats:
-        """(…, N) the sum of the sizes (…, N) of its account's entries before each."""
+        """Returns (…, N) the sum of the sizes (…, N) of the same account's entries before each entry."""
         before = np.cumsum(size, axis=-1) - size
         new = np.ones(len(self.leaf), dtype=bool)
         new[1:] = self.leaf[1:] != self.leaf[:-1]
@@ -54,13 +54,14 @@ class Queue:
         return found
 
     def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
-        """(M,) the mean `of` (N,) the first (or the last) entries of accounts `leaf` (M,) up to a size `depth` (M,).
+        """Returns (M,) the mean of `of` (N,) over the first (or last) entries of accounts `leaf` (M,) up to a size
+        `depth` (M,).
 
-        0 where an account has none.
+        It is 0 where an account has none.
         """
         if not len(self.head):
             return np.zeros(len(leaf))
-        # Sums over groups, one account after the other; what lies `depth` from an account's begin or end is between.
+        # Running sums over the groups of all accounts; a value `depth` from an account's begin or end is interpolated.
         sizes, sums = (np.append(0.0, np.cumsum(np.add.reduceat(x, self.head))) for x in (size, size * of))
         heads = self.leaf[self.head]
         groups = np.bincount(heads, minlength=int(leaf.max(initial=-1)) + 1)

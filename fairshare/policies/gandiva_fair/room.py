@@ -1,7 +1,7 @@
-"""GPUs on the nodes of one generation, and the nodes where gangs fit best.
+"""Counts GPUs on the nodes of one generation, and finds the nodes where gangs fit best.
 
-Nodes that have as many GPUs as each other are one number with a bit for each node. So what is asked for takes as
-long as there are sizes of holes, which are few, and hardly longer on more nodes.
+Nodes with the same number of GPUs are one integer with a bit for each node. So the time of a query depends on the
+number of sizes of holes, which is small, and hardly on the number of nodes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ ANY = -1  # all nodes, one bit for each
 
 
 class Room:
-    """So many GPUs on each node. Sets of nodes are numbers with a bit for each of their nodes."""
+    """A number of GPUs on each node. Sets of nodes are integers with a bit for each of their nodes."""
 
     def __init__(self, gpus: Ints) -> None:
-        """`gpus` (N,) of each node; less than none counts as none."""
+        """Takes the GPUs of each node, `gpus` (N,); a negative number counts as 0."""
         self.gpus: list[int] = gpus.tolist()
         self._having: dict[int, int] = {have: _as_bits(gpus == have) for have in np.unique(gpus).tolist()}
-        self._slots: dict[int, int] = {}  # what was found out since something last changed
+        self._slots: dict[int, int] = {}  # results since the last change
 
     def add(self, node: int, gpus: int) -> None:
-        """Let the node have so many GPUs more."""
+        """Adds `gpus` GPUs to the node."""
         before, bit, having = self.gpus[node], 1 << node, self._having
         now = self.gpus[node] = before + gpus
         if not (rest := having[before] ^ bit):
@@ -36,7 +36,7 @@ class Room:
         self._slots.clear()
 
     def slots(self, gpus: int) -> int:
-        """For how many workers of `gpus` there is room."""
+        """Returns for how many workers of `gpus` there is room."""
         found = self._slots.get(gpus)
         if found is None:
             found = self._slots[gpus] = self.slots_among(ANY, gpus)
@@ -50,20 +50,20 @@ class Room:
         return found
 
     def at_least(self, gpus: int) -> int:
-        """The nodes that have so many."""
+        """Returns the nodes that have at least `gpus`."""
         return sum(here for have, here in self._having.items() if have >= gpus)
 
     def sizes(self, least: int) -> dict[int, int]:
-        """The numbers of GPUs that nodes have, from `least` on, each with the first node that has so many."""
+        """Returns the numbers of GPUs that nodes have, from `least` on, each with its first node."""
         return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
 
     def tightest(self, gpus: int, among: int = ANY) -> int | None:
-        """The node on which so many GPUs leave the least behind; None where they fit on none."""
+        """Returns the node on which `gpus` GPUs leave the fewest behind; None where they fit on none."""
         fit = [have for have, nodes in self._having.items() if have >= gpus and nodes & among]
         return _first(self._having[min(fit)] & among) if fit else None
 
     def nodes_for(self, workers: int, gpus: int, among: int = ANY) -> list[int] | None:
-        """The node of each worker of a gang, as from `placement.fit`; None if it does not fit."""
+        """Returns the node of each worker of a gang, as `placement.fit` chooses them; None if it does not fit."""
         node = self.tightest(workers * gpus, among)
         if node is not None:
             return [node] * workers
@@ -83,7 +83,7 @@ class Room:
         return None if last is None else found + [last] * rest
 
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
-        """Nodes that could have room for a worker more, and GPUs they must have for it, the least lacking first."""
+        """Yields nodes that could hold one more worker, and the GPUs they need for it, those that lack least first."""
         lacking: dict[int, int] = {}
         for have, nodes in self._having.items():
             enough = (have // gpus + 1) * gpus
@@ -95,7 +95,7 @@ class Room:
 
 
 def in_order(nodes: int) -> Iterator[int]:
-    """The nodes of a set."""
+    """Yields the nodes of a set."""
     while nodes:
         node = _first(nodes)
         nodes ^= 1 << node

@@ -1,4 +1,4 @@
-"""Where all find room: all that run stay, and all that wait find places beside them."""
+"""Picks all gangs where all find room: running ones stay, and waiting ones fit beside them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.search import place_all
 from fairshare.policies.gandiva_fair.settling import settle_down
 
-# Running gangs up to which moving some of them is tried so that all find room.
+# With at most this many running gangs, moving some of them is tried so that all find room.
 _SMALL = 300
 
 
 def pick_all(facts: Facts) -> Picked | None:
-    """Pick all that take part, moving as small gangs as will do; None where that does not go."""
+    """Picks all gangs that take part in the sharing, moving gangs as small as suffices; returns None if they do not
+    fit."""
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None
     takes_part = facts.sharing.any(axis=1)
@@ -41,7 +42,7 @@ def pick_all(facts: Facts) -> Picked | None:
 
 
 def _place_rest(picked: Picked, jobs: list[int]) -> bool:
-    """Find places for all `jobs` beside the picked ones."""
+    """Places all `jobs` beside the picked ones; returns whether they fit."""
     facts, places = picked.facts, picked.places
     if sum(facts.size[job] for job in jobs) > sum(places.free_gpus):
         return False
@@ -56,13 +57,13 @@ def _place_rest(picked: Picked, jobs: list[int]) -> bool:
 
 
 def _by_speed(facts: Facts, job: int) -> list[int]:
-    """Where the job takes part, the fastest first."""
+    """Returns the generations where the job takes part in the sharing, the fastest first."""
     speed = facts.speed[job]
     return sorted(np.flatnonzero(facts.sharing[job]).tolist(), key=lambda k: (-speed[k], k))
 
 
 def _is_worse_off(picked: Picked) -> bool:
-    """Whether the picked gangs of an account make less progress than its guarantee would let them make."""
+    """Returns whether picked gangs of some account make less progress than its guarantee would let them make."""
     facts = picked.facts
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False

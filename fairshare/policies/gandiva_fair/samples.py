@@ -1,8 +1,8 @@
-"""Getting the speeds that trades need: gangs of one account change places across generations, once each.
+"""Measures the speeds that trades need: gangs of one account change places across generations, once each.
 
-Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the same
-shape and account change places: what every account gets of every generation stays as it was, so that profiling costs
-nobody else anything, and each gang moves for it at most once a generation.
+Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the
+same shape and account change places. What every account gets of every generation stays the same, so that profiling
+costs no other account anything, and each gang moves for it at most once per generation.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.policies.gandiva_fair.selection import Picks
 from fairshare.tree import Tree
 
-# Gangs of an account for which a partner is sought in one round; a team of hundreds needs no more.
+# Gangs of an account for which a partner is sought in one round; a team with hundreds needs no more.
 TRIES = 16
 
 
 def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
-    """Returns the picks where at most one pair of each account's gangs changed places.
+    """Returns the picks after swapping at most one pair of gangs of each account.
 
-    `able` (J, K) says where jobs may run. One of a pair goes on where its speed was measured, and was not measured
-    where the other is; the other may run here, too. Only of accounts that trade, or are below one that does, and
-    only of gangs that take part in the sharing.
+    `able` (J, K) says where jobs may run. One gang of a pair continues where its speed was measured, and was not
+    measured where the other is; the other one may run here too. Only accounts that trade, or are below one that
+    does, take part, and only gangs that take part in the sharing.
     """
     jobs, settings = snapshot.jobs, snapshot.settings
     able = jobs.sharing(able)
@@ -52,7 +52,7 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
 
 
 def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
-    """(T,) whether an account or one above it is a party to trades."""
+    """Returns (T,) whether an account or one above it trades."""
     found = snapshot.accounts.trades.copy()
     for level in tree.levels[1:]:
         found[level] |= found[tree.parent[level]]
@@ -60,7 +60,7 @@ def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
 
 
 def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
-    """Which of `picked` go on where they were measured, and may run on a generation where they were not."""
+    """Returns which of `picked` continue where they were measured, and may run on a generation where they were not."""
     here = generation[picked]
     known = np.isfinite(jobs.rate[picked])
     at_home = (here == jobs.running_on[picked]) & known[np.arange(len(picked)), here]
@@ -69,7 +69,8 @@ def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
 
 
 def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
-    """One of `own` of the shape of `first`, on a generation that `first` lacks, which may run where it is."""
+    """Returns one of `own`, of the shape of `first` and on a generation that `first` lacks, that may run where `first`
+    is."""
     missing = able[first] & ~np.isfinite(jobs.rate[first])
     here, there = generation[first], generation[own]
     known = np.isfinite(jobs.rate[own])
@@ -78,10 +79,10 @@ def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -
         & (jobs.gpus[own] == jobs.gpus[first])
         & able[own, here]
         & missing[there]
-        # Who lacks a sample there alone would have to come back for it.
+        # A gang that lacks a sample only there would have to come back for it.
         & (known[np.arange(len(own)), there] | ~known[:, here])
     )
     if not alike.any():
         return None
-    # One that lacks a sample here gains by it as well.
+    # A gang that lacks a sample here gains by the swap as well.
     return int(own[alike][np.argmin(known[alike, here])])

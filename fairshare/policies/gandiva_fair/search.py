@@ -1,4 +1,4 @@
-"""Places for all gangs together, by depth-first search."""
+"""Finds places for all gangs together, by depth-first search."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from itertools import accumulate
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.places import Places, Spot
 
-# Steps of the search, which is exact only in clusters that are small enough for it.
+# Limit on steps of the search, which is exact only in clusters small enough for it.
 STEPS = 3000
 
 
 def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int]]) -> bool:
-    """Find places for all `jobs` beside the picked ones, each on a generation of `prefer`; else no change.
+    """Places all `jobs` beside the picked ones, each on a generation of `prefer`; returns False without a change if it
+    fails.
 
-    Large workers first: a gang goes where it fits most tightly, and elsewhere if that leaves no room for the others,
-    as is seen early by their choices of generations (Hall's condition). It gives up after STEPS steps more than
-    there are gangs.
+    Large workers go first. A gang goes where it fits most tightly, and elsewhere if that leaves no room for the
+    others, which their choices of generations show early (Hall's condition). The search gives up after STEPS steps
+    more than there are gangs.
     """
     facts = places.facts
     order = sorted(range(len(jobs)), key=lambda i: _tightness(facts, jobs[i], len(prefer[i])))
@@ -50,7 +51,7 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 def _needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """For each choice of generations, GPUs that those of `jobs` need there who have no other, from each job on."""
+    """Returns, for each choice of generations, the GPUs that `jobs` with no other choice need, from each job on."""
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
         inside = [
@@ -65,7 +66,7 @@ def _tightness(facts: Facts, job: int, choice: int) -> tuple[int, int, int, int]
 
 
 def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]:
-    """Spots for the gang that differ in what they leave behind, the best last."""
+    """Returns spots for the gang that differ in what they leave behind, the best last."""
     found: list[Spot] = []
     workers, gpus = places.facts.workers[job], places.facts.gpus[job]
     for k in generations:

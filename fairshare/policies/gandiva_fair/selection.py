@@ -1,8 +1,8 @@
-"""Who runs where until the next round.
+"""Selects the gangs that run until the next round, and their nodes.
 
-Where all that runs may stay and all that waits finds places beside it, that is the answer. Otherwise gangs are
-picked in turns over all generations at once, first within what is guaranteed, then of what is left over; each
-goes to the generation where its account is owed time and its jobs are fast.
+If all running gangs may stay and all waiting ones fit beside them, that is the answer. Otherwise gangs are picked in
+turns over all generations at once, first within guarantees, then from what is left. Each gang goes to the generation
+where its account is owed time and its jobs are fast.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ from fairshare.tree import Tree
 class Picks:
     """The gangs that run until the next round."""
 
-    generation: Ints  # (J,) NOWHERE for those that do not run
-    nodes: dict[int, Ints]  # of each picked job, the node of each worker, rank by rank
-    preemptible: (
-        Ints | None
-    )  # picked jobs that run only because nobody else wants their GPUs; None: there cannot be
-    reason: Ints  # (J,) a Reason, 0 for the picked
+    generation: Ints  # (J,) NOWHERE for jobs that do not run
+    nodes: dict[int, Ints]  # for each picked job, the node of each worker, by rank
+    preemptible: Ints | None  # picked jobs that run only on idle GPUs; None: there cannot be any
+    reason: Ints  # (J,) a Reason; 0 for picked jobs
 
 
 def select(  # noqa: PLR0917 - what a decision has worked out before, in that order
@@ -51,8 +49,8 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
 ) -> Picks:
     """Picks gangs by what accounts are due, and finds nodes for them.
 
-    `able` (J, K) and `reason` (J,) as from may_run, `meant` (J, K) as from meant_for, `limits` as from limits_of. Only
-    a lottery, and the division of what nobody wants who takes part, draw from `random`.
+    Takes the results of may_run, share_out, meant_for and limits_of. Only a lottery, and the division of idle GPUs,
+    use `random`.
     """
     facts = Facts.of(snapshot, tree, able, shares, meant, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)
@@ -87,6 +85,6 @@ def _pick(facts: Facts, random: np.random.Generator) -> Picked:
         claim_fast(picked)
     if facts.leaves_idle:
         fill_idle(picked, random)
-    if all_of_them is not None or facts.leaves_idle:  # turns end when nobody can go where it is faster
+    if all_of_them is not None or facts.leaves_idle:  # turns end when no gang can go where it is faster
         speed_up(picked)
     return picked

@@ -1,4 +1,4 @@
-"""Once all are picked: running gangs go on where they are, if the others fit beside them."""
+"""Moves running gangs back to where they are, once all gangs are picked, if the others fit beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 def settle_down(places: Places) -> None:
-    """Let running gangs that were picked go home, generation by generation."""
+    """Lets running gangs that were picked go home, generation by generation."""
     here: list[list[int]] = [[] for _ in places.nodes]
     for job, spot in places.places.items():
         here[spot.generation].append(job)
@@ -27,7 +27,7 @@ def settle_down(places: Places) -> None:
 
 
 def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> None:
-    """Place `jobs` anew on a generation, those of `stay` there; leave all as it is where they do not fit."""
+    """Repacks `jobs` on a generation, with `stay` where they are; changes nothing if they do not fit."""
     facts = places.facts
     nodes = [node for spot in stay.values() for node in spot.nodes]
     gpus = [facts.gpus[job] for job, spot in stay.items() for _ in spot.nodes]

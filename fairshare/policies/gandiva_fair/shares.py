@@ -1,10 +1,11 @@
-"""What tickets earn, what of it each account can use, and who gets what others leave.
+"""Computes entitlements, guarantees and shares of all accounts.
 
-An account's *entitlement* is its private cluster: its tickets among those of all active accounts beside it, level
-by level, of every generation. *Guaranteed* is the best use that its jobs make of that: as much GPU time as they
-can, on the generations where they are fastest. Its *share* is that and its part of what is left: what all get is
-weighted max-min of GPU time over all generations together, at each level of the tree, and nobody's guaranteed
-part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) divides each generation by itself.
+An account's *entitlement* is its private cluster: its tickets among those of all active accounts beside it, level by
+level, of every generation. Its *guarantee* is the best use that its jobs make of that: as much GPU time as they can
+use, on the generations where they are fastest. Its *share* is the guarantee and its part of what is left: the total
+of each account is weighted max-min fair over all generations together, at each level of the tree, and no account's
+guaranteed part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) divides each generation
+separately.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """GPUs of each generation, on average over time; all (T, K)."""
+    """GPUs of each generation, averaged over time; all (T, K)."""
 
-    entitled: Floats  # what tickets earn
-    guaranteed: Floats  # what of it the account and all below it can use
-    share: Floats  # that and what others leave; of an inner account what all below it get
+    entitled: Floats  # the entitlement
+    guaranteed: Floats  # what of it the account and all accounts below it can use
+    share: Floats  # that and what others leave; of an inner account the sum of all below it
 
 
 def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
-    """Divide the cluster among all that take part: `able` (J, K) says where their jobs may run."""
+    """Divides the cluster among all that take part: `able` (J, K) says where their jobs may run."""
     accounts, capacity = with_claims(snapshot.accounts), capacity_of(snapshot.cluster)
     classes = classes_of(snapshot.jobs, able, snapshot.cluster)
     shape = len(tree.parent), len(capacity)
@@ -53,14 +54,14 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     _let_leaves_use(means, flow, limits, guaranteed)
     sure = tree.sums(guaranteed)
     if (capacity - sure[tree.roots].sum(axis=0) <= EPSILON * (1.0 + capacity.sum())).all():
-        return Shares(entitled, sure, sure)  # they leave nothing
+        return Shares(entitled, sure, sure)  # nothing is left to share
     flow = limits.side_by_side(_with_guarantees(flow))
     _guarantee(flow, tree, limits, means, guaranteed)
     return Shares(entitled, guaranteed, _divide(flow, tree, limits, accounts.tickets, capacity, guaranteed))
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
-    """(A, K) what accounts `above` (A,) hand down of what they have (A, K): no more than their caps allow."""
+    """Returns (A, K) what accounts `above` (A,) hand down of what they have (A, K): no more than their caps allow."""
     has = np.minimum(has, accounts.cap[above])
     total = across(has)
     part = np.divide(accounts.cap_total[above], total, out=np.ones_like(total), where=total > 0)
@@ -69,10 +70,10 @@ def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What accounts and classes may have at most, beside what those above them may have."""
+    """The limits of accounts and classes, without those of the accounts above them."""
 
     above: Ints  # (depths, T) the account above each account at each depth, or itself; NOWHERE below it
-    order: Ints  # (T,) places in an order in which all below any account are side by side
+    order: Ints  # (T,) positions in an order where all accounts below any account are adjacent
     total: Floats  # (T,) GPUs that each can use in all
     each: Floats  # (T, K)
     kinds: Floats  # (kinds, K) of classes
@@ -93,7 +94,7 @@ class _Limits:
         return cls(above, order, np.maximum(total, 0.0), np.maximum(accounts.cap, 0.0), classes.most)
 
     def rows(self, classes: Classes, tree: Tree) -> Flow:
-        """Of each class one that holds nothing yet; it wants no more than its limits would let it have alone."""
+        """Returns a row for each class, which holds nothing yet and wants no more than its own limits allow."""
         leaf, able, nothing = classes.leaf, classes.able, np.zeros(classes.able.shape)
         each = tree.least_on_path(self.each).take(leaf, axis=0).T
         alone = (np.minimum(each, self.kinds.T) * able).sum(axis=0)
@@ -102,24 +103,25 @@ class _Limits:
         return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
 
     def side_by_side(self, flow: Flow) -> Flow:
-        """The rows that want something, those of all below any account, and of a class, beside one another."""
+        """Returns the rows that want something, sorted so that rows below any account, and of a class, are adjacent."""
         rows = np.flatnonzero(flow.gpus > EPSILON)
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
     def owners(self, flow: Flow, depth: int) -> Ints:
-        """(C,) the account of each row at a depth, or its leaf if that is higher."""
+        """Returns (C,) the account of each row at a depth, or its leaf if that is higher."""
         owner = self.above[depth, flow.leaf]
         return np.where(owner == NOWHERE, flow.leaf, owner)
 
     def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
-        """Of pools (C,) that have `gpus` (G, K), with the limits of accounts from a depth on and of classes inside."""
+        """Returns the gates of pools (C,) with `gpus` (G, K), and inside them limits of accounts from a depth on and of
+        classes."""
         accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
         return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
 
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
-        """By depth, groups of leaves, and of accounts from `depth` on whose limits or guarantees (T,) bind.
+        """Returns, by depth, groups of leaves and of accounts from `depth` on whose limits or guarantees (T,) bind.
 
-        Innermost first.
+        The innermost groups come first.
         """
         leaves = Groups.of(flow.leaf, self.total)
         sure = flow.sure.sum(axis=0)
@@ -136,7 +138,7 @@ class _Limits:
 
 
 def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
-    """Let the rows of each leaf have the best use of its means (T, K), and write what that is."""
+    """Gives the rows of each leaf the best use of its means (T, K), and writes it to `guaranteed`."""
     leaves = Groups.of(flow.leaf, limits.total)
     accounts = flow.leaf[leaves.first]
     gates = limits.gates(flow, leaves.of_row, np.minimum(means, limits.each)[accounts], len(limits.above))
@@ -146,7 +148,7 @@ def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floa
 
 
 def _with_guarantees(flow: Flow) -> Flow:
-    """The rows and, beside those that are faster on some generations, rows of what these have, which is theirs."""
+    """Returns the rows and, for those that are faster on some generations, further rows that hold their guarantees."""
     best = open_steps(flow.step, flow.able).max(axis=0)
     alike = ~((flow.step != best) & flow.able).any(axis=0)
     k, row = np.nonzero(flow.held * ~alike)
@@ -160,10 +162,10 @@ def _with_guarantees(flow: Flow) -> Flow:
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
-    """Let rows have the best use of their pools beside what they have: fast GPUs first, then all that they can."""
+    """Gives rows the best use of their pools beside what they have: fast GPUs first, then as many as they can use."""
     whole = Network(flow, gates, bounds)
     fastest_first(whole)
-    # What rows have they keep, unless more of all together needs it.
+    # Rows keep what they have, unless the sum of all can grow without that.
     for keeps_all in (True, False):
         rows = np.flatnonzero(whole.may_have_more())
         if not len(rows):
@@ -179,14 +181,14 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
 
 
 def _each_keeps(flow: Flow) -> Groups:
-    """Rows that keep what they have."""
+    """Returns groups of single rows, which keep what they have."""
     rows = np.arange(len(flow.leaf))
     return Groups(rows, rows, np.full(len(rows), np.inf), flow.held.sum(axis=0))
 
 
 def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
-    """Write what accounts that are no leaves make, with all below them, of their means."""
-    sure = tree.sums(guaranteed)  # of leaves, as yet
+    """Writes to `guaranteed` what inner accounts, with all accounts below them, can use of their means."""
+    sure = tree.sums(guaranteed)  # so far only of leaves
     lack = tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
     left = anywhere(means - sure > EPSILON * (1.0 + across(means))[:, None])
     concerned = ~tree.is_leaf & left & (lack > EPSILON)
@@ -208,7 +210,8 @@ def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guarantee
 def _divide(  # noqa: PLR0917 - in the order of the formula
     flow: Flow, tree: Tree, limits: _Limits, tickets: Floats, capacity: Floats, guaranteed: Floats
 ) -> Floats:
-    """(T, K) the shares of all accounts: totals are decided from the roots down, generations by the last depth."""
+    """Returns (T, K) the shares of all accounts: totals by depth from the roots down, then generations at the last
+    depth."""
     share = np.zeros_like(guaranteed)
     if not len(flow.leaf):
         return share
@@ -217,10 +220,10 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
     start, least = flow.held.copy(), across(guaranteed)
     bounds = limits.bounds(flow, 0, least)
     network = Network(flow, gates, [*bounds.values()])
-    network.spread()  # mostly that is all already
+    network.spread()  # usually this gives out everything
     network.fill()
     family = Groups.of(everybody, np.full(1, np.inf))
-    # Where there is nothing beyond what leaves are guaranteed, that is what all get.
+    # Without surplus beyond the guarantees of leaves, these are the shares.
     for depth in range(len(limits.above) if (flow.held - flow.sure).sum() > EPSILON else 0):
         owner = limits.owners(flow, depth)
         group = Groups.of(owner, limits.total)

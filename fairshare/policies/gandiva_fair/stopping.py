@@ -1,4 +1,4 @@
-"""Gangs stop where their accounts had more than their due, for one that is due a turn there and finds no other room."""
+"""Stops gangs of accounts that are ahead of their due for a gang that is due there and finds no other room."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 def stop_for(picked: Picked, job: int, k: int) -> list[int]:
-    """Move a picked gang to generation `k`, where picked gangs of other accounts stop for it.
+    """Moves a picked gang to generation `k` by stopping picked gangs of other accounts there.
 
-    Returns those that stopped; none, and no change, in vain.
+    Returns the gangs that stopped; none, without a change, if it fails.
     """
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     if not picked.may_change(job, here, k):
@@ -42,16 +42,16 @@ def stop_for(picked: Picked, job: int, k: int) -> list[int]:
         picked.change(job, k)
     gone = [other for other in [*stopped][::-1] if not picked.pick_again(other, stopped[other])]
     for other in gone:
-        # Its account saves for it what it is due there, and takes that for no gang that it wants less.
+        # The account saves what it is due there for this gang, and does not spend it on one that it wants less.
         picked.due[facts.account[other], k] -= facts.size[other] * facts.settings.quantum
     return gone
 
 
 def _ahead(picked: Picked, k: int) -> Ints:
-    """Picked gangs whose account is a turn ahead on `k`, and on all generations where the gang may run together.
+    """Returns picked gangs whose account is ahead by the gang, on `k` and on all generations of the gang together.
 
-    Such a gang waits for nothing that its account is due. Those of the account that is furthest ahead come first, and
-    of these the one that it wants least.
+    Such a gang waits for nothing that its account is due. Gangs of the account furthest ahead come first, and of
+    these the least wanted ones.
     """
     facts = picked.facts
     some = np.flatnonzero((picked.generation == k) & ~facts.stays)

@@ -1,17 +1,17 @@
-"""Trades of GPU time between teams across generations, after which every job's owner makes more progress.
+"""Makes trades of GPU time between teams across generations, after which every job's owner makes more progress.
 
-Gandiva_fair (EuroSys '20), automatic trading: who gains least by a fast generation sells time on it to who gains
-most, for more time on a slow one. The paper has one speed-up for each user, the mean over its jobs, and so sells
-what is worth more to the jobs that would lose it. Here each job has its own, and the jobs at the margin trade
-(`margins.py`): of the seller the job on the fast generation that gains least by it, of the buyer the job on the slow
-one that would gain most. All trades of two generations are made at once (`offers.py`): offers to sell, cheapest
-first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every account plays its own order
-through with what it would have (`own_order.py`), and the trades by which one would make less progress are cut, until
-nobody would.
+Gandiva_fair (EuroSys '20), automatic trading: the user that gains least by a fast generation sells time on it to the
+one that gains most, for more time on a slow one. The paper has one speed-up for each user, the mean over its jobs,
+and so sells time that is worth more to the jobs that lose it. Here each job has its own speed-up, and the jobs at
+the margin trade (`margins.py`): the seller's job on the fast generation that gains least by it, and the buyer's job
+on the slow one that would gain most. All trades of two generations are made at once (`offers.py`): offers to sell,
+cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every account replays
+its own order with what it would have (`own_order.py`), and trades by which an account would make less progress are
+cut, until none would.
 
-The price is the geometric mean of the two sides' speed-ups: what each of them gets is worth more to it than what it
-gives, in the same ratio for both. The paper's, the second-highest speed-up, is an option; with two teams that is the
-seller's own, and the whole gain the buyer's.
+The price is the geometric mean of the two sides' speed-ups: each side gets what is worth more to it than what it
+gives, by the same ratio. The paper's price, the second-highest speed-up, is an option; with two teams it is the
+seller's own, and the buyer has the whole gain.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from fairshare.trading.limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 
 ROUNDING = 1e-9
-# Ratio of speed-ups below which nothing is traded, whatever the settings say.
+# Minimum ratio of speed-ups for a trade, whatever the settings say.
 LEAST_GAIN = 1.01
 
 
 def trade(
     snapshot: Snapshot, tree: Tree, able: Bools, shares: Divided, limits: TradeLimits
 ) -> tuple[Floats, tuple[Trade, ...]]:
-    """(T, K) GPUs that accounts have after trades, and the trades between parties.
+    """Returns (T, K) the GPUs that accounts have after trades, and the trades between parties.
 
-    `able` (J, K) marks where jobs that share may run; what is noted in `limits` goes down. Users of one party
-    exchange as parties do; the book has only what crosses their border. Only jobs of users who had
-    one measured on both generations of a pair trade these, and claims of speed count as far as others back them.
+    `able` (J, K) marks where jobs in the sharing may run. `limits` are reduced by the trades. Users of one party
+    exchange as parties do, but the book has only what crosses the party's border. A job trades a pair of generations
+    only if its user has a job measured on both, and claims of speed count as far as others confirm them.
     """
     accounts = snapshot.accounts
     rate = with_typical(snapshot.jobs.rate, able, snapshot.jobs.account, len(accounts.parent))
@@ -67,7 +67,7 @@ def trade(
 
 
 class _Market:
-    """Makes trades; `share` (T, K) is what accounts have by then."""
+    """Makes trades; `share` (T, K) is what accounts have so far."""
 
     def __init__(
         self,
@@ -81,9 +81,10 @@ class _Market:
         may: Bools,
         party: Ints,
     ) -> None:
-        """Only the jobs in `rows` trade, generations that `may` (R, K) marks, in the names of parties, `party` (L,).
+        """Takes the jobs in `rows`, which trade the generations that `may` (R, K) marks in the name of their `party`
+        (L,).
 
-        They do so at the rates of `offered`; what their accounts make of it is at their own.
+        Jobs trade at the rates of `offered`; the progress of their accounts is at their own rates.
         """
         self.share = shares.share.copy()
         self._settings, self._tree = snapshot.settings, tree
@@ -92,11 +93,11 @@ class _Market:
         self._borders = Borders(snapshot.accounts, tree, shares.entitled, limits)
         self._use: Floats = np.zeros(rows.able.shape)
         self._progress = self._play(self.share, np.arange(len(rows.account)))
-        # Rows of seller, buyer, slow and fast generation, GPUs of the fast one, of the slow one, both speed-ups.
+        # Columns: seller, buyer, slow and fast generation, GPUs of the fast one and of the slow one, both speed-ups.
         self._done: list[Floats] = []
 
     def trades(self) -> tuple[Trade, ...]:
-        """What crossed the borders of parties: one line for each two of them and each two generations."""
+        """Returns what crossed the borders of parties: one trade for each two parties and two generations."""
         done = np.concatenate([np.empty((0, 8)), *self._done])
         if not len(done):
             return ()
@@ -112,7 +113,7 @@ class _Market:
         return tuple(map(Trade, *(column.tolist() for column in columns)))
 
     def open(self, pairs: Round) -> bool:
-        """Makes all trades of some pairs of generations; whether there were any."""
+        """Makes all trades of some pairs of generations; returns whether there were any."""
         margins = Margins(self._offered, self._use, self._may, pairs)
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
@@ -132,7 +133,7 @@ class _Market:
         return True
 
     def _legs(self, margins: Margins, sellers: Offers, buyers: Offers, met: Met) -> tuple[Legs, Floats]:
-        """What accounts give and take in the trades, and how much of the trades (D,) they can pay and use."""
+        """Returns what accounts give and take in the trades, and how much of each trade (D,) they can pay and use."""
         account, pair = self._rows.account, sellers.pair[met.seller]
         slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
         sold, seller, part = sellers.parts(met.seller)
@@ -148,7 +149,8 @@ class _Market:
         return sells + buys, gpus
 
     def _settle(self, legs: Legs, gpus: Floats) -> Floats:
-        """(D,) does the trades, less those by which an account would make less progress, and returns them."""
+        """Makes the trades and returns their GPUs (D,), after cutting those by which an account would make less
+        progress."""
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
         asked, share, self._progress = _marked(leaf, before), self.share, before.copy()
         for cuts in count(1):
@@ -161,13 +163,13 @@ class _Market:
             cut &= gpus > 0
             if not cut.any():
                 break
-            gpus[cut] *= 0.5 if cuts == 1 else 0.0  # once they may only be too large
+            gpus[cut] *= 0.5 if cuts == 1 else 0.0  # first halve them, as they may only be too large
             asked = _marked(leaf[cut[legs.trade]], before)
         self.share = self._tree.sums(np.where(self._tree.is_leaf[:, None], share, 0.0))
         return gpus
 
     def _play(self, share: Floats, leaves: Ints) -> Floats:
-        """(U, M) the progress of accounts `leaves` (M,) of what they have of `share` (T, K)."""
+        """Returns (U, M) the progress of accounts `leaves` (M,) with what they have of `share` (T, K)."""
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)
         self._use[rows.of_leaves(leaves)] = 0.0
@@ -176,7 +178,7 @@ class _Market:
 
 
 def _marked(leaves: Ints, of: Floats) -> Ints:
-    """(M,) each of these accounts (N,) of as many as `of` (…, L) has once, in their order."""
+    """Returns (M,) each of these accounts (N,) once, in ascending order, out of as many as `of` (…, L) has."""
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True
     return np.flatnonzero(found)

@@ -1,14 +1,14 @@
-"""Whose gang is next: gang-aware stride or lottery scheduling among the leaves of the ticket tree.
+"""Orders the gangs: gang-aware stride or lottery scheduling among the leaves of the ticket tree.
 
-Every leaf offers the gang that it would run next. In the first stage those go first whose gang keeps within the
-guaranteed time that the leaf and each account above it have saved up and earn this quantum (as in worst-case fair
-weighted fair queueing, Bennett and Zhang 1996, only who is eligible takes part), in the second all others. In both
-goes first who is most behind by its share: shares are worked out level by level, so that turns need not be, and
-what one user gets of holes that no other gang fits in delays nobody of its team. In the second stage leaves whose own
-guarantee pays, but not that of an account above, as others below it used it up, go before those that want surplus.
+Every leaf offers the gang that it would run next. In the first stage only gangs are eligible that fit into the
+guaranteed time that the leaf and each account above it have saved and earn in this quantum (as in worst-case fair
+weighted fair queueing, Bennett and Zhang 1996); in the second stage all others are. In both stages the leaf furthest
+behind relative to its share goes first. Shares are computed level by level, so turns need not be, and what one user
+gets of holes that no other gang fits in delays nobody of its team. In the second stage, leaves whose own guarantee
+covers the gang, but not that of an account above, as others below it used it up, go before those that want surplus.
 
-A leaf whose next gang is too large for what it has saved up so far, or whose first gang finds no room, goes on saving:
-its later gangs have a claim only beyond that, and are compared with others' as if that gang ran already.
+A leaf whose next gang is too large for what it has saved so far, or whose first gang finds no room, goes on saving.
+Its later gangs have a claim only beyond that, and are ordered as if that gang ran already.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.line import Line, alike
 from fairshare.policies.gandiva_fair.shares import Shares
 
-# Stages of a turn: within all guarantees up the tree; within those below an account whose depth is added to OWN_CLAIM;
-# surplus; no share at all.
+# Stages of a turn: within all guarantees up the tree; within the guarantees below an account, whose depth is added to
+# OWN_CLAIM; surplus; without a share.
 CLAIM, OWN_CLAIM, SURPLUS, LEFTOVER = 1, 2, 1 << 30, 1 << 31
-# Own gangs that an account passes over in search of one within its guarantee.
+# Gangs that an account passes over to find one within its guarantee.
 SCAN = 4
 
-# stage, whether it waits (where what runs goes first), number, -GPUs, account, job
+# (stage, whether it waits if running gangs go first, number, -GPUs, account, job)
 Turn = tuple[int, bool, float, int, int, int]
 
 
@@ -49,9 +49,9 @@ class Turns:
         chance: np.random.Generator | None,
         strict: Sequence[bool],
     ) -> None:
-        """`able` (J, K) says where jobs may run; `chance` draws lots, None is for stride scheduling.
+        """Takes `able` (J, K), where jobs may run, and `chance`, which is None for stride scheduling.
 
-        `strict` (T,) marks accounts of which no job may go before one that is saved up for, as limits count both.
+        `strict` (T,) marks accounts where no job may go before one that is saved for, because limits count both.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -59,7 +59,7 @@ class Turns:
         self._parent: list[int] = tree.parent.tolist()
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
-        # In GPUs of this quantum.
+        # The following are in GPUs of this quantum.
         due = tier_one(shares).sum(axis=1)
         self._share: list[float] = shares.share.sum(axis=1).tolist()
         depth = np.zeros(len(due), dtype=np.int64)
@@ -68,58 +68,58 @@ class Turns:
         self._depth: list[int] = depth.tolist()
         # The stage of gangs without a claim.
         self._beyond = [SURPLUS if share > 0 else LEFTOVER for share in self._share]
-        # Who had more than its share in all can have saved nothing: what it had was more than lent.
+        # An account that had more than its share in all has saved nothing: it got back more than it lent.
         most = np.where(tree.is_leaf, np.maximum(balances.total, 0.0), np.inf)
         saved = np.minimum(balances.guaranteed, most) / settings.quantum
-        self._spare: list[float] = (saved + due + 1e-6).tolist()  # what guarantees still pay for
+        self._spare: list[float] = (saved + due + 1e-6).tolist()  # what guarantees still cover
         self._owed: list[float] = (balances.total / settings.quantum).tolist()
         self._tree, self._sizes, self._runs = tree, facts.sizes, jobs.running_on != NOWHERE
         self._account, self._size, self._running_on = facts.account, facts.size, facts.running_on
-        # Where nobody runs and nothing is saved up there is nothing to keep, and all take part in the first draw.
+        # Where no gang runs and nothing is saved, there is nothing to protect, and all take part in the first lottery.
         self._first_draw = (
             chance is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
         )
         # Accounts that may have claims.
         self._is_due: list[bool] = ((due > 0) & (not self._first_draw)).tolist()
         self._use = [0.0] * len(due)
-        self._saving: set[int] = set()  # gangs that are saved up for
-        self._gave_way: set[int] = set()  # gangs that come before those, and let others go first
-        self._kept_for: dict[int, int] = {}  # by account, the choice of generations that these have
-        self._needs: dict[int, int] = {}  # by account, GPUs of these
+        self._saving: set[int] = set()  # gangs that are saved for
+        self._gave_way: set[int] = set()  # gangs that go before these but let others go first
+        self._kept_for: dict[int, int] = {}  # by account, generations that its saved-for gangs accept
+        self._needs: dict[int, int] = {}  # by account, GPUs of its saved-for gangs
         self._since: dict[tuple[int, int], float] = {}
         self.taken = bytearray(len(jobs))  # jobs that were picked
         choice = able @ (1 << np.arange(able.shape[1], dtype=np.int64))
-        self._choice: list[int] = choice.tolist()  # of generations, one bit for each
+        self._choice: list[int] = choice.tolist()  # accepted generations as bits
         self._chosen: dict[int, list[int]] = {}
         # Jobs of one kind fit in the same places.
         self._kinds = alike(choice, jobs.workers, jobs.gpus)
         self.kind: list[int] = self._kinds.tolist()
-        self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds for which there is no room
+        self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds without room
         self.only_claims = True
 
     def used(self, account: int, gpus: int) -> None:
-        """The account was given GPUs without a turn."""
+        """Counts GPUs that the account was given without a turn."""
         while account != NOWHERE:
             self._use[account] += gpus
             self._spare[account] -= gpus
             account = self._parent[account]
 
     def generations(self, job: int) -> list[int]:
-        """Where the job may run."""
+        """Returns the generations where the job may run."""
         choice = self._choice[job]
         if choice not in self._chosen:
             self._chosen[choice] = [k for k in range(choice.bit_length()) if choice >> k & 1]
         return self._chosen[choice]
 
     def one_of_each_kind(self) -> list[int]:
-        """A job of each kind."""
+        """Returns one job of each kind."""
         found = np.zeros(len(self.hopeless), dtype=np.int64)
         found[self._kinds] = np.arange(len(self._kinds))
         jobs: list[int] = found.tolist()
         return jobs
 
     def open(self, *, only_claims: bool) -> None:
-        """Collect the offers of all, `only_claims` those within the guarantee."""
+        """Collects the offers of all accounts; with `only_claims`, those within the guarantee."""
         self.only_claims = only_claims
         hopeless = np.frombuffer(self.hopeless, dtype=bool)[self._kinds]
         self._line = self._all.without(hopeless | np.frombuffer(self.taken, dtype=bool))
@@ -132,10 +132,10 @@ class Turns:
         heapq.heapify(self._heap)
 
     def next(self) -> int:
-        """The job whose turn it is; NOWHERE when all had their turns."""
+        """Returns the job whose turn it is; NOWHERE when no turn is left."""
         while self._heap:
             stage, _, _, _, account, job = self._heap[0]
-            # Meanwhile there may be no room for the gang that was offered, or others of its team used the guarantee.
+            # Since it was offered its room may have gone, or others of its team used the guarantee.
             gone = self.taken[job] or self.hopeless[self.kind[job]]
             if not gone and (stage >= SURPLUS or stage == self._stage(account, job)):
                 return job
@@ -143,12 +143,12 @@ class Turns:
         return NOWHERE
 
     def took(self, job: int) -> None:
-        """The job whose turn it was was picked."""
+        """Records that the job whose turn it was is picked."""
         self.picked(job)
         self._refresh(self._account[job])
 
     def picked(self, job: int) -> None:
-        """The job was picked, in its turn or without one: nothing is saved up for it any more."""
+        """Records that the job is picked, in its turn or not; its account stops saving for it."""
         account = self._account[job]
         self.taken[job] = 1
         self.used(account, self._size[job])
@@ -159,7 +159,8 @@ class Turns:
                 self._kept_for.pop(account)
 
     def passed(self, job: int, *, later: bool = False) -> None:
-        """The job whose turn it was got no place; `later` it is tried once more after those of its priority."""
+        """Records that the job whose turn it was got no place; with `later` it is tried again after those of its
+        priority."""
         account = self._account[job]
         position = self._heads.get(account, 0)
         if self.hopeless[self.kind[job]]:
@@ -177,40 +178,40 @@ class Turns:
         return late is not None and len(late) > 0 and late[0][2] == job
 
     def alike(self, job: int) -> list[int]:
-        """The jobs of the same account and priority that were not picked, as they are wanted."""
+        """Returns the unpicked jobs of the same account and priority, in the account's order."""
         line, account = self._all, self._account[job]
         end = line.level_end[line.listed.index(job, line.begin[account], line.end[account])]
         begin = bisect_left(line.level_end, end, line.begin[account], end)
         return [other for other in line.listed[begin:end] if not self.taken[other]]
 
     def is_first(self, job: int) -> bool:
-        """Whether its account wants the job more than all others that take turns."""
+        """Returns whether the job is the first of its account's jobs that take turns."""
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Whether the job's account has `more` GPUs within its guarantee, too, or is beyond it in any case."""
+        """Returns whether `more` GPUs leave the job's account within its guarantee, or it is beyond it already."""
         account = self._account[job]
         left = self._left(account)
         return more <= left or left < 0
 
     def stopped(self, jobs: Sequence[int]) -> None:
-        """Jobs that were picked are picked no more, and what they had is free."""
+        """Records that picked jobs were stopped and their GPUs are free."""
         for job in jobs:
             self.taken[job] = 0
             self.used(self._account[job], -self._size[job])
         self.hope_again()
 
     def exchanged(self, jobs: Sequence[int], other: int) -> None:
-        """A gang of the same account was picked instead of some that were."""
+        """Records that a gang was picked instead of some picked ones of the same account."""
         self.picked(other)
         self.stopped(jobs)
 
     def hope_again(self) -> None:
-        """There may be room now for kinds for which there was none."""
+        """Clears the kinds without room, because there may be room for them now."""
         self.hopeless = bytearray(len(self.hopeless))
 
     def _own(self, account: int) -> int:
-        """The job that the account would run next."""
+        """Returns the job that the account would run next."""
         begin, end, listed = self._heads[account], self._line.end[account], self._line.listed
         taken, hopeless, kind = self.taken, self.hopeless, self.kind
         head = begin
@@ -237,7 +238,7 @@ class Turns:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Put a new offer in the place of the first one, which was this account's."""
+        """Replaces the first offer, which is this account's, by a new one."""
         first = self._heap[0]
         if first[4] != account:
             raise AssertionError("an offer was answered out of turn")
@@ -250,17 +251,17 @@ class Turns:
             heapq.heapreplace(self._heap, turn)
 
     def _remember(self, turn: Turn) -> None:
-        """Draws go on from the number of this turn."""
+        """Makes later lottery numbers continue from the number of this turn."""
         stage, number = turn[0], turn[2]
         whole = math.ceil(number) - 1
         self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
 
     def _turn(self, account: int) -> Turn | None:
-        """What an account offers; None where it has nothing left to offer."""
+        """Returns the offer of an account; None if it has nothing left to offer."""
         left, due = self._left(account), self._is_due[account]
         while (job := self._own(account)) != NOWHERE:
             overtakes, size = self._overtakes(account, job), self._size[job]
-            kept = self._needs[account] if overtakes else 0  # never 0 for who overtakes
+            kept = self._needs[account] if overtakes else 0  # never 0 for a gang that overtakes
             is_claim = due and size + kept <= left
             if is_claim or not self.only_claims:
                 stage = CLAIM if is_claim else self._stage(account, job)
@@ -270,7 +271,7 @@ class Turns:
             tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
             if self._first_draw:
                 return None
-            if tired and not self.is_late(job):  # only who let others go first is still heard
+            if tired and not self.is_late(job):  # only gangs that let others go first are still offered
                 self._heads[account] = self._line.end[account]
                 continue
             self._set_aside(account, job, overtakes=overtakes)
@@ -279,7 +280,7 @@ class Turns:
         return None
 
     def _offers(self) -> Iterator[Turn | None]:
-        """`_turn` of all accounts, without chance: of those that offer their first gang all at once."""
+        """Yields `_turn` of all accounts without chance, computed at once for accounts that offer their first gang."""
         accounts = np.array(list(self._line.begin), dtype=np.int64)
         jobs = self._line.jobs[list(self._line.begin.values())]
         both = zip(accounts.tolist(), jobs.tolist(), strict=True)
@@ -300,13 +301,13 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Whether a larger gang that its account saves up for may use the same generations."""
+        """Returns whether the account saves for a larger gang that may use the same generations."""
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
         return job not in self._saving and job not in self._gave_way
 
     def _stage(self, account: int, job: int) -> int:
-        """The stage of a gang: the lower the account is whose guarantee does not pay for it, the later."""
+        """Returns the stage of a gang: the lower the account whose guarantee does not cover it, the later."""
         if not self._is_due[account]:
             return self._beyond[account]
         kept = self._needs[account] if self._overtakes(account, job) else 0
@@ -315,12 +316,12 @@ class Turns:
             above = self._parent[above]
         if above == NOWHERE:
             return CLAIM
-        # Where only claims may stop what runs, others are all alike.
+        # If only claims may stop running gangs, all others are equal.
         is_own = above != account and not self._running_first
         return OWN_CLAIM + self._depth[above] if is_own else self._beyond[account]
 
     def _left(self, account: int) -> float:
-        """For how many more GPUs all guarantees up the tree pay."""
+        """Returns how many more GPUs all guarantees up the tree cover."""
         spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
             left = spare[account] if spare[account] < left else left  # noqa: FURB136 - a call costs more
@@ -328,10 +329,11 @@ class Turns:
         return left
 
     def _number(self, account: int, job: int, stage: int, kept: int) -> float:
-        """Lower goes first: how many quanta an account is ahead; in a lottery whole ones, and chance decides the rest.
+        """Returns the quanta by which an account is ahead, the least first; in a lottery whole quanta plus a random
+        part.
 
-        Numbers drawn are arrival times of independent Poisson processes: the earliest is the winner of exactly
-        this draw, and since the processes have no memory the rest need not be drawn again.
+        The random parts are arrival times of independent Poisson processes. The earliest is the winner of the
+        lottery, and since the processes have no memory, the others need no new numbers.
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
@@ -346,7 +348,7 @@ class Turns:
         return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self._size[job] / weight)
 
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
-        """The account has not saved up enough for the gang: it goes on saving, and offers another one."""
+        """Passes over a gang for which the account has not saved enough: it goes on saving, and offers another one."""
         if not overtakes:
             self._save_for(account, job)
         self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]
@@ -354,7 +356,7 @@ class Turns:
         self._aside[account] = self._aside.get(account, 0) + 1
 
     def _save_claim(self, account: int, job: int) -> None:
-        """Where a gang within the guarantee finds no room its account goes on saving for it."""
+        """Makes the account go on saving for a gang within the guarantee that finds no room."""
         if (
             self.only_claims
             and self.is_first(job)

@@ -1,4 +1,4 @@
-"""How fast jobs may be taken to be where nobody has measured them yet: as the other jobs of their user are."""
+"""Estimates speeds of jobs that are not measured yet from the other jobs of their user."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fairshare.model import Bools, Floats, Ints
 
 
 def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Floats:
-    """(J, K) `rate` (NaN unknown) with what is unknown as in the mean of its account's measured jobs.
+    """Returns (J, K) `rate` (NaN unknown) with unknown rates set by the mean of their account's measured jobs.
 
-    The mean is of ratios between generations, over jobs that were measured on two of them at least, as in
-    Gandiva_fair (EuroSys '20), where a user has one speed-up. What no job of the account tells stays unknown.
+    The mean is of ratios between generations, over jobs that were measured on at least two, as in Gandiva_fair
+    (EuroSys '20), where a user has one speed-up. Rates that no job of the account determines stay unknown.
     """
     known = able & (rate > 0)
     mean = _means(rate, known, account, accounts)
@@ -20,7 +20,7 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
     some = np.flatnonzero(anywhere(lacks))
     if not len(some):
         return rate
-    # A job's own scale is what it makes where it was measured, and any where it never ran.
+    # A job's scale is its rate where it was measured, or 1 if it never ran.
     typical, own = np.exp(mean.take(account[some], axis=0)), rate.take(some, axis=0)
     own = np.divide(own, typical, out=np.full(own.shape, np.nan), where=known.take(some, axis=0))
     first = np.isfinite(own).argmax(axis=1)[:, None]
@@ -31,7 +31,8 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
 
 
 def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
-    """(accounts, K) logarithms of the mean speeds of jobs with several known rates; NaN where no job tells."""
+    """Returns (accounts, K) logarithms of mean speeds of jobs with several known rates; NaN where no job determines
+    them."""
     some = np.flatnonzero(count(known) > 1)
     known, who = known.take(some, axis=0), account[some]
     log = np.log(rate.take(some, axis=0), out=np.zeros(known.shape), where=known)
@@ -46,5 +47,5 @@ def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
 
 
 def _sums(values: Floats | Bools, account: Ints, accounts: int) -> Floats:
-    """(accounts, K) sums of the rows of values (N, K) of each account."""
+    """Returns (accounts, K) sums of the rows of values (N, K) of each account."""
     return np.stack([np.bincount(account, column, accounts) for column in values.T], axis=1)
