@@ -1,4 +1,4 @@
-"""Sharing anomalies: asking for an analysis, and doing it in steps that a killed worker neither loses nor doubles."""
+"""Sharing anomalies: requests for analyses, and their steps, which a killed worker neither loses nor repeats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LONGEST = timedelta(days=31)
 
 
 def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAnalysis:
-    """Asks for the anomalies of the last `days` days, up to the last full hour. Raises like `request_analysis`."""
+    """Requests the anomalies of the last `days` days, up to the last full hour. Raises like `request_analysis`."""
     if days < 1:
         raise Refused("This must be at least a day.", "days")
     ends = start_of_hour(now_from_database())
@@ -51,11 +51,10 @@ def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAna
 def request_analysis(
     *, actor: User | None, cluster: Cluster, begins: datetime, ends: datetime
 ) -> SharingAnalysis:
-    """Asks for the anomalies of a period that is over; of the same period there is only one analysis.
+    """Requests the anomalies of a past period; for each period there is only one analysis.
 
-    Of an earlier one, teams of which nothing could be said are analysed again.
-
-    `actor` None is Fairlot itself. Raises NotAllowed unless an operator asks, Refused where the period makes no sense.
+    If it exists, its teams without a result are analysed again. `actor` None stands for Fairlot. Raises NotAllowed
+    unless the actor is an operator, Refused for an invalid period.
     """
     require(actor, "anomalies.analyse")
     if ends <= begins:
@@ -84,9 +83,8 @@ def request_analysis(
 
 @transaction.atomic(durable=True)
 def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysis:
-    """Analyses the teams again of which nothing could be said. Refused where there are none, or for others than
-    operators.
-    """
+    """Analyses the teams without a result again. Raises Refused if there are none, or unless the actor is an
+    operator."""
     require(actor, "anomalies.analyse")
     if not _analyse_again(analysis, actor):
         raise Refused("There is no team of which nothing could be said.")
@@ -94,8 +92,10 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
 
 
 def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
-    """Of how many teams nothing could be said; all of them wait to be analysed again."""
-    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)  # nobody calls it finished meanwhile
+    """Queues all teams without a result again; returns how many."""
+    SharingAnalysis.objects.select_for_update().get(
+        pk=analysis.pk
+    )  # so that nobody marks it finished meanwhile
     parts = analysis.parts.troubled()
     count = parts.update(done_at=None, trouble="", gpus={}, judged=0, unfinished=0, carried=0, too_large=0)
     if count:
@@ -108,14 +108,14 @@ def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
 
 
 def is_tried_again(analysis: SharingAnalysis) -> bool:
-    """Whether the next night analyses those of its teams again of which nothing could be said."""
+    """Returns whether the next night analyses its teams without a result again."""
     return analysis.cluster.detached_at is None and analysis.ends >= start_of_day(now_from_database())
 
 
 def request_nightly() -> list[SharingAnalysis]:
-    """Of every attached cluster, the seven days until the last midnight (UTC).
+    """Requests, for every attached cluster, the seven days before the last midnight (UTC).
 
-    Teams of which nothing could be said since the midnight before are analysed again, too.
+    Teams without a result since the midnight before are analysed again, too.
     """
     ends = start_of_day(now_from_database())
     recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))
@@ -129,7 +129,7 @@ def request_nightly() -> list[SharingAnalysis]:
 
 
 def continue_analyses(*, seconds: float, at_once: int) -> bool:
-    """Does steps of unfinished analyses, oldest first, for about so long; whether any are left.
+    """Runs steps of unfinished analyses, oldest first, for about `seconds`; returns whether any are left.
 
     At most `at_once` processes do so at a time, so that reports and forecasts get the others.
     """
@@ -147,14 +147,14 @@ def continue_analyses(*, seconds: float, at_once: int) -> bool:
 
 
 class AnalysisSteps:
-    """The teams of one analysis, one after the other; the cluster's past is read once for all of them."""
+    """The teams of one analysis, one after the other; the cluster's history is read once for all of them."""
 
     def __init__(self, analysis: SharingAnalysis) -> None:
         self.analysis = analysis
         self._read: tuple[Seen, Analysis] | Exception | None = None
 
     def next(self) -> bool:
-        """Does the next team that nobody else is at, in one transaction; False when there is none."""
+        """Analyses the next team that no other worker has, in one transaction; returns False if there is none."""
         with transaction.atomic(durable=True):
             waiting = SharingPart.objects.filter(analysis=self.analysis, done_at=None)
             part = waiting.order_by("pk").select_for_update(skip_locked=True).first()
@@ -169,9 +169,9 @@ class AnalysisSteps:
                 seen, analysis = self._past()
                 _write(part, analysis.of(seen.tenants.index(part.tenant_id)), seen)
         except (OperationalError, InterfaceError):
-            raise  # of the database, not of the team: it is done when that is back
+            raise  # an error of the database, not of the team: tried again once the database is back
         except Exception as error:
-            # Told on the page rather than tried again for ever; the other teams have theirs.
+            # Shown on the page rather than retried forever; the other teams get their results.
             logger.exception("%s could not be analysed", part)
             part.refresh_from_db()
             part.trouble = f"{type(error).__name__}: {error}"[:300]
@@ -187,7 +187,7 @@ class AnalysisSteps:
                 seen = read_past(one.cluster, one.begins, one.ends)
                 self._read = seen, Analysis(seen.past, tolerance)
             except Exception as error:
-                self._read = error  # what cannot be read is not read again for each team
+                self._read = error  # so that it is not read again for each team
                 raise
         if isinstance(self._read, Exception):
             raise self._read
@@ -196,8 +196,10 @@ class AnalysisSteps:
 
 @transaction.atomic(durable=True)
 def finish_analysis(analysis: SharingAnalysis) -> bool:
-    """Marks it finished if all its teams are done: whoever did the last one, or comes later, sees to it."""
-    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)  # nobody asks for teams again meanwhile
+    """Marks the analysis finished if all its teams are done; returns whether it did."""
+    SharingAnalysis.objects.select_for_update().get(
+        pk=analysis.pk
+    )  # so that nobody queues teams again meanwhile
     left = SharingPart.objects.filter(analysis=analysis, done_at=None)
     if left.exists():
         return False
@@ -221,7 +223,7 @@ def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
 
 
 def _why_nothing(found: Findings, seen: Seen) -> str:
-    """Why nothing can be said of the team, in plain words; empty where something can."""
+    """Returns, for people, why there is no result for the team; empty if there is one."""
     if not seen.generations:
         return "nothing is known of the cluster's nodes in this time"
     if found.judged:
@@ -258,7 +260,7 @@ def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:
 
 @contextmanager
 def _slot(at_once: int) -> Iterator[bool]:
-    """One of so many places, until it is left or the connection is lost."""
+    """Holds one of `at_once` slots until the block ends or the connection is lost; yields whether it got one."""
     with connection.cursor() as cursor:
         mine = next((slot for slot in range(at_once) if _try_lock(slot)), None)
         try:

@@ -1,4 +1,4 @@
-"""Reads a period of a cluster out of PostgreSQL as fairshare.counterfactual.past has it: what really happened."""
+"""Reads a period of a cluster from PostgreSQL in the form of fairshare.counterfactual.past: what really happened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from scheduling.models import Cluster, HeldGpu, Job, JobEvent, JobSpeed, Lease, 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A period, and what its indices mean by primary key; keys of jobs are their ids."""
+    """A period, and the meaning of its indices by primary key; keys of jobs are their ids."""
 
     past: Past
     tenants: list[int]
@@ -33,13 +33,13 @@ class Seen:
 
 
 def jobs_of_period(cluster: Cluster, begins: datetime, ends: datetime) -> QuerySet[Job]:
-    """Those that were there at any moment of it."""
+    """Returns the jobs that existed at any moment of the period."""
     there = Q(ended_at=None) | Q(ended_at__gt=begins)
     return Job.objects.filter(there, cluster=cluster, created_at__lt=ends).order_by("id")
 
 
 def read_past(cluster: Cluster, begins: datetime, ends: datetime) -> Seen:
-    """The period from `begins` to `ends`, which is over."""
+    """Returns the past period from `begins` to `ends`."""
     reader = _Reader(cluster, begins, ends)
     return reader.read()
 
@@ -68,7 +68,7 @@ FIELDS = (
 
 
 class _Reader:
-    """One reading; each fact is asked for once."""
+    """Reads one period; each fact is read once."""
 
     def __init__(self, cluster: Cluster, begins: datetime, ends: datetime) -> None:
         self.cluster, self.begins, self.ends = cluster, begins, ends
@@ -107,7 +107,7 @@ class _Reader:
         return Seen(past, list(shares.tenants), self.names)
 
     def _since(self, moment: datetime | None, otherwise: float) -> float:
-        """Seconds since the period began, within it."""
+        """Returns the seconds since the period began, clamped to the period."""
         if moment is None:
             return otherwise
         return min(max((moment - self.begins).total_seconds(), 0.0), self.length)
@@ -155,7 +155,8 @@ class _Reader:
                 turns=tuple(own),
                 ended=self._end(row),
                 runs_to_its_end=_runs_to_its_end(row),
-                # Who took part for some of its time takes its place, and nothing tells what it was promised.
+                # A job that was preemptible for a time takes its place but is not judged, as its entitlement is
+                # unknown.
                 carried=row.created_at < self.begins or row.id in changed,
                 preemptible=row.preemptible and row.id not in changed,
                 held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
@@ -186,7 +187,7 @@ class _Reader:
         return rates
 
     def _turns(self) -> dict[int, list[Turn]]:
-        """Of each job, what it held in the period, in order."""
+        """Returns, by job, what it held in the period, in order."""
         leases = Lease.objects.filter(
             Q(held_until=None) | Q(held_until__gt=self.begins), cluster=self.cluster, held_from__lt=self.ends
         )
@@ -249,7 +250,7 @@ class _Reader:
 
 
 def _runs_to_its_end(row: _Row) -> bool:
-    """Whether its own program ended it, not a person, a clock, or Fairlot that gave up."""
+    """Returns whether its program ended by itself, and no person, time limit or failure of Fairlot ended it."""
     by_itself = row.state == Job.State.SUCCEEDED or (
         row.state == Job.State.FAILED and row.exit_code is not None
     )
@@ -257,14 +258,14 @@ def _runs_to_its_end(row: _Row) -> bool:
 
 
 def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
-    """Whether the turn could not be started, or did not last, so that nothing was done in it."""
+    """Returns whether the attempt failed to start or did not last, so that no work was done in it."""
     if until is None:
         return False
     return why == End.START_FAILED or (why == End.LOST and until - (running or since) < STEADY)
 
 
 def _back_offs(turns: Sequence[Turn]) -> Iterator[HeldBack]:
-    """For so long it was not tried again after each failure in a row."""
+    """Yields the back-off times after consecutive failures, in which the job was not tried again."""
     tries = 0
     for turn in turns:
         tries = tries + 1 if turn.failed else 0

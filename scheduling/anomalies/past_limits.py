@@ -1,4 +1,4 @@
-"""Limits of GPUs at once in a period that is over, as fairshare.counterfactual.past has them."""
+"""Limits on GPUs at once in a past period, in the form of fairshare.counterfactual.past."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from accounting.limits.history import quotas_between
 from accounting.models import Quota, Tenant
 from fairshare.counterfactual.past import Limit
 
-# What makes jobs wait; the others only warn.
+# Limits that make jobs wait; the others only warn.
 BINDING = (Quota.AtLimit.BLOCK, Quota.AtLimit.IDLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """What stands in a past for tenants, generations, and users (by their tenant, too)."""
+    """The indices in a past of tenants, generations, and users (with their tenant)."""
 
     tenants: Mapping[int, int]
     generations: Mapping[int, int]
@@ -25,7 +25,8 @@ class Indices:
 
 
 def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[Limit]:
-    """Each of a tenant with all below it, or of one user in one tenant; those that blocked or left jobs to idle GPUs.
+    """Yields the limits that blocked jobs or made them preemptible: of a tenant with its subtree, or a user in a
+    tenant.
 
     Two queries.
     """

@@ -1,4 +1,4 @@
-"""What tickets were worth in a period that is over, as fairshare.counterfactual.past has it."""
+"""What tickets were worth in a past period, in the form of fairshare.counterfactual.past."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from scheduling.shares.snapshot import DEFAULT_TICKETS
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Of each of `tenants` its own part of the cluster, together 1, and the tickets of its users, which `places` has by
-    tenant and user; all on average over the period.
+    """Average shares over a period: of `tenants`, each one's own part of the cluster, with sum 1.
+
+    Also the tickets of their users; `places` gives a user's index by tenant and user.
     """
 
     tenants: Sequence[int]
@@ -29,9 +30,9 @@ class Shares:
 
 
 def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int, int]]) -> Shares:
-    """Of the teams that were in use, and of those with jobs, whose `users` (tenant and user) these are. Three queries.
+    """Returns the shares of teams that were in use, and of those with jobs, whose `users` (tenant, user) are given.
 
-    A tenant's own part is what its users have beside the teams below it, as in the rounds.
+    A tenant's own part is what its users have beside the teams below it, as in rounds. Three queries.
     """
     stretches = list(tickets_between(begins, ends))
     pairs = sorted(users)
@@ -51,21 +52,21 @@ def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int
         own[place[pair[0]]] += parts[i]
         places[pair] = len(of_users[pair[0]])
         of_users[pair[0]].append(tickets[i])
-    # Together less than 1 where for some time nobody was there.
+    # The sum is below 1 if nobody had jobs for some time.
     own = own / own.sum() if own.sum() > 0 else own
     tenants = [one.pk for one in found]
     return Shares(tenants, own.tolist(), [tuple(of_users[pk]) for pk in tenants], places)
 
 
 def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[Tenant]:
-    """Those in use at any time and those with jobs, with all above them, who come first."""
+    """Returns the tenants that were in use at any time or have jobs, and all above them, parents first."""
     there = {tenant for one in stretches for tenant, user in one.tickets if user is None}.union(with_jobs)
     needed = {step for one in Tenant.objects.filter(pk__in=there) for step in one.lineage}
     return sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
 
 
 def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
-    """What a tenant has while it is not in use: nothing, but where it never was, as history was brought here later."""
+    """Returns each tenant's part while it is not in use: 0, unless it never was, as with imported history."""
     known = {holder for one in stretches for holder in one.tickets}
     return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]
 
@@ -76,7 +77,7 @@ def _usual(
     parent: Sequence[int],
     otherwise: Sequence[float],
 ) -> tuple[list[float], list[float]]:
-    """Of each holder its tickets, and what part of the whole they were worth."""
+    """Returns the tickets of each holder, and the fraction of the whole that they were worth."""
     tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
     whole = stretches[-1].ends - stretches[0].begins
     for stretch in stretches:

@@ -1,4 +1,4 @@
-"""From when to when tenants or users had nothing left of a limit over a period: as the ledger says, to the hour."""
+"""When tenants or users had used up a limit over a period, from the ledger, to the hour."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from accounting.models import Quota, Tenant, UsageSegment
 from scheduling.anomalies.past_limits import BINDING
 
 SECONDS = Decimal(3600)
-# When how much was used: the beginning of an hour, and GPU-seconds or money.
+# Usage by hour: the beginning of the hour, and GPU-seconds or money.
 Hourly = Sequence[tuple[datetime, Decimal]]
 
 
 @dataclass(frozen=True, slots=True)
 class SpentHours:
-    """A limit of `tenant` was used up, that of all its users where `user` is None; so with `generation`."""
+    """A time in which a limit of `tenant` was used up; `user` None: of all its users, `generation` None: of all."""
 
     tenant: int
     generation: int | None
     begins: datetime
     ends: datetime
     user: int | None = None
-    leaves_idle: bool = False  # rather than block
+    leaves_idle: bool = False  # instead of blocking
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """For all whom such a limit blocked, or left to idle GPUs, in [begins, ends), their own or of a tenant above; while
-    it was in force.
+    """Returns the times in [begins, ends) in which a limit in force blocked accounts or made their jobs preemptible.
+
+    The limit may be their own or one of a tenant above.
     """
     found = []
     quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=BINDING)
     for _, some in groupby(quotas, lambda past: past.quota.pk):
         limits = list(some)
-        used = list(_used(limits[0].quota, begins, ends))  # whatever the limit was
+        used = list(_used(limits[0].quota, begins, ends))  # independent of the limit's amount
         found += [
             SpentHours(
                 tenant,
@@ -66,7 +67,8 @@ def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
 def when_spent(
     spent: Iterable[SpentHours], generations: Iterable[int]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """When a job that accepts these generations had none of them left; `spent` of its tenant and user."""
+    """Yields the times in which a job that accepts these generations had none left; `spent` is of its tenant and
+    user."""
     spent, kinds = list(spent), list(generations)
     edges = sorted({moment for one in spent for moment in (one.begins, one.ends)})
     since: datetime | None = None
@@ -80,7 +82,7 @@ def when_spent(
 
 
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
-    """For each tenant that the limit is of or that is below it, and user if it is of users, what was counted."""
+    """Yields the counted usage for each tenant in the limit's subtree, and each user if it limits users."""
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
     used: Any = UsageSegment.objects.uncorrected().with_charges().overlapping(first, ends)
@@ -107,7 +109,7 @@ def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int,
 def _spent(
     quota: Quota, hourly: Hourly, begins: datetime, ends: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """From the end of the hour in which so much had been used, until it is less or the period is over."""
+    """Yields times from the end of the hour in which the limit was reached until usage is less or the period ends."""
     limit = quota.limit if quota.kind == Quota.Kind.MONEY else quota.limit * SECONDS
     if quota.period == Quota.Period.ROLLING:
         yield from _spent_rolling(timedelta(days=quota.days or 0), hourly, limit, begins, ends)

@@ -116,7 +116,7 @@ def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
 
 
 def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
-    """Returns the mount of a folder of this machine, with links resolved."""
+    """Returns the path of a folder of this machine, with links resolved. Raises Refused if jobs may not mount it."""
     isolation = isolation_in(cluster)
     if read_only and not (isolation and isolation.namespaces):
         why = isolation.why_no_namespaces if isolation else "no job can run there now"

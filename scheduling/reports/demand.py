@@ -1,4 +1,4 @@
-"""How many GPUs jobs wanted, hour by hour: from submit to end, whether they had them or waited."""
+"""How many GPUs jobs wanted, hour by hour: from submit to end, whether they ran or waited."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from accounting.ledger.rollups import HOUR, hours_beginning_in, start_of_hour
 from accounting.pricing.tariff import MICROSECOND
 from scheduling.models import Cluster
 
-AN_HOUR = HOUR // MICROSECOND  # as whole numbers have it
+AN_HOUR = HOUR // MICROSECOND  # as an integer
 
-# Index only on `job_ended_anywhere`: what ended before the period does not matter. In two parts, as the planner reads
-# no index for an OR of them.
+# Reads only the index `job_ended_anywhere`: jobs that ended before the period do not matter. In two parts, because the
+# planner uses no index for an OR of them.
 THERE = f"""
     SELECT {packed_ints("gpus")}, {packed_moments("created_at")}, {packed_moments("ended_at")}
       FROM (
@@ -35,7 +35,7 @@ THERE = f"""
 def wanted_by_hour(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None
 ) -> Mapping[datetime, Decimal]:
-    """GPU-seconds wanted in each full UTC hour that begins in [begins, ends) and is over. Two queries."""
+    """Returns GPU-seconds wanted in each full UTC hour that begins in [begins, ends) and is over. Two queries."""
     first, last = hours_beginning_in(begins, ends)
     last = min(last, start_of_hour(now_from_database()))
     if first >= last:
@@ -50,7 +50,7 @@ def wanted_by_hour(
 
 
 def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
-    """GPU-microseconds of each hour, of GPUs that are there for good from a moment on."""
+    """Returns GPU-microseconds of each hour for GPUs that are wanted from a moment on without end."""
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR
     np.add.at(begun, hour, gpus)

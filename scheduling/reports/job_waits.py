@@ -1,4 +1,4 @@
-"""How long jobs waited, and how much longer they took than they ran, by generation and size."""
+"""How long jobs waited, and their total time relative to their run time, by generation and size."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from accounting.access.visibility import tenants_seen
 from accounting.core.packed import Floats, floats, packed_floats
 from accounting.models import Generation, Tenant, User
 
-# The fewest GPUs of each size class but the first, which begins at 1.
+# The fewest GPUs of each size class except the first, which begins at 1.
 CLASS_BOUNDS = (2, 5, 9, 17)
 SIZES = ("1", "2–4", "5–8", "9–16", "17 and more")
 
-# The indexes read below begin with the team: of a team or some teams no other jobs are looked at.
+# The indexes below begin with the team, so that only jobs of the given teams are read.
 TENANTS = "coalesce(%(tenants)s::bigint[], ARRAY(SELECT id FROM accounting_tenant))"
-# Numbers of many jobs come packed, by generation and size: sorting them here takes a fraction of the time that
-# percentile_cont takes. A job's generation is that of its first turn: what it waited for. Index only on
+# Values of many jobs come packed, by generation and size: sorting them here takes a fraction of the time of
+# percentile_cont. A job's generation is that of its first attempt, which it waited for. Reads only the index
 # `job_first_started`.
 WAITS = f"""
     SELECT generation, size, {packed_floats("waited")}
@@ -35,7 +35,7 @@ WAITS = f"""
       ) jobs
      GROUP BY generation, size
 """  # noqa: S608 - of constants
-# Index only on `job_ended_in_team`.
+# Reads only the index `job_ended_in_team`.
 EXPANSIONS = f"""
     SELECT generation, size, {packed_floats("lasted / ran")}, sum(gpus * lasted), sum(gpus * ran)
       FROM (
@@ -58,7 +58,7 @@ PERCENTILES = (50, 90, 95)
 class Wait:
     """Seconds from submit to the first GPUs, of jobs that got them in the period; percentiles are interpolated.
 
-    `generation` and `size` (one of SIZES) are None where all are together.
+    `generation` and `size` (one of SIZES) are None in rows over all of them.
     """
 
     generation: str | None
@@ -73,10 +73,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """Of training jobs that ended in the period and held GPUs: (time running + time waiting) / time running.
+    """(time running + time waiting) / time running of training jobs that ended in the period and held GPUs.
 
-    Running is all time in which a job held its GPUs, waiting all other time from submit to end, between its turns
-    too. `weighted` is XDMoD's User Expansion Factor, each job counting by its GPUs × time running.
+    A job runs while it holds its GPUs and waits in all other time from submit to end, including between attempts.
+    `weighted` is XDMoD's User Expansion Factor: each job counts by its GPUs × time running.
     """
 
     generation: str | None
@@ -91,9 +91,10 @@ class Expansion:
 def waits(
     viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[Wait]:
-    """Of sessions and training jobs of tenants that `viewer` may see (None: all), `tenant` with all below it.
+    """Returns waits of sessions and training jobs of tenants that `viewer` may see (None: all), `tenant` and its
+    subtree.
 
-    All together first, then by size, by generation, and by both. Two queries, one of them for names.
+    All together come first, then by size, by generation, and by both. Two queries, one of them for names.
     """
     return [
         Wait(generation, size, len(times), *_percentiles(times), float(times.mean()), float(times.max()))
@@ -104,7 +105,7 @@ def waits(
 def expansions(
     viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[Expansion]:
-    """As `waits`, in the same order."""
+    """Returns expansions in the order of `waits`."""
     return [
         Expansion(generation, size, len(factors), lasted / ran, *_percentiles(factors))
         for generation, size, factors, (lasted, ran) in _groups(EXPANSIONS, viewer, begins, ends, tenant)
@@ -117,7 +118,7 @@ Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]
 def _groups(
     statement: str, viewer: User | None, begins: datetime, ends: datetime, tenant: Tenant | None
 ) -> list[Group]:
-    """Generation, size, the numbers of all jobs of both, and sums; None is all. In order, without groups of no job."""
+    """Returns groups of generation and size (None: all) with the values of all their jobs and sums, in order."""
     values = {
         "begins": begins,
         "ends": ends,
@@ -144,7 +145,7 @@ def _groups(
 
 
 def _percentiles(numbers: Floats) -> tuple[float, float, float]:
-    """Interpolated between the two nearest."""
+    """Returns percentiles, interpolated between the two nearest values."""
     p50, p90, p95 = map(float, np.percentile(numbers, PERCENTILES))
     return p50, p90, p95
 

@@ -1,9 +1,9 @@
-"""GPU time that was held in vain, by cause; each second in one cause, and no more than was booked.
+"""Wasted GPU time by cause: each second has one cause, and the total is no more than what was booked.
 
-- *failed*, *cancelled*: all that training jobs held in the period which have failed or were cancelled since.
-  Sessions and replicas of services are ended by people; what they held before was of use.
-- *run again*: of other jobs, what turns held whose work was lost (scheduling/leases/lost_work.py).
-- *idle*: of the rest, what was held while nobody was seen to use it.
+- *failed*, *cancelled*: all that training jobs held in the period that failed or were cancelled later. People end
+  sessions and replicas of services; their time was of use.
+- *run again*: time of attempts whose work was lost (scheduling/leases/lost_work.py), of other jobs.
+- *idle*: of the rest, time in which the GPUs were held without any use.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from scheduling.models import Job, Lease
 
 CAUSES = ("failed", "cancelled", "run_again", "idle")
 IN_VAIN = (Job.State.FAILED, Job.State.CANCELLED)
-# So many jobs are asked for by number, more by when they ended.
+# Up to so many jobs are read by id, more by their end time.
 FEW = 5000
 
-# Index only on `lost_turns`.
+# Reads only the index `lost_turns`.
 LOST = f"""
     SELECT {packed_ints("job_id")}, {packed_ints("generation_id")}, {packed_millionths("seconds")}
       FROM (
@@ -52,7 +52,8 @@ NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Wasted:
-    """GPU-seconds held by somebody, and of these in vain; what is not told apart is None."""
+    """GPU-seconds held, and wasted by cause, of one team, user, generation or job; fields that do not apply are
+    None."""
 
     held: Decimal = NOTHING
     failed: Decimal = NOTHING
@@ -73,20 +74,20 @@ class Wasted:
 
     @property
     def part(self) -> Decimal | None:
-        """Of what was held."""
+        """Returns the wasted fraction of what was held."""
         return self.wasted / self.held if self.held else None
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Of what is booked of a period. Those who wasted most come first; of jobs only the first ones are told."""
+    """The waste of a period, from booked time, the greatest first; the list of jobs is limited."""
 
     total: Wasted = field(default_factory=Wasted)
     generations: Sequence[Wasted] = ()
     tenants: Sequence[Wasted] = ()
     users: Sequence[Wasted] = ()
     jobs: Sequence[Wasted] = ()
-    count_of_jobs: int = 0  # of all, whichever are told
+    count_of_jobs: int = 0  # of all jobs with waste, listed or not
 
 
 @one_moment()
@@ -98,11 +99,12 @@ def waste(
     tenant: Tenant | None = None,
     jobs: int | None = 20,
 ) -> Waste:
-    """What `viewer` may see (None: all), of `tenant` with all below it; `jobs` of these (None: all). All of it is of
-    one moment. Fifteen queries at most.
+    """Returns the waste of tenants that `viewer` may see (None: all), `tenant` and its subtree, with `jobs` jobs (None:
+    all).
 
-    Most jobs neither failed nor were cancelled nor lost work: of these what was idle was held in vain, which sums by
-    user tell. Others are looked at one by one; where jobs are told, so are those that were idle.
+    All figures are of one moment. At most fifteen queries. Most jobs neither failed nor were cancelled nor lost
+    work: only their idle time is waste, which sums by user give. The others are read one by one; so are jobs with
+    idle time if jobs are listed.
     """
     begins, ends = _told_by_job(begins, ends)
     looked = _look(viewer, begins, ends, tenant, tells_jobs=jobs != 0)
@@ -125,7 +127,7 @@ def waste(
 def wasted_in_all(
     viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> Wasted:
-    """The total of `waste` alone, for which names and largest jobs are not asked."""
+    """Returns the total of `waste` without reading names and largest jobs."""
     begins, ends = _told_by_job(begins, ends)
     looked = _look(viewer, begins, ends, tenant, tells_jobs=False)
     if looked is None:
@@ -134,14 +136,15 @@ def wasted_in_all(
     return _row({}, _sums(keys, (), amounts)[()], {})
 
 
-# What rows are told by.
+# Columns by which rows are grouped.
 TENANT, USER, GENERATION = ("tenant_id",), ("tenant_id", "user_id"), ("generation_id",)
 WHOSE_JOB = ("job_id", *USER)
-Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]  # in GPU-microseconds: held, and by cause
+Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]  # in GPU-microseconds: held, then by cause
 
 
 def _told_by_job(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Of what is archived there are no parts of days (UTC) by job: these are left out as a whole, of all figures."""
+    """Returns the period without parts of archived days (UTC), which have no rows by job; no figure counts these
+    parts."""
     archived = archived_until()
     if archived is not None and begins < archived:
         begins = min(start_of_day(begins - MICROSECOND) + DAY, archived)
@@ -153,9 +156,9 @@ def _told_by_job(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
 def _look(
     viewer: User | None, begins: datetime, ends: datetime, tenant: Tenant | None, *, tells_jobs: bool
 ) -> tuple[Held, Held, list[Ints]] | None:
-    """What was held by user, what by jobs that are looked at, and of this in vain, by cause; None where nothing was.
+    """Returns time held by user, time held by jobs that are read one by one, and their waste by cause; None if nothing.
 
-    Of some tenants all jobs are looked at: mostly they have fewer rows than the cluster has jobs that failed.
+    For some tenants all jobs are read: mostly they have fewer rows than the cluster has failed jobs.
     """
     if sees_all(viewer, tenant):
         whole = held_by_user(viewer, begins, ends)
@@ -173,7 +176,10 @@ def _look(
 
 
 def _others(begins: datetime, ends: datetime) -> Q:
-    """Of jobs that failed, were cancelled or lost work; the database looks at each job of few rows, or once at all."""
+    """Returns a filter for jobs that failed, were cancelled or lost work.
+
+    PostgreSQL checks it for each job if there are few rows, and otherwise reads these jobs once.
+    """
     job = OuterRef("job_id")
     lost = Lease.objects.filter(
         job_id=job, lost_from__isnull=False, held_until__gt=begins, lost_from__lt=ends
@@ -182,13 +188,13 @@ def _others(begins: datetime, ends: datetime) -> Q:
 
 
 def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
-    """Index only on `training_in_vain`."""
+    """Returns training jobs that failed or were cancelled; reads only the index `training_in_vain`."""
     jobs = Job.objects.filter(kind=Job.Kind.TRAINING, state__in=IN_VAIN)
     return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
 
 
 def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
-    """By state, of all jobs or of a few."""
+    """Returns the ids of those jobs by state, among all jobs or a few."""
     some = union_all([_in_vain(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
         return {}
@@ -203,7 +209,7 @@ def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[
 
 
 def _causes(found: Held, begins: datetime, ends: datetime, *, sees_all: bool) -> list[Ints]:
-    """Of each row what was held in vain, by each of CAUSES; with `sees_all` the rows are of all who pay for a job."""
+    """Returns each row's waste by each of CAUSES; with `sees_all` the rows contain all payers of a job."""
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
     few = as_array(distinct) if len(distinct) <= FEW else None
@@ -221,7 +227,7 @@ def _causes(found: Held, begins: datetime, ends: datetime, *, sees_all: bool) ->
 def _run_again(
     found: Held, lost: Sequence[Ints], begins: datetime, ends: datetime, *, sees_all: bool
 ) -> Ints:
-    """Of each row what it bears of what was lost: of each job and generation the first rows as much as they held."""
+    """Returns each row's part of lost work: of each job and generation, the first rows up to what they held."""
     if sees_all:
         return _borne(found, lost)
     own = np.isin(lost[0], found.keys["job_id"])
@@ -242,7 +248,7 @@ def _whose(rows: Held, some: Ints | None = None) -> list[tuple[int, ...]]:
 
 
 def _borne(payers: Held, lost: Sequence[Ints]) -> Ints:
-    """The same where `payers` are all who pay; their rows are in order, those of one job and generation together."""
+    """Returns each row's part of lost work if `payers` are all payers, with rows of one job and generation adjacent."""
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
         return np.zeros_like(payers.held)
@@ -260,7 +266,7 @@ def _borne(payers: Held, lost: Sequence[Ints]) -> Ints:
 
 
 def _most_wasted(found: Held, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
-    """By cause, of those jobs of which most was held in vain, the most first; and how many there are of them."""
+    """Returns the jobs with the most waste by cause, greatest first, and the number of jobs with waste."""
     if most == 0:
         return {}, 0
     keys, wasted = sum_groups([found.keys[name] for name in WHOSE_JOB], causes)
@@ -271,9 +277,9 @@ def _most_wasted(found: Held, causes: Sequence[Ints], most: int | None) -> tuple
 
 
 def _of_all(whole: Held, found: Held, causes: Sequence[Ints]) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Rows, as keys and as what is held, then by cause.
+    """Returns rows as keys, and their time held and wasted by cause.
 
-    What the jobs that were looked at had idle is as found, all else as users' sums say.
+    Idle time of the jobs that were read comes from their rows, all other idle time from sums by user.
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
@@ -286,7 +292,7 @@ def _of_all(whole: Held, found: Held, causes: Sequence[Ints]) -> tuple[Mapping[s
 
 
 def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) -> Amounts:
-    """Of each group of rows that `by` makes; with no names of all together."""
+    """Returns the sums of each group of rows by the columns `by`; without columns, the total."""
     groups, sums = sum_groups([keys[name] for name in by], amounts)
     return {
         tuple(int(group[i]) for group in groups): [int(amount[i]) for amount in sums]
@@ -295,7 +301,7 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Rows of each kind, those who wasted most first."""
+    """Returns rows of each kind with names, the most waste first."""
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:
         return dict(

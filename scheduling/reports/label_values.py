@@ -1,4 +1,4 @@
-"""The values of labels of very many jobs, for what a team used by them."""
+"""The label values of very many jobs, for usage by label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import connection
 from accounting.core.packed import Ints, as_array, ints, packed_ints
 from accounting.reports.team_usage import Names
 
-# Index only on `one_label_a_key_of_a_job`, where no tenants are asked for.
+# Reads only the index `one_label_a_key_of_a_job` if no tenants are given.
 VALUES = """
     SELECT key, value, {packed}
       FROM scheduling_joblabel
@@ -23,9 +23,9 @@ OF_TENANTS = " AND job_id IN (SELECT id FROM scheduling_job WHERE tenant_id = AN
 
 
 def values_of(keys: Sequence[str], jobs: Ints, tenants: Collection[int] | None) -> dict[str, Names]:
-    """By key what the labels of these jobs say, as far as they are jobs of these tenants (None: of any). One query.
+    """Returns, by key, the label values of these jobs, if they are of these tenants (None: of any). One query.
 
-    Others may pay for a job, by a correction; its labels stay its team's.
+    A correction may let others pay for a job, but its labels stay with its team.
     """
     asked: dict[str, Any] = {"keys": list(keys), "jobs": as_array(jobs)}
     of_tenants = ""

@@ -1,4 +1,4 @@
-"""How nodes were: time down and drained, how often they failed, what happened to them, and each GPU's use."""
+"""Health of nodes: time down and drained, failures, events, and the use of each GPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from accounting.core.clock import now_from_database
 from accounting.ledger.partitions import first_of_month
 from scheduling.models import Cluster, Node
 
-# All nodes that were ever there, and of each what changed since its last change before the period: steps through the
-# index `changes_of_node`, however long nodes have been watched.
+# All nodes that ever existed, and their changes from the last one before the period on: steps through the index
+# `changes_of_node`, however long nodes have been observed.
 CHANGES = """
     RECURSIVE nodes AS (
         (SELECT cluster_id, node_id FROM scheduling_nodechange ORDER BY cluster_id, node_id LIMIT 1)
@@ -38,8 +38,8 @@ CHANGES = """
         WINDOW past AS (PARTITION BY change.cluster_id, change.node_id ORDER BY at, id)
     )
 """
-# A failure is that a node goes down, or that GPUs of it do beside those that had failed. One that leaves the cluster
-# is down, too, but has no GPUs any more: to be taken away is no failure.
+# A failure: a node goes down, or more of its GPUs fail. A node that leaves the cluster is down too, but has no GPUs:
+# its removal is no failure.
 HEALTH = f"""
     WITH {CHANGES}, hours AS (
         SELECT node_id, busy + idle + assembling AS held, drained, down,
@@ -83,7 +83,7 @@ HISTORY = f"""
     SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus, (SELECT count(*) FROM found)
       FROM found ORDER BY at DESC, id DESC LIMIT %(most)s
 """  # noqa: S608 - own names
-# By the constraint that no GPU is held twice, which is an index on node, GPU and time.
+# Uses the index of the constraint that no GPU is held twice: on node, GPU and time.
 HELD_GPUS = """
     SELECT node_id, gpu_index,
            sum(extract(epoch FROM least(coalesce(upper(during), %(until)s), %(until)s)
@@ -96,7 +96,7 @@ HELD_GPUS = """
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """One node. GPU-seconds are of closed hours; seconds up and down are the node's own, as it was observed."""
+    """One node. GPU-seconds are of closed hours; seconds up and down are the node's, as observed."""
 
     node_id: int
     node: str
@@ -122,18 +122,18 @@ class NodeHealth:
 
     @property
     def seconds_between_failures(self) -> float | None:
-        """Mean time between failures: time up for each failure; None without any."""
+        """Returns the mean time between failures: time up per failure; None without any."""
         return self.seconds_up / self.failures if self.failures else None
 
     @property
     def seconds_to_repair(self) -> float | None:
-        """Mean time to repair: time down for each time that it went down."""
+        """Returns the mean time to repair: time down per time that the node went down."""
         return self.seconds_down / self.times_down if self.times_down else None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """What a node became; what it was before is None when it was new."""
+    """A change of a node; its former state is None if it was new."""
 
     at: datetime
     node: str
@@ -146,7 +146,7 @@ class NodeEvent:
 
 
 def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = None) -> list[NodeHealth]:
-    """Of each node that was there at any moment of the period, by cluster and name. Two queries."""
+    """Returns the health of each node that existed in the period, by cluster and name. Two queries."""
     until = min(ends, now_from_database())
     return [NodeHealth(*row) for row in _rows(HEALTH, begins, until, cluster)]
 
@@ -154,8 +154,9 @@ def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = N
 def node_events(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None, most: int | None = None
 ) -> tuple[list[NodeEvent], int]:
-    """The latest changes of nodes first, `most` of them, and how many there are; without those that only concern
-    others' pods.
+    """Returns the latest `most` changes of nodes, latest first, and the number of all.
+
+    Changes that only concern pods of others are left out.
     """
     rows = _rows(HISTORY, begins, ends, cluster, most=most)
     return [NodeEvent(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
@@ -164,8 +165,8 @@ def node_events(
 def held_gpus(
     nodes: Sequence[int], begins: datetime, ends: datetime
 ) -> tuple[Mapping[tuple[int, int], float], timedelta]:
-    """For how many seconds each GPU (node, number) was held, and of how long a time, up to now."""
-    # In UTC: what two moments of one zone differ by is what its clocks say, and these change.
+    """Returns the seconds that each GPU (node, number) was held, and the length of the period up to now."""
+    # In UTC, because a difference within one time zone is that of its clocks, which are set forward and back.
     begins, until = begins.astimezone(UTC), min(ends, now_from_database()).astimezone(UTC)
     if until <= begins or not nodes:
         return {}, timedelta()
@@ -191,7 +192,7 @@ def _rows(
 
 
 def counts_of_gpus(nodes: Sequence[NodeHealth], held: Mapping[tuple[int, int], float]) -> list[int]:
-    """How many GPUs a picture of each node has: those of now, and any other that was held."""
+    """Returns how many GPUs to draw per node: the present ones and any others that were held."""
     most = {node.node_id: node.gpus for node in nodes}
     for node_id, gpu in held:
         most[node_id] = max(most[node_id], gpu + 1)

@@ -1,4 +1,4 @@
-"""Raw exports for those who have reports of their own: jobs as sacct, XDMoD's shredder, CSV and JSON have them."""
+"""Raw exports for other reporting tools: jobs in the formats of sacct and XDMoD's shredder, as CSV and as JSON."""
 
 from scheduling.reports.exports.forms import FORMS, export_lines
 from scheduling.reports.exports.reading import Selection, may_export

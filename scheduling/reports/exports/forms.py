@@ -1,4 +1,4 @@
-"""The forms of the exports, each a stream of text."""
+"""The export formats, each a stream of text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scheduling.models import Job
 from scheduling.reports.exports.reading import ExportedJob, Selection, generations_of, read_jobs, read_turns
 from scheduling.reports.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line
 
-MICROS = 10**6  # of a second
-BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}  # of lines, elsewhere than in JSON
+MICROS = 10**6  # per second
+BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}  # line breaks outside JSON
 
 
 def sacct(selection: Selection) -> Iterator[str]:
-    """Pipe-separated with a head: each job, then its turns as steps."""
+    """Yields pipe-separated lines with a header: each job, then its attempts as steps."""
     now, generations = now_from_database(), generations_of()
     yield sacct_head()
     for some in read_jobs(selection, now):
@@ -27,7 +27,7 @@ def sacct(selection: Selection) -> Iterator[str]:
 
 
 def shredder(selection: Selection) -> Iterator[str]:
-    """For `xdmod-shredder -f slurm`: no head, a line for each turn that ended in the period."""
+    """Yields lines for `xdmod-shredder -f slurm`: no header, one line for each attempt that ended in the period."""
     now, generations = now_from_database(), generations_of()
     for some in read_turns(selection, now):
         yield "".join(shredder_line(exported, now, generations) for exported in some)
@@ -41,8 +41,9 @@ COLUMNS = (
 
 
 def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
-    """What XDMoD's job facts have, in our words: elapsed is from start to end, wall all of it in which GPUs were held,
-    wait all other time from submit to end; of the period alone.
+    """Returns XDMoD's job facts under Fairlot's names, of the period alone.
+
+    Elapsed is from start to end, wall the part of it with GPUs, wait all other time from submit to end.
     """
     job, there = exported.job, exported.there
     held = [(turn.lease.gpus, _micros(turn.held.begins, turn.held.ends or now)) for turn in exported.turns]
@@ -96,7 +97,7 @@ def jobs_csv(selection: Selection) -> Iterator[str]:
 
 
 def jobs_json(selection: Selection) -> Iterator[str]:
-    """One array, an object a line."""
+    """Yields one array with one object per line."""
     now, before = now_from_database(), "[\n"
     for some in filter(None, read_jobs(selection, now)):
         yield before + ",\n".join(_json(row_of(exported, now)) for exported in some)
@@ -105,11 +106,11 @@ def jobs_json(selection: Selection) -> Iterator[str]:
 
 
 def _json(row: dict[str, Any]) -> str:
-    """The row on one line for programs that know more line breaks than JSON."""
+    """Returns the row on one line, also for programs that know more line breaks than JSON."""
     return json.dumps(row, ensure_ascii=False).translate(BREAKS)
 
 
-# Name of the file → how it is written, and what it is.
+# Name of the file → its writer and its description.
 FORMS: dict[str, tuple[Callable[[Selection], Iterator[str]], str]] = {
     "sacct.txt": (sacct, "text/plain; charset=utf-8"),
     "xdmod.txt": (shredder, "text/plain; charset=utf-8"),
@@ -119,5 +120,5 @@ FORMS: dict[str, tuple[Callable[[Selection], Iterator[str]], str]] = {
 
 
 def export_lines(form: str, selection: Selection) -> Iterator[str]:
-    """The text of a form (a key of FORMS) in pieces; each is read with queries of its own."""
+    """Yields the text of a form (a key of FORMS) in pieces; each piece takes its own queries."""
     return FORMS[form][0](selection)

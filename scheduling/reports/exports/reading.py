@@ -1,4 +1,4 @@
-"""Reads jobs and turns for exports, some at a time, so that a million of them need no memory."""
+"""Reads jobs and attempts for exports in batches, so that a million of them need little memory."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from accounting.access.permissions import may, may_somewhere, tenants_where
 from accounting.models import Generation, Tenant, User
 from scheduling.models import Cluster, HeldGpu, Job, Lease
 
-# So many primary keys are looked at with each query.
+# Primary keys per query.
 STEP = 2000
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is exported: of [begins, ends), all that is in `tenants`; None are all, for operators and the shell."""
+    """What is exported: everything of `tenants` in [begins, ends); None: all tenants, for operators and the shell."""
 
     begins: datetime
     ends: datetime
     tenants: Sequence[int] | None
     anonymous: bool = False
-    seen: frozenset[int] | None = None  # teams that may be named; None are all
+    seen: frozenset[int] | None = None  # teams that may be named; None: all
     whole: bool = False  # jobs are not cut at the bounds
 
     @classmethod
@@ -42,7 +42,7 @@ class Selection:
         anonymous: bool,
         whole: bool,
     ) -> Selection:
-        """As far as `user` may export: operators all, managers their own teams and those below them."""
+        """Returns what `user` may export: operators everything, managers their teams and those below."""
         if tenant is None and (user is None or user.is_operator):
             return cls(begins, ends, None, anonymous, whole=whole)
         found = exportable_tenants(user)
@@ -58,13 +58,13 @@ class Selection:
         )
 
     def jobs(self) -> QuerySet[Job]:
-        """Jobs that were there at any moment of the period."""
+        """Returns the jobs that existed at any moment of the period."""
         there = Q(ended_at__gt=self.begins) | Q(ended_at=None)
         found = Job.objects.filter(there, created_at__lt=self.ends)
         return found if self.tenants is None else found.filter(tenant__in=self.tenants)
 
     def cut(self, begins: datetime, ends: datetime | None, now: datetime) -> Stretch | None:
-        """What of [begins, ends) lies in the period, None if nothing does; `ends` None goes on at `now`."""
+        """Returns the part of [begins, ends) in the period, None if there is none; `ends` None stands for `now`."""
         if self.whole:
             return Stretch(begins, ends, ends is None)
         if begins >= self.ends or (ends is not None and begins < self.begins >= ends):
@@ -75,7 +75,7 @@ class Selection:
         return Stretch(max(begins, self.begins).astimezone(UTC), ends, goes_on)
 
     def turns(self) -> QuerySet[Lease]:
-        """Turns that ended in the period, so that adjoining periods have each of them once."""
+        """Returns the attempts that ended in the period, so that adjoining periods contain each of them once."""
         ended = Lease.objects.filter(
             held_until__gte=self.begins, held_until__lt=self.ends, held_from__isnull=False
         ).filter(cluster__in=list(Cluster.objects.values_list("pk", flat=True)))
@@ -83,7 +83,7 @@ class Selection:
 
 
 def exportable_tenants(user: User | None) -> Any:
-    """Tenants whose jobs `user` may export."""
+    """Returns the tenants whose jobs `user` may export."""
     return Tenant.objects.all() if user is None else tenants_where(user, "report.export")
 
 
@@ -93,7 +93,7 @@ def may_export(user: User) -> bool:
 
 @dataclass(frozen=True)
 class Stretch:
-    """From `begins` to `ends`, None if that is not over; `goes_on` if it is not, or lasts beyond the period."""
+    """A time from `begins` to `ends` (None: not over); `goes_on` if it is not over or lasts beyond the period."""
 
     begins: datetime
     ends: datetime | None
@@ -102,28 +102,28 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Turn:
-    """One time that a job held GPUs."""
+    """One time in which a job held GPUs."""
 
     lease: Lease
-    number: int  # 1, 2, 3, … of the job's
+    number: int  # 1, 2, 3, … within the job
     is_last: bool
     nodes: Sequence[str]
-    waits_since: datetime  # the submit, or the end of the turn before
-    held: Stretch  # as far as it is exported
+    waits_since: datetime  # the submit, or the end of the attempt before
+    held: Stretch  # the exported part
 
 
 @dataclass(frozen=True)
 class ExportedJob:
-    """A job with what is known of it, and its turns in order, both as far as they are exported.
+    """A job with its attempts in order, both cut to what is exported.
 
-    Names and numbers of people as they are exported.
+    Names and numbers of people are in their exported form.
     """
 
     job: Job
-    cpu: float | None  # processors of each worker, if its spec says how many
+    cpu: float | None  # CPUs of each worker, if its spec gives a number
     state: str  # of the job, at the end of the period
     there: Stretch  # from its submit to its end
-    waits_since: datetime  # the submit, or the end of its last turn that was over by the end of the period
+    waits_since: datetime  # the submit, or the end of its last attempt that ended in or before the period
     turns_over: int
     user: str
     user_number: int
@@ -135,7 +135,7 @@ class ExportedJob:
 
 
 def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
-    """Jobs with what they held in the period, in order of their numbers, some at a time."""
+    """Yields batches of jobs with what they held in the period, in order of their ids."""
     exporter = _JobExporter(selection, now)
     for jobs in _in_steps(selection.jobs()):
         some = list(_with_names(jobs))
@@ -144,7 +144,8 @@ def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]
 
 
 def read_turns(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
-    """For each turn its job with this turn alone, both whole, in order of the turns' keys, some at a time."""
+    """Yields, for each attempt, its job with this attempt alone, both uncut, in batches in order of the attempts'
+    ids."""
     exporter = _JobExporter(replace(selection, whole=True), now)
     for leases in _in_steps(selection.turns()):
         some = list(leases.values_list("job_id", "pk"))
@@ -154,13 +155,13 @@ def read_turns(selection: Selection, now: datetime) -> Iterator[list[ExportedJob
 
 
 def _with_names(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """And with the processors of each worker, which alone is read of their specs."""
+    """Adds names, and the CPUs of each worker, the only part of the specs that is read."""
     jobs = jobs.select_related("owner", "tenant", "cluster").defer("spec")
     return jobs.annotate(cpu=KeyTransform("cpu", "spec"))
 
 
 def _in_steps(found: Any) -> Iterator[Any]:
-    """By ranges of primary keys: each query reads a stretch of the table, whatever has been read before."""
+    """Yields batches by ranges of primary keys: each query reads its range only."""
     bounds = found.aggregate(first=Min("pk"), last=Max("pk"))
     if bounds["first"] is None:
         return
@@ -198,7 +199,7 @@ def _turns(jobs: Sequence[int]) -> dict[int, list[Turn]]:
 
 
 class _JobExporter:
-    """Names, or pseudonyms: keyed, so that only who has SECRET_KEY can tell whose they are, and always the same."""
+    """Writes names or pseudonyms. Pseudonyms are keyed and stable: only the holder of SECRET_KEY can resolve them."""
 
     def __init__(self, selection: Selection, now: datetime) -> None:
         self._selection, self._now = selection, now
@@ -209,7 +210,7 @@ class _JobExporter:
         self._tenants = dict(tenants.values_list("pk", "name"))
 
     def exported(self, job: Job, turns: Sequence[Turn]) -> ExportedJob:
-        # From the first team that the reader may see; whoever sees one sees all below it.
+        # From the first team that the reader may see; who sees one sees all below it.
         path = [
             self._name("team", step, self._tenants[step])
             for step in job.tenant.lineage
@@ -244,7 +245,7 @@ class _JobExporter:
 
 
 def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) -> str:
-    """Of the job at the end of the period: as it is, unless it has gone on since."""
+    """Returns the job's state at the end of the period: the present one unless it changed after that."""
     if there.ends is None or not there.goes_on:
         return job.state
     if held and held[-1].goes_on:
@@ -253,12 +254,12 @@ def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) 
 
 
 def pseudonym(kind: str, key: object) -> str:
-    """Such as user-5c1d9be0a4f2: 48 bits of an HMAC-SHA-256 of what it stands for."""
+    """Returns a name such as user-5c1d9be0a4f2: 48 bits of an HMAC-SHA-256 of what it replaces."""
     return f"{kind}-{_digest(kind, key)[:12]}"
 
 
 def pseudonymous_number(kind: str, key: int) -> int:
-    """31 bits of the same HMAC, as UIDs and GIDs have; others than those of the pseudonym."""
+    """Returns 31 other bits of the same HMAC, the size of UIDs and GIDs."""
     return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
 
 

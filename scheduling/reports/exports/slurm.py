@@ -1,4 +1,4 @@
-"""Jobs in Slurm's words, as `TZ=UTC sacct --parsable2` has them."""
+"""Jobs in the format of `TZ=UTC sacct --parsable2`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SACCT = (
     "Start", "End", "Elapsed", "ElapsedRaw", "ReqTRES", "AllocTRES", "NNodes", "NTasks", "NodeList", "ExitCode",
     "Priority", "Restarts",
 )  # fmt: skip
-# As XDMoD's shredder asks sacct for them (`xdmod-slurm-helper`, --duplicates): a line for each turn of a job.
+# The fields that XDMoD's shredder requests from sacct (`xdmod-slurm-helper`, --duplicates): a line per attempt.
 SHREDDER = (
     "JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit", "Eligible",
     "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS", "ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES",
     "Timelimit", "NodeList", "JobName",
 )  # fmt: skip
 J = Job.State
-# A job between two turns holds nothing: in Slurm it would have been requeued, and SUSPENDED keeps its GPUs there.
+# A job between two attempts holds nothing: Slurm would have requeued it, whereas SUSPENDED keeps GPUs there.
 STATES = {
     J.QUEUED: "PENDING",
     J.SUSPENDED: "PENDING",
@@ -52,7 +52,8 @@ def sacct_head() -> str:
 
 
 def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> list[str]:
-    """Each turn as `sacct --duplicates` shows a requeued job, with a step JOB.TURN; and the job while it waits."""
+    """Returns each attempt as `sacct --duplicates` shows a requeued job, with a step JOB.ATTEMPT, and the waiting
+    job."""
     lines = []
     for turn in exported.turns:
         line = _of_turn(exported, turn, now, generations) | {"Restarts": str(turn.number - 1)}
@@ -64,7 +65,7 @@ def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, 
 
 
 def shredder_line(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> str:
-    """One turn as sacct shows a job that was requeued: from the end of the turn before it waited for its start."""
+    """Returns one attempt as sacct shows a requeued job: it waited from the end of the attempt before."""
     (turn,) = exported.turns
     return _line(SHREDDER, _of_turn(exported, turn, now, generations))
 
@@ -76,7 +77,7 @@ def job_state(exported: ExportedJob) -> str:
 
 
 def turn_state(exported: ExportedJob, turn: Turn) -> str:
-    """While it goes on, what it does; then why it ended: the last one that was stopped for the job's cancelling."""
+    """Returns an attempt's present state or the reason of its end; the last one of a cancelled job is cancelled."""
     if turn.held.goes_on:
         return "RUNNING"
     stopped = "CANCELLED" if exported.state == J.CANCELLED and turn.is_last else "PREEMPTED"
@@ -91,7 +92,7 @@ def _of_turn(
 
 
 def _without_gpus(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
-    """The job while it waits, or where it ended before it got GPUs."""
+    """Returns the job while it waits, or if it ended before it got GPUs."""
     ended = None if exported.there.goes_on else exported.there.ends
     times = _times(exported.waits_since, None, ended, now)
     return (
@@ -106,7 +107,7 @@ def _common(
 ) -> dict[str, str]:
     job = exported.job
     ended = exported.state in Job.ENDED and (turn is None or turn.is_last)
-    # One a worker where the spec names none: XDMoD warns of jobs without processors.
+    # One CPU per worker if the spec has no number, because XDMoD warns of jobs without CPUs.
     cpus = str(math.ceil(round(job.workers * (exported.cpu or 1), 6)))
     return {
         "JobID": str(job.pk),
@@ -134,7 +135,7 @@ def _common(
 
 
 def _times(submit: datetime, start: datetime | None, end: datetime | None, now: datetime) -> dict[str, str]:
-    """Elapsed is from the second of the start to that of the end, so that parts of a turn add up to it."""
+    """Returns the time columns; Elapsed counts whole seconds, so that parts of an attempt add up to it."""
     seconds = 0 if start is None else max(_second(end or now) - _second(start), 0)
     return {
         "Submit": _moment(submit),
@@ -147,24 +148,24 @@ def _times(submit: datetime, start: datetime | None, end: datetime | None, now: 
 
 
 def _second(at: datetime) -> int:
-    """As `_moment` shows it."""
+    """Returns the second that `_moment` shows."""
     return int(at.replace(microsecond=0).timestamp())
 
 
 def elapsed(seconds: int) -> str:
-    """[DD-]HH:MM:SS"""
+    """Returns [DD-]HH:MM:SS."""
     days, rest = divmod(seconds, 86400)
     clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"{days}-{clock}" if days else clock
 
 
 def _moment(at: datetime | None) -> str:
-    """To the second, in UTC, as sacct says it with TZ=UTC."""
+    """Returns a moment to the second in UTC, as sacct writes it with TZ=UTC."""
     return UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _wanted(job: Job, generations: Mapping[int, str]) -> str:
-    """The one generation that the job accepts; empty where it accepts several."""
+    """Returns the generation if the job accepts exactly one; else empty."""
     return generations.get(job.generation_ids[0], "") if len(job.generation_ids) == 1 else ""
 
 
@@ -176,12 +177,12 @@ def _tres(job: Job, generation: str, nodes: int) -> str:
 
 
 def _token(name: str) -> str:
-    """A type of GPU as Slurm writes it: lower case, and nothing that parts a list."""
+    """Returns a GPU type as Slurm writes it: lower case, without list separators."""
     return re.sub(r"[^a-z0-9_.-]+", "_", name.lower())
 
 
 def _exit_code(job: Job) -> str:
-    """CODE:SIGNAL. What a shell calls 128 + N was ended by signal N."""
+    """Returns CODE:SIGNAL. The shell's code 128 + N means that signal N ended it."""
     code = job.exit_code or 0
     return f"0:{code - 128}" if 128 < code < 128 + 65 else f"{code}:0"
 
@@ -191,5 +192,5 @@ def _line(names: Sequence[str], values: Mapping[str, str]) -> str:
 
 
 def _harmless(value: str) -> str:
-    """The value without what looks like the end of it, or of its line."""
+    """Returns the value without separators of columns and lines."""
     return one_line(value).replace("|", " ")
