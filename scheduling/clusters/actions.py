@@ -1,4 +1,4 @@
-"""What operators do with clusters and nodes."""
+"""Actions of operators on clusters and nodes."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ ACCEPTED = {
     "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
     "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
 }
-FASTEST = 1_000_000  # times that of a GPU of speed 1
+FASTEST = 1_000_000  # times the speed 1
 NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 NODE_NAME_IN_WORDS = "1 to 63 letters a to z, digits, - . and _, and begins and ends with a letter or digit"
-MOST_GPUS = 64  # of a declared node; each is drawn on the page of the cluster
-# By these words a job's history tells for what its turn ended.
+MOST_GPUS = 64  # of a declared node; the cluster's page draws each
+# A job's history names the end of its attempt with these words.
 SHUTTING_DOWN = "Fairlot is shutting down"
 
 
 @transaction.atomic(durable=True)
 def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Backend.LOCAL) -> Cluster:
-    """Adds an empty cluster. `actor` None is Fairlot's own set-up."""
+    """Creates an empty cluster. `actor` None stands for Fairlot's set-up."""
     require(actor, "cluster.attach")
     check_name(name)
     try:
@@ -79,7 +79,7 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
 
 @transaction.atomic(durable=True)
 def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
-    """Changes how a cluster is scheduled; from the next round on."""
+    """Changes the scheduling settings of a cluster, from the next round on."""
     require(actor, "cluster.update")
     for name, value in changes.items():
         if name not in CHANGEABLE:
@@ -88,7 +88,7 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
             raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
     lock_schedule(cluster.pk)
     cluster = Cluster.objects.get(pk=cluster.pk)
-    if "policy" in changes:  # options are a policy's own
+    if "policy" in changes:  # options belong to one policy
         changes.setdefault("policy_options", {})
     if "policy_options" in changes:
         check_options(changes.get("policy", cluster.policy), changes["policy_options"])
@@ -101,7 +101,7 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
 
 
 def check_options(policy: str, options: Mapping[str, object]) -> None:
-    """Raises Refused, with the option's name as the field, where the policy does not accept the options."""
+    """Raises Refused, with the option as the field, if the policy does not accept the options."""
     for name in OWN_SETTINGS & options.keys():
         raise Refused(f"{name} is a setting of the cluster, not an option of its policy.", field=name)
     try:
@@ -114,18 +114,18 @@ def check_options(policy: str, options: Mapping[str, object]) -> None:
 
 @transaction.atomic(durable=True)
 def pause_cluster(*, actor: User, cluster: Cluster, reason: str) -> None:
-    """Nothing new starts, and whoever waits is told `reason`; what runs goes on."""
+    """Pauses a cluster: nothing new starts, and waiting jobs show `reason`; running jobs continue."""
     _set_paused(actor, cluster, reason=reason)
 
 
 @transaction.atomic(durable=True)
 def resume_cluster(*, actor: User, cluster: Cluster) -> None:
-    """Ends a pause."""
+    """Resumes a paused cluster."""
     _set_paused(actor, cluster, reason=None)
 
 
 def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
-    """Paused for `reason`; None resumes."""
+    """Pauses the cluster for `reason`; None resumes it."""
     require(actor, "cluster.pause")
     lock_schedule(cluster.pk)
     now = now_from_database()
@@ -149,9 +149,9 @@ def declare_node(
     virtual_speed: float | None = None,
     gpu_uuids: list[str] | None = None,
 ) -> Node:
-    """Adds a node, or one that was removed again: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
+    """Creates a node, or restores a removed one: a virtual one with its speed, a real one with its GPUs' UUIDs."""
     require(actor, "node.declare")
-    if virtual_speed is None:  # a machine is called as it is
+    if virtual_speed is None:  # a real machine keeps its name
         check_name(name)
     elif not NODE_NAME.fullmatch(name):
         raise Refused(f"A node's name has {NODE_NAME_IN_WORDS}.", field="name")
@@ -174,7 +174,7 @@ def declare_node(
 
 
 def may_be_removed() -> Q:
-    """The condition on nodes under which `remove_node` removes them."""
+    """Returns the condition under which `remove_node` removes nodes."""
     held = HeldGpu.objects.filter(node=OuterRef("pk"))
     is_over = Q(cluster__backend=Cluster.Backend.LOCAL) | Q(gone_at__isnull=False)
     has_left = Q(state__in=(Node.State.DRAINED, Node.State.DOWN))
@@ -183,7 +183,7 @@ def may_be_removed() -> Q:
 
 @transaction.atomic(durable=True)
 def remove_node(*, actor: User, node: Node) -> None:
-    """Removes a node; of one that has held leases its history stays. Refused while jobs may be on it."""
+    """Removes a node; one that has held leases stays for its history. Raises Refused while jobs may be on it."""
     require(actor, "node.declare")
     lock_schedule(node.cluster_id)
     node = Node.objects.select_related("cluster").get(pk=node.pk)

@@ -1,4 +1,4 @@
-"""The backend of an attached cluster, put together from what the database knows of it."""
+"""The backend of an attached cluster, built from its rows in the database."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from scheduling.core.encryption import SealError
 from scheduling.core.rate_limiter import Limit
 from scheduling.models import Cluster, ClusterAccess, Job
 
-# Of one tenant, gated and ending ones too: more than any quota of GPUs lets run.
+# Pods of one tenant, including gated and ending ones: more than any limit on GPUs lets run.
 MOST_PODS = 20_000
-UNSETTLED = -1  # no quota is this
+UNSETTLED = -1  # no limit has this value
 OF_ALL_GPUS = Q(
     kind=Quota.Kind.GPUS, generation=None, user=None, each_user=False, at_limit=Quota.AtLimit.BLOCK
 )
@@ -32,12 +32,14 @@ OF_ALL_GPUS = Q(
 
 @dataclass(frozen=True)
 class _Places:
-    """Names of what lies in the cluster, and what jobs reach from there."""
+    """Names of Fairlot's objects in the cluster, and the addresses that jobs may reach."""
 
     prefix: str
     checkpoint_claim: str
     reachable: tuple[str, ...]
-    reachable_since: datetime | None  # ranges that come back are written anew: others were written meanwhile
+    reachable_since: (
+        datetime | None
+    )  # ranges that return are written again, because others were written meanwhile
 
     @classmethod
     def of(cls, access: ClusterAccess) -> Self:
@@ -50,7 +52,10 @@ class _Places:
 
 
 def attached_backend(cluster: Cluster) -> KubernetesBackend:
-    """The same one until its kubeconfig, limits or what jobs reach change; BackendError when it is detached."""
+    """Returns the same backend until its kubeconfig, limits or reachable ranges change.
+
+    Raises BackendError if the cluster is detached.
+    """
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is None:
         raise BackendError(f"{cluster.name} is not attached")
@@ -62,7 +67,7 @@ def attached_backend(cluster: Cluster) -> KubernetesBackend:
 def _backend(
     cluster_id: int,
     uid: str,
-    changed_at: datetime,  # another kubeconfig is another backend
+    changed_at: datetime,  # another kubeconfig needs another backend
     places: _Places,
     limit: Limit,
 ) -> KubernetesBackend:
@@ -89,17 +94,18 @@ def _backend(
 
 
 class _Tenancy:
-    """Whose a job is, and the namespaces of tenants: each is made what it must be once a process and quota."""
+    """The tenants of jobs and their namespaces; each process sets up a namespace once per limit."""
 
     def __init__(self, cluster_id: int, uid: str, places: _Places) -> None:
         self._cluster_id, self._uid, self._places = cluster_id, uid, places
-        self._jobs: dict[int, tuple[int, bool]] = {}  # whose each is, and whether bare; neither ever changes
-        self._most: dict[int, int | None] = {}  # GPUs of each tenant
+        # by job: its tenant, and whether it is a bare pod; neither ever changes
+        self._jobs: dict[int, tuple[int, bool]] = {}
+        self._most: dict[int, int | None] = {}  # GPUs by tenant
         self._settled: dict[int, int | None] = {}
         self._lock = threading.Lock()
 
     def learn(self, job_id: int) -> None:
-        """Asks whose the job is, and what that tenant may hold now."""
+        """Reads the job's tenant and the tenant's limit."""
         tenant_id = self._tenant_of(job_id)
         quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
         self._most[tenant_id] = int(quota.limit) if quota else None
@@ -115,7 +121,7 @@ class _Tenancy:
         if tenant_id not in self._most:
             self.learn(job_id)
         most = self._most[tenant_id]
-        with self._lock:  # the first of a tenant's gangs that start at once does it for the others
+        with self._lock:  # of several gangs that start at once, the first one does it for the others
             if self._settled.get(tenant_id, UNSETTLED) == most:
                 return
             gpus = {} if most is None else {NVIDIA: most}

@@ -1,6 +1,6 @@
-"""What admins do with Kubernetes clusters: attach, check, give a new kubeconfig, detach.
+"""Actions of admins on Kubernetes clusters: attach, check, replace the kubeconfig, detach.
 
-Whatever asks an API server does so before the transaction that writes its answer down.
+Requests to an API server happen before the transaction that records the answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scheduling.core.locks import lock_attachment, lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Lease
 from scheduling.shares.intervals import end_shares
 
-if TYPE_CHECKING:  # the client takes a second to import, which few processes need
+if TYPE_CHECKING:  # the client takes a second to import, and few processes need it
     from scheduling.backends.kubernetes.checking import Findings
     from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
 
@@ -44,10 +44,10 @@ def attach_cluster(
     writes_at_once: int = 100,
     checkpoint_claim: str = "",
 ) -> Cluster:
-    """A Kubernetes cluster where jobs may run from now on; a detached one of this name goes on as it was.
+    """Attaches a Kubernetes cluster, where jobs may run from now on; a detached one of this name continues.
 
-    Refused with the field at fault, also when the API server does not answer or does not let us in; missing
-    rights are told by the cluster's `access.trouble`.
+    Raises Refused with the field at fault, also if the API server does not answer or refuses access. Missing rights
+    are in the cluster's `access.trouble`.
     """
     require(actor, "cluster.attach")
     name, namespace_prefix = name.strip(), namespace_prefix.strip()
@@ -82,7 +82,7 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
         )
     if not is_new:
         lock_schedule(cluster.pk)
-        cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)  # after the lock, as all others do
+        cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)  # after the lock, like all others
         _refuse_taken(cluster)
         cluster.detached_at = None
         cluster.save(update_fields=["detached_at"])
@@ -100,7 +100,7 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
 
 
 def replace_kubeconfig(*, actor: User | None, cluster: Cluster, kubeconfig: str) -> ClusterAccess:
-    """Another way into the same cluster, such as a new token; Refused when it leads to another one."""
+    """Replaces the kubeconfig, for example for a new token. Raises Refused if it leads to another cluster."""
     require(actor, "cluster.attach")
     before = _access(cluster)
     parsed = _parsed(kubeconfig)
@@ -127,7 +127,7 @@ def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Fi
 
 
 def check_cluster(*, actor: User | None, cluster: Cluster) -> ClusterAccess:
-    """Asks the API server anew; what it finds is in the answer. `actor` None is Fairlot's own look."""
+    """Checks the API server and returns the result. `actor` None stands for Fairlot's regular check."""
     from scheduling.backends.kubernetes.checking import NoAnswer, look  # noqa: PLC0415 - see above
 
     require(actor, "cluster.check")
@@ -148,7 +148,7 @@ def _note(
 ) -> ClusterAccess:
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     if access.changed_at != asked.changed_at:
-        return access  # another kubeconfig has come meanwhile, which was checked itself
+        return access  # the kubeconfig was replaced meanwhile, and that one was checked
     before = {"trouble": access.trouble or None}
     if found is not None and found.identity:
         same = ClusterAccess.objects.filter(identity=found.identity).exclude(pk=access.pk)
@@ -161,7 +161,7 @@ def _note(
     access.trouble, access.checked_at = trouble, now_from_database()
     access.save()
     after = {"trouble": access.trouble or None}
-    if actor is not None or before != after:  # a look every few minutes would bury what matters
+    if actor is not None or before != after:  # an event every few minutes would bury what matters
         audit.record(actor=actor, verb="cluster.check", target=cluster, before=before, after=after)
         pubsub.publish(f"cluster:{cluster.pk}")
     return access
@@ -169,9 +169,9 @@ def _note(
 
 @transaction.atomic(durable=True)
 def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> ClusterAccess:
-    """Which addresses jobs may reach from now on, as ranges in CIDR notation, separated by blanks or commas.
+    """Sets the addresses that jobs may reach: CIDR ranges, separated by blanks or commas.
 
-    A team's namespace follows when its next job starts. Refused with the field at fault.
+    A team's namespace follows when its next job starts. Raises Refused with the field at fault.
     """
     require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
@@ -185,14 +185,14 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
 
 @transaction.atomic(durable=True)
 def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> ClusterAccess:
-    """Whether jobs of one worker that are submitted from now on run as pods without a Job over them."""
+    """Sets whether jobs of one worker that are submitted from now on run as pods without a Job."""
     require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     return _set(actor, access, "bare_pods", bare_pods)
 
 
 def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *others: str) -> ClusterAccess:
-    """Saves what an admin has chosen for a cluster, with `others` that follow from it, and says so."""
+    """Saves a setting of a cluster, with the `others` that follow from it, and writes the audit event."""
     before = getattr(access, field)
     setattr(access, field, value)
     access.save(update_fields=[field, *others])
@@ -209,9 +209,9 @@ def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *
 
 @transaction.atomic(durable=True)
 def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
-    """Forgets the kubeconfig; the cluster stays for its history, and may be attached again by its name.
+    """Deletes the kubeconfig. The cluster stays for its history and may be attached again under its name.
 
-    What teams were entitled to there, and what they traded, ends now. Refused while jobs have not ended there.
+    Entitlement and trades there end now. Raises Refused while jobs there have not ended.
     """
     require(actor, "cluster.attach")
     lock_schedule(cluster.pk)
@@ -232,7 +232,7 @@ def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
 
 
 def opened_kubeconfig(access: ClusterAccess) -> Kubeconfig:
-    """What was attached. SealError when its key is gone."""
+    """Returns the decrypted kubeconfig. Raises SealError if its key is gone."""
     from scheduling.backends.kubernetes.kubeconfig import load  # noqa: PLC0415 - see above
 
     return load(unseal(bytes(access.sealed_kubeconfig)))
@@ -271,7 +271,7 @@ def _take(access: ClusterAccess, kubeconfig: Kubeconfig, found: Findings) -> Non
 def _see(access: ClusterAccess, found: Findings) -> None:
     access.user, access.version = found.user[:300], found.version[:60]
     access.identity = found.identity[:60] or access.identity
-    # Rights in teams' namespaces can be asked for only while there is one.
+    # Rights in teams' namespaces can be checked only once a namespace exists.
     access.rights, access.beyond, access.podgroups = found.rights, found.beyond, found.podgroups
 
 
@@ -279,12 +279,12 @@ def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAcce
     access: ClusterAccess | None = among.filter(cluster=cluster).first()
     if access is None:
         raise Refused(f"{cluster.name} is not attached.")
-    access.cluster = cluster  # is known, and need not be asked for
+    access.cluster = cluster  # avoids a query
     return access
 
 
 def _refuse_taken(cluster: Cluster | None) -> None:
-    """A cluster of this name may be attached when it was, and is no more."""
+    """Raises Refused unless the existing cluster of this name is a detached Kubernetes cluster."""
     if cluster is None:
         return
     if cluster.detached_at is None or cluster.backend != Cluster.Backend.KUBERNETES:
@@ -292,7 +292,7 @@ def _refuse_taken(cluster: Cluster | None) -> None:
 
 
 def _attached_as_other(access: ClusterAccess) -> str:
-    """What to say when another cluster is found to be the same."""
+    """Returns the message for a cluster that is already attached under another name."""
     return _attached_as(ClusterAccess.objects.filter(identity=access.identity).exclude(pk=access.pk).first())
 
 

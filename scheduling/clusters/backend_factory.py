@@ -1,4 +1,4 @@
-"""Which backend a cluster has, as settings or its kubeconfig describe it."""
+"""Builds the backend of a cluster from settings or its kubeconfig."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from scheduling.models import Cluster
 
 
 def backend_for(cluster: Cluster) -> Backend:
-    """The backend that runs `cluster`, as settings or its kubeconfig describe it; the same one each time."""
+    """Returns the backend of `cluster`, the same object each time."""
     if cluster.backend == "local":
         return _backend(cluster.pk)
-    # The client of Kubernetes takes a second to import, which few processes need.
+    # The Kubernetes client takes a second to import, and few processes need it.
     from scheduling.clusters.attached import attached_backend  # noqa: PLC0415
 
     return attached_backend(cluster)
 
 
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """What keeps the jobs of a local cluster apart; None for a cluster of containers.
+    """Returns how jobs of a local cluster are isolated from each other; None for a cluster of containers.
 
-    Raises BackendError when no job can run there.
+    Raises BackendError if no job can run there.
     """
     return _backend(cluster.pk).last_isolation() if cluster.backend == "local" else None
 
 
 def find_isolation(cluster: Cluster) -> Isolation:
-    """Finds out what keeps the jobs apart that this process starts in a local cluster. Raises BackendError."""
+    """Determines how jobs that this process starts in a local cluster are isolated. Raises BackendError."""
     backend = _backend(cluster.pk)
     backend.prepare()
     return backend.isolation
 
 
 def gives_users(cluster: Cluster) -> bool:
-    """Whether this process starts each team's jobs there as a user of the team. Raises BackendError."""
+    """Returns whether this process starts each team's jobs as a system user of the team. Raises BackendError."""
     return cluster.backend == "local" and _backend(cluster.pk).isolation.users
 
 
@@ -57,20 +57,21 @@ def _backend(cluster_id: int) -> LocalBackend:
 
 
 def local_places() -> Places:
-    """Folders and files of the portal that local jobs may not see or need, as the settings say."""
+    """Returns the portal's folders and files that local jobs may not see or need, from the settings."""
     python = settings.FAIRLOT_JOB_PYTHON
     # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
     names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_", "REDIS_")
     given = [
         Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")
     ]
-    links = [path.parent.resolve() / path.name for path in given]  # who may replace one gives us another key
+    # whoever could replace a link could give Fairlot another key
+    links = [path.parent.resolve() / path.name for path in given]
     return Places(
         jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
         hidden=[*(path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)), *links],
         secret=[path.resolve() for path in (*settings.FAIRLOT_SECRET_PLACES, *given) if path.exists()],
         code=[settings.BASE_DIR.resolve(), Path(sys.prefix).resolve()],
-        # A virtual environment is of little use without the interpreter that it links to.
+        # A virtual environment needs the interpreter that it links to.
         readable=[python.resolve(), settings.FAIRLOT_EXAMPLES_DIR.resolve(), Path(sys.base_prefix).resolve()],
         needed=[settings.FAIRLOT_EXAMPLES_DIR, python / "bin" / "python"],
         uids=settings.FAIRLOT_LOCAL_UIDS,
@@ -78,12 +79,12 @@ def local_places() -> Places:
 
 
 def environments_of(cluster: Cluster) -> tuple[str, ...] | None:
-    """The environments that jobs may name there; None where any image will do."""
+    """Returns the environments that jobs may name there; None if any image is accepted."""
     return tuple(settings.FAIRLOT_ENVIRONMENTS) if cluster.backend == "local" else None
 
 
 def paths_of(cluster: Cluster, environment: str) -> str | None:
-    """The PATH of a named environment there, of the usual one without a name; None where any image will do."""
+    """Returns the PATH of an environment there, by default of the usual one; None if any image is accepted."""
     if cluster.backend != "local":
         return None
     named: dict[str, str] = settings.FAIRLOT_ENVIRONMENTS

@@ -1,4 +1,4 @@
-"""Nodes from the GPUs that this machine has, as its driver tells."""
+"""Creates nodes for the GPUs that this machine's driver reports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ GIB = 1024**3
 
 
 def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
-    """One node for each GPU model of this machine; empty where there is no driver or no GPU.
+    """Creates one node for each GPU model of this machine; returns an empty list without a driver or GPU.
 
-    Doing it again changes nothing, or takes over the GPUs' new UUIDs after cards were exchanged.
+    Repeating it changes nothing, or adopts the new UUIDs after cards were replaced.
     """
     by_model: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in discover():
@@ -34,7 +34,7 @@ def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
 
 
 def model_of(product: str) -> str:
-    """ "NVIDIA A100-SXM4-80GB" → "A100"; the product's own name where no model number is found."""
+    """Returns "A100" for "NVIDIA A100-SXM4-80GB"; the product's name if it has no model number."""
     found = MODEL.search(product)
     return (
         found[0]
@@ -59,7 +59,7 @@ def _node(actor: User | None, cluster: Cluster, model: str, gpus: list[Gpu]) -> 
 
 @transaction.atomic(durable=True)
 def _exchange(actor: User | None, node: Node, uuids: list[str]) -> Node:
-    """The node has other GPUs now; not while gangs hold some of the old ones."""
+    """Gives the node its new GPUs, unless gangs hold some of the old ones."""
     lock_schedule(node.cluster_id)
     if Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).exists():
         raise Refused(f"Jobs hold GPUs of {node.name}; drain it before its GPUs are read anew.")

@@ -1,4 +1,4 @@
-"""Asking a Kubernetes cluster's metrics how much held GPUs are used."""
+"""Reads the use of allocated GPUs from the metrics of Kubernetes clusters."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 def set_metrics_source(
     *, actor: User | None, cluster: Cluster, url: str, query: str = ""
 ) -> MetricsSource | None:
-    """Where the cluster's use of GPUs is asked for; without `url` nowhere. Without `query` the usual one.
+    """Sets the Prometheus address and query that report the cluster's use of GPUs; without `url` removes it.
 
-    Raises NotAllowed unless the actor is an admin, Refused for a cluster that measures by itself and for an
-    address that may not be called.
+    An empty `query` selects the usual one. Raises NotAllowed unless the actor is an admin, Refused for a cluster
+    that measures by itself and for an address that Fairlot may not call.
     """
     require(actor, "cluster.attach")
     if not Cluster.objects.attached().filter(pk=cluster.pk, backend=Cluster.Backend.KUBERNETES).exists():
@@ -64,7 +64,7 @@ def clusters_to_measure() -> models.QuerySet[Cluster]:
 
 
 def measure_cluster(*, cluster_id: int) -> int:
-    """Asks once and writes down what was answered; returns of how many gangs. No answer measures nothing."""
+    """Queries the metrics once and records the answer; returns the number of gangs. No answer measures nothing."""
     source = MetricsSource.objects.select_related("cluster__access").filter(cluster=cluster_id).first()
     if source is None:
         return 0
@@ -86,11 +86,11 @@ def measure_cluster(*, cluster_id: int) -> int:
 
 
 def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
-    """Of the gangs of which all workers were measured.
+    """Yields the use of the gangs whose workers were all measured.
 
-    It looked back from some moment while the question was on its way, so that only what lies before it was sent,
-    and in the window from when it was answered, is surely measured. Pods are named by their job: until a turn is
-    older than the window, what was not used may be those of the turn before.
+    The metrics look back from an unknown moment between question and answer. So measured time is certain only if it
+    lies before the question and within the window that ends with the answer. Pods are named by job: until an attempt
+    is older than the window, missing use may belong to the attempt before.
     """
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:

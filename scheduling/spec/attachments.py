@@ -1,4 +1,4 @@
-"""What a spec says of things from outside that a job brings into its containers."""
+"""The parts of a spec that name external things in a job's containers: secrets and volumes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from scheduling.spec.paths import SECRETS, VOLUMES, is_in
 from scheduling.spec.refused_values import RefusedAt
 
-# As Kubernetes has it for labels of names: what is named so can be part of an object's name and of a path.
+# A Kubernetes DNS label, so that the name can be part of an object's name and of a path.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 KEY = re.compile(r"[A-Za-z0-9_.][-A-Za-z0-9_.]{0,62}")
 NAME_IN_WORDS = "small letters, digits and -, 1 to 63 of them, neither first nor last a -"
@@ -20,18 +20,18 @@ QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCI
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 LEAST_MEMORY = 2**20
-# Whoever mounts something here hides what the image, the node or Fairlot itself has there.
+# A mount here would hide files of the image, the node or Fairlot.
 SYSTEM = (
     "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/job", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run",
     "/sbin", "/sys", "/usr", "/var/lib", "/var/run",
 )  # fmt: skip
 
 
-Place = tuple[str | int, ...]  # where in what is checked something stands
+Place = tuple[str | int, ...]  # path to the value within the checked field
 
 
 class Mounted(BaseModel):
-    """Something by its name, and the folder where it lies in every worker."""
+    """Something with a name, and the folder at which every worker has it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -54,7 +54,7 @@ class Mounted(BaseModel):
 
 
 class SecretFiles(Mounted):
-    """A secret of which each key is a file."""
+    """A secret with each key as a file."""
 
     @property
     def place(self) -> str:
@@ -70,7 +70,7 @@ class VolumeUse(Mounted):
 
 
 def check_path(path: str) -> None:
-    """ValueError for what is no folder that can be mounted at."""
+    """Raises ValueError unless `path` is a folder at which something can be mounted."""
     if not path.startswith("/"):
         raise ValueError(f"{path} is not absolute: begin it with /")
     if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
@@ -83,7 +83,7 @@ def check_path(path: str) -> None:
 
 
 def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None:
-    """RefusedAt its place when one lies at or in another."""
+    """Raises RefusedAt for a mount at or inside another one."""
     for at, (place, one) in enumerate(mounts):
         for _, other in mounts[:at]:
             if is_in(one.place, other.place) or is_in(other.place, one.place):
@@ -92,7 +92,7 @@ def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None
 
 
 def read_bytes(text: str) -> int:
-    """ValueError for what is no amount of memory, such as 64Gi."""
+    """Returns an amount of memory such as 64Gi in bytes. Raises ValueError if it is invalid."""
     found = QUANTITY.fullmatch(text)
     if not found:
         raise ValueError(f"{text!r} is no amount: write 64Gi, 512Mi or 10G")
@@ -103,7 +103,7 @@ def read_bytes(text: str) -> int:
 
 
 def check_reference(said: str) -> None:
-    """ValueError unless it is the name of a secret, or name/key."""
+    """Raises ValueError unless it is the name of a secret, or name/key."""
     name, slash, key = said.partition("/")
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a secret: {NAME_IN_WORDS}")
@@ -138,7 +138,7 @@ def _volumes_each_once(volumes: list[VolumeUse]) -> list[VolumeUse]:
     return volumes
 
 
-# The name of a secret by environment variable; name/key where a secret has several.
+# The name of a secret by environment variable; name/key if a secret has several.
 SecretVariables = Annotated[dict[str, str], Field(max_length=100), AfterValidator(_sane_references)]
 SecretFolders = Annotated[list[SecretFiles], Field(max_length=20), AfterValidator(_each_once)]
 Volumes = Annotated[list[VolumeUse], Field(max_length=20), AfterValidator(_volumes_each_once)]
@@ -165,7 +165,7 @@ def _secret_name(name: str) -> str:
 Amount = Annotated[str, Field(max_length=20), AfterValidator(_amount)]
 Folder = Annotated[str, Field(max_length=400), AfterValidator(_folder)]
 SecretName = Annotated[str, AfterValidator(_secret_name)]
-# 0 is root, who has no business in a container here.
+# 0 is root, which no container may run as.
 Id = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
@@ -182,7 +182,7 @@ class Brings(Protocol):
 
 
 def check_together(spec: Brings) -> None:
-    """RefusedAt its place for what cannot be had at once."""
+    """Raises RefusedAt for values that conflict with each other."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
         raise RefusedAt(("secrets", both[0]), f"{both[0]} is among the variables already")
     files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]
@@ -192,7 +192,7 @@ def check_together(spec: Brings) -> None:
 
 
 def named_secrets(spec: Brings) -> list[str]:
-    """Each secret that a spec names, once."""
+    """Returns each secret that a spec names, once."""
     variables = (said.partition("/")[0] for said in spec.secrets.values())
     image = [spec.image_pull_secret] if spec.image_pull_secret else []
     return list(dict.fromkeys([*variables, *(files.name for files in spec.secret_files), *image]))

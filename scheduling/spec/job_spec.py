@@ -1,4 +1,4 @@
-"""The JobSpec: one canonical, versioned description of a job; form, YAML and API all become this."""
+"""The JobSpec: the canonical, versioned description of a job, made from the form, YAML or the API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONGEST_YAML = 65_536  # characters; reading them takes about a second
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",
-    # By these, too, some container runtimes hand out GPUs that a job was not given.
+    # Some container runtimes use these, too, to hand out GPUs that a job was not given.
     "AMD_VISIBLE_DEVICES",
     "ASCEND_VISIBLE_DEVICES",
     "CUDA_VERSION",
@@ -47,7 +47,7 @@ RESERVED_VARIABLES = {
 
 
 class SpecError(Exception):
-    """A spec that cannot be accepted: `problems` maps a field to what is wrong and what is accepted."""
+    """An invalid spec: `problems` maps each field to what is wrong and what is accepted."""
 
     def __init__(self, problems: dict[str, str]) -> None:
         super().__init__("; ".join(f"{field}: {text}" for field, text in problems.items()))
@@ -55,9 +55,9 @@ class SpecError(Exception):
 
 
 class JobSpec(BaseModel):
-    """What a user asks for: the fields here are all that there are. Others are refused by name, not ignored."""
+    """What a user asks for. Unknown fields are refused by name, not ignored."""
 
-    # Strict: true is no number, "5" neither, and 5 is no text.
+    # Strict: neither true nor "5" is a number, and 5 is no text.
     model_config = ConfigDict(
         extra="forbid", frozen=True, str_strip_whitespace=True, strict=True, allow_inf_nan=False
     )
@@ -76,7 +76,7 @@ class JobSpec(BaseModel):
     secrets: attachments.SecretVariables = {}
     secret_files: attachments.SecretFolders = []
     volumes: attachments.Volumes = []
-    # Of each worker; what is left out is by its GPUs.
+    # Per worker; the default follows from its GPUs.
     cpu: Annotated[float, Field(ge=0.1, le=1024)] | None = None
     memory: attachments.Amount = ""
     shm: attachments.Amount = ""
@@ -85,14 +85,14 @@ class JobSpec(BaseModel):
     group_id: attachments.Id | None = None
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     image_pull_secret: attachments.SecretName = ""
-    # Where the first worker answers others; programs read it from PORT, as not every backend can give this one.
+    # The first worker's port; programs read it from PORT, because not every backend can provide this one.
     port: Annotated[int, Field(ge=1024, le=65_535)] | None = None
     readiness_path: Annotated[str, Field(max_length=1000)] = ""
     readiness_period_seconds: Annotated[int, Field(ge=1, le=300)] = 5
     readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
     labels: Labels = {}
-    preemptible: bool = False  # it takes no part in the sharing, and runs on GPUs that nobody else wants
-    # How long it will hold GPUs, and how long after it was submitted it should have ended.
+    preemptible: bool = False  # it takes no share and runs on GPUs that nobody else wants
+    # The expected total time on GPUs, and the deadline relative to the submit.
     expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
 
@@ -140,7 +140,7 @@ class JobSpec(BaseModel):
     @classmethod
     def _has_one_number(cls, pattern: str) -> str:
         options = re2.Options()
-        options.log_errors = False  # who typed it is told; the servers' output need not be
+        options.log_errors = False  # the person who typed it gets the message; the servers' log need not
         try:
             compiled = re2.compile(pattern, options)
         except re2.error as error:
@@ -181,30 +181,30 @@ class JobSpec(BaseModel):
         return self.workers * self.gpus_per_worker
 
     def problems_of_endless(self) -> dict[str, str]:
-        """What is wrong with it for something that does not end by itself."""
+        """Returns what is wrong with it for a job that does not end by itself."""
         given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
         return dict.fromkeys(sorted(given), "is for jobs that end by themselves")
 
     @property
     def argv(self) -> list[str]:
-        """The command as the shell runs it: a script, lines and all."""
+        """Returns the arguments that make a shell run the command as a script."""
         return ["/bin/sh", "-c", self.command]
 
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:
-        """YAML that `from_yaml` reads back to the same spec; defaults are left out."""
+        """Returns YAML that `from_yaml` reads back to the same spec; defaults are left out."""
         return dump_spec({"version": 1, **self.model_dump(mode="json", exclude_defaults=True)})
 
     @classmethod
     def stored(cls, data: Any) -> Self:
-        """The spec that was accepted once and stored as `data`; today's rules say nothing of it."""
+        """Returns a spec that was accepted earlier and stored as `data`; today's rules do not apply."""
         return stored.load(cls, data)
 
     @classmethod
     def parse(cls, data: Any) -> Self:
-        """Checks `data`; raises SpecError naming each field and what is accepted."""
+        """Validates `data`; raises SpecError that names each invalid field and what is accepted."""
         if not isinstance(data, dict):
             raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
         if flaw := not_storable(data):
@@ -219,7 +219,7 @@ class JobSpec(BaseModel):
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """Reads one document of YAML 1.2; duplicate keys, tags and aliases are refused."""
+        """Reads one YAML 1.2 document; duplicate keys, tags and aliases are refused."""
         if len(text) > LONGEST_YAML:
             raise SpecError(
                 {"yaml": f"must have at most {fixed(LONGEST_YAML)} characters, not {fixed(len(text))}"}
@@ -232,13 +232,13 @@ class JobSpec(BaseModel):
 
 
 def why_no_pattern(error: re2.error) -> str:
-    """What RE2 says of a pattern that it cannot read, which it says in bytes."""
+    """Returns RE2's message about an invalid pattern, which the library gives in bytes."""
     said = error.args[0] if error.args else ""
     return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
 
 def dump_stored(data: Any) -> str:
-    """YAML of a stored spec with all that it says, defaults left out, whatever today's rules say of it."""
+    """Returns the YAML of a stored spec without defaults; today's rules do not apply."""
     spec = JobSpec.stored(data)
     known = spec.to_dict()
     given = data if isinstance(data, dict) else {"spec": data}
@@ -251,7 +251,7 @@ def _is_like(one: object, other: object) -> bool:
 
 
 def dump_spec(data: dict[str, Any]) -> str:
-    """YAML in the one style of Fairlot, of a spec's mapping that need not be whole or right yet."""
+    """Returns YAML in Fairlot's style for a spec's mapping, which may be incomplete or invalid."""
     return yaml_core.write(data)
 
 
@@ -289,7 +289,7 @@ ACCEPTED = {
 }
 
 
-# Of what is inside a field.
+# For values inside a field.
 ACCEPTED_INSIDE = {
     "generations": "the name of a generation",
     "variables": "a text",
@@ -298,7 +298,7 @@ ACCEPTED_INSIDE = {
     "secret_files": "{name: a secret, path: an absolute folder, which may be left out}",
     "labels": "a text, which may be empty",
 }
-# Problems of a value's type, whose own value helps to see what is meant: 010, yes and 1:30 are easily taken for others.
+# Problems with a value's type, which quote the value: 010, yes and 1:30 are easily misread.
 OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}
 
 
@@ -318,19 +318,19 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
         else:
             problem = _plain_problem(item["type"], item["msg"], accepted, is_inside=bool(inside))
         if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
-            problem += "; put what you wrote in quotes"  # 1.10 and 007 are shown otherwise
+            problem += "; put what you wrote in quotes"  # 1.10 and 007 would be shown differently
         problems.setdefault(".".join((field, *inside)), problem)
     return problems
 
 
 def _shown(value: object) -> str:
-    """A value as JSON and YAML have it, in short."""
+    """Returns a value as JSON and YAML write it, shortened."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:
-    # What is wrong inside of a field, with a key perhaps, says itself what is accepted there.
+    # Messages about keys or values inside a field already say what is accepted.
     if accepted is None or (kind == "value_error" and is_inside):
         return message.removeprefix("Value error, ")
     if kind == "value_error":

@@ -1,16 +1,16 @@
-"""Where in its containers a job finds what it brings from outside.
+"""Where secrets and volumes are mounted in a job's containers.
 
-Read by each gang's supervisor when it starts, so it needs nothing but the standard library.
+Each gang's supervisor imports this when it starts, so it uses nothing but the standard library.
 """
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-# Where things lie when nothing else is said.
+# Default folders.
 SECRETS, VOLUMES = "/secrets", "/volumes"
 
 
 def is_in(path: str, folder: str) -> bool:
-    """Whether `path` is `folder`, or lies in it."""
+    """Returns whether `path` is `folder` or lies in it."""
     return PurePosixPath(path).is_relative_to(folder)

@@ -1,7 +1,7 @@
-"""Fields of Kubernetes' pods that people know and type: what takes their place in a spec, or why nothing does.
+"""Fields of Kubernetes pods that people know: what replaces them in a spec, or why nothing does.
 
-A spec is an allow-list, so none of them is accepted anyway; here is what to say to who has tried. Looked for
-wherever they stand, so that a whole pod or Job that was posted instead of a spec gets an answer for each.
+A spec accepts only its own fields anyway; this gives a helpful answer to those who try others. They are found at any
+depth, so that a complete pod or Job gets an answer for each field.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _NEVER = "is not allowed here, whoever asks"
 _PLACED = "is decided by Fairlot, which gives out the GPUs: name generations that will do"
 _RESOURCES = "set cpu, memory and shm, and GPUs by gpus_per_worker"
 _ONE = "a worker is one container: put it into the image, or into the command"
-# By the field's name in small letters, without _ and -.
+# By the field's name in lower case, without _ and -.
 REFUSED: dict[str, str] = {
-    # The node's own.
+    # Access to the node.
     "hostpath": f"the node's files: {_NEVER}; ask an operator for a volume, and name it in volumes",
     "hostnetwork": f"the node's network: {_NEVER}; the workers of a job reach each other by MASTER_ADDR",
     "hostpid": f"the node's processes: {_NEVER}",
@@ -34,7 +34,7 @@ REFUSED: dict[str, str] = {
     "sysctls": f"{_NEVER}: they are the node's",
     "windowsoptions": _NEVER,
     "volumedevices": f"devices of the node: {_NEVER}",
-    # Who runs it.
+    # Users and rights.
     "runasuser": f"runs as 1000 where nothing is said; {_USER}",
     "runasgroup": f"runs as 1000 where nothing is said; {_USER}",
     "runasnonroot": f"jobs never run as root; {_USER}",
@@ -44,7 +44,7 @@ REFUSED: dict[str, str] = {
     "serviceaccountname": f"{_NEVER}: jobs run as an account without rights",
     "serviceaccount": f"{_NEVER}: jobs run as an account without rights",
     "automountserviceaccounttoken": f"{_NEVER}: jobs have no token of the cluster",
-    # Where and when.
+    # Placement and time.
     "nodename": _PLACED,
     "nodeselector": _PLACED,
     "affinity": _PLACED,
@@ -57,7 +57,7 @@ REFUSED: dict[str, str] = {
     "runtimeclassname": _PLACED,
     "resourceclaims": f"devices are given out by Fairlot; {_RESOURCES}",
     "overhead": f"is the cluster's affair; {_RESOURCES}",
-    # What belongs to a Job.
+    # Fields of a Job.
     "suspend": "is Fairlot's to say: jobs take turns",
     "parallelism": "set workers",
     "completions": "set workers",
@@ -69,7 +69,7 @@ REFUSED: dict[str, str] = {
     "terminationgraceperiodseconds": "set checkpoint_grace_seconds",
     "podfailurepolicy": "is Fairlot's to say",
     "selector": "is Fairlot's to say",
-    # What is in a container.
+    # Fields of a container.
     "initcontainers": _ONE,
     "ephemeralcontainers": _ONE,
     "containers": f"{_ONE}; set environment (the image) and command",
@@ -105,17 +105,17 @@ REFUSED: dict[str, str] = {
     "metadata": "a spec is no object of Kubernetes: set name",
     "spec": "a spec is no object of Kubernetes: its fields stand at the top",
 }
-# Deep enough for a CronJob's containers' fields.
+# Deep enough for the container fields of a CronJob.
 DEEPEST, MOST = 12, 40
 
 
 def why_not(field: str) -> str | None:
-    """What to say of a field that a spec does not have; None where Kubernetes has none of this name either."""
+    """Returns what to say about a field that a spec lacks; None if Kubernetes has no such field either."""
     return REFUSED.get(field.lower().replace("_", "").replace("-", ""))
 
 
 def refusals(data: Mapping[Any, Any], known: frozenset[str]) -> dict[str, str]:
-    """For each field of Kubernetes in `data`, by its path, what to do instead; those that are `known` are a spec's."""
+    """Returns, by path, what to do instead of each Kubernetes field in `data`; fields in `known` are a spec's own."""
     found: dict[str, str] = {}
     for path, name in _fields({key: value for key, value in data.items() if key not in known}, "", 0):
         if (instead := why_not(name)) and len(found) < MOST:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic_core import ErrorDetails
 
-LONGEST = 120  # characters of a key that are repeated
+LONGEST = 120  # characters of a key that messages quote
 
 
 class RefusedAt(ValueError):
-    """A value inside the field that is checked; `place` leads from there to it."""
+    """An invalid value inside the checked field; `place` is the path from the field to it."""
 
     def __init__(self, place: tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
@@ -16,14 +16,14 @@ class RefusedAt(ValueError):
 
 
 def path_of(item: ErrorDetails) -> tuple[str, ...]:
-    """The keys and positions that lead to what pydantic refuses."""
+    """Returns the keys and positions that lead to what pydantic refuses."""
     error = item.get("ctx", {}).get("error")
     inside = error.place if isinstance(error, RefusedAt) else ()
     return tuple(str(step)[:LONGEST] for step in (*item["loc"], *inside) if step != "[key]")
 
 
 def by_top_field(problems: dict[str, str]) -> dict[str, str]:
-    """By the spec's own fields, for forms: what is wrong inside one is told with where it is."""
+    """Groups problems by the spec's top-level fields, for forms; messages about inner values name their path."""
     told: dict[str, list[str]] = {}
     for path, text in problems.items():
         field, _, rest = path.partition(".")

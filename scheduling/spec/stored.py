@@ -1,4 +1,4 @@
-"""Loads what was stored by the rules of its day without judging it: it stays readable whatever rules become."""
+"""Loads stored models without validating them, so that they stay readable when rules change."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(model: type[M], data: object) -> M:
-    """The model with the values in `data`, whatever its validators and bounds say of them.
+    """Returns the model with the values in `data`, without applying its validators and bounds.
 
-    Fields that the model does not know are left out. Those that are missing, or of another type than the model's,
-    are as by default; required ones, which are texts, are empty.
+    Unknown fields are left out. Missing fields, and those of another type, get the default; required ones, which are
+    texts, are empty.
     """
     given = data if isinstance(data, Mapping) else {}
     values: dict[str, Any] = {}
@@ -27,7 +27,7 @@ def load(model: type[M], data: object) -> M:
 
 
 def value_of(kind: Any, value: object, usual: Any) -> Any:
-    """`value` where it is of this type, models in it loaded; else `usual`."""
+    """Returns `value`, with models in it loaded, if it is of this type; else `usual`."""
     try:
         return _typed(kind, value)
     except TypeError:
@@ -35,7 +35,7 @@ def value_of(kind: Any, value: object, usual: Any) -> Any:
 
 
 def _typed(kind: Any, value: Any) -> Any:
-    """TypeError where it is of another type; true is no number, and a whole number may be a float, as in JSON."""
+    """Returns the value, or raises TypeError for another type; true is no number, a whole number may be a float."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _typed(args[0], value)

@@ -1,7 +1,7 @@
-"""YAML as its version 1.2 has it (core schema): `010` is ten, `yes`, `1:30`, `1_000` and `2026-11-25` are texts.
+"""YAML 1.2 (core schema): `010` is ten; `yes`, `1:30`, `1_000` and `2026-11-25` are texts.
 
-PyYAML, which reads version 1.1, parses; which scalar is what is said here. Aliases (bombs), tags of other types,
-merge keys and keys that stand there twice (silently lost) are refused.
+PyYAML, which implements version 1.1, parses; the types of scalars are defined here. Aliases (bombs), tags of other
+types, merge keys and duplicate keys (of which one would be lost silently) are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEEPEST = 50
 TABS_AT_END = re.compile(r"\t[ \t]*(?=[#\r\n\0])")
 UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
 TAG = "tag:yaml.org,2002:"
-# By tag what a plain scalar of it looks like, and with which characters it can begin.
+# By tag, the form of its plain scalars, and the characters with which they can begin.
 SCALARS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 
 class NotYaml(ValueError):
-    """A text that is not read as YAML; `where` it is at fault, such as " in line 3", is in its words, too."""
+    """A text that is not valid YAML; `where`, such as " in line 3", is part of the message, too."""
 
     def __init__(self, why: str, where: str = "") -> None:
         super().__init__(f"cannot be read{where}: {why}")
@@ -45,7 +45,7 @@ class NotYaml(ValueError):
 
 
 def read(text: str) -> Any:
-    """The data of one document; raises NotYaml."""
+    """Returns the data of one document; raises NotYaml."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - it makes plain data only
     except yaml.YAMLError as error:
@@ -59,7 +59,7 @@ def read(text: str) -> Any:
 
 
 def write(data: Any) -> str:
-    """YAML that `read` reads back to the same, as do readers of version 1.1; scripts of several lines are blocks."""
+    """Returns YAML that `read` and readers of version 1.1 read back to the same data; scripts are block scalars."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
 
 
@@ -80,14 +80,14 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def scan_to_next_token(self) -> None:
-        """Passes tabs at a line's end, too, which PyYAML takes for the beginning of a token."""
+        """Skips tabs at a line's end, which PyYAML takes for the beginning of a token."""
         super().scan_to_next_token()
         if blanks := TABS_AT_END.match(self.buffer, self.pointer):
             self.forward(len(blanks[0]))
             super().scan_to_next_token()
 
     def construct_core(self, node: yaml.Node) -> Any:
-        """The data of a node of the core schema, as which it was resolved or tagged."""
+        """Returns the data of a node, by the tag that it was resolved to or has."""
         kind = node.tag.removeprefix(TAG)
         match kind, node:
             case "map", yaml.MappingNode():
@@ -128,14 +128,14 @@ _Loader.add_constructor(None, _Loader.refuse)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what either version would not take for a text."""
+    """Quotes texts that either version would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # PyYAML folds Unicode's own line breaks away unless they are escaped.
+    # PyYAML folds Unicode line breaks unless they are escaped.
     style = '"' if UNICODE_BREAKS.search(text) else "|" if "\n" in text else None
     return dumper.represent_scalar(TAG + "str", text, style=style)
 

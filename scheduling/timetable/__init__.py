@@ -1,4 +1,4 @@
-"""When something is due. No clock is read here: moments come in as arguments."""
+"""When a schedule is due. It reads no clock: moments are arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICK = timedelta(microseconds=1)
 
 
 class TimetableError(ValueError):
-    """`field` is "expression", "time_zone", "begins" or "ends"."""
+    """An invalid timetable; `field` is "expression", "time_zone", "begins" or "ends"."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class TimetableError(ValueError):
 
 @dataclass(frozen=True)
 class Timetable:
-    """Due moments of an expression in a zone, from `begins` to `ends`, both included. All in UTC."""
+    """The due times of an expression in a time zone, from `begins` to `ends`, both included. All in UTC."""
 
     expression: str
     zone: ZoneInfo
@@ -40,7 +40,7 @@ class Timetable:
     def read(
         cls, expression: str, time_zone: str, begins: datetime | None = None, ends: datetime | None = None
     ) -> Timetable:
-        """As people write it, brought to its normal form. Raises TimetableError for what makes no sense."""
+        """Reads what people write and normalises it. Raises TimetableError if it makes no sense."""
         expression = expression.strip()
         _check_zone(time_zone)
         if not 0 < len(expression) <= MOST_CHARACTERS:
@@ -57,7 +57,7 @@ class Timetable:
     def stored(
         cls, expression: str, time_zone: str, begins: datetime | None, ends: datetime | None
     ) -> Timetable:
-        """One that was accepted once: later rules of what to write are no reason to stop it."""
+        """Returns a timetable that was accepted earlier: rules that were added since do not apply to it."""
         _check_zone(time_zone)
         made = cls(tidy(expression), ZoneInfo(time_zone), begins, ends)
         with _refused_expression():
@@ -69,14 +69,14 @@ class Timetable:
         return rule_of(self.expression, self.zone)
 
     def after(self, moment: datetime) -> datetime | None:
-        """The first due moment later than `moment`; None when there is no more."""
+        """Returns the first due time after `moment`; None if there are no more."""
         if self.begins:
             moment = max(moment, self.begins - TICK)
         due = self.rule.after(moment)
         return None if due is None or (self.ends and due > self.ends) else due
 
     def next_ones(self, moment: datetime, most: int) -> Iterator[datetime]:
-        """Up to `most` due moments later than `moment`, in order."""
+        """Yields up to `most` due times after `moment`, in order."""
         due = self.after(moment)
         while due is not None and most > 0:
             yield due
@@ -84,7 +84,8 @@ class Timetable:
             due = self.after(due)
 
     def latest(self, first: datetime, until: datetime) -> datetime:
-        """The last due moment not later than `until`; `first` is one that is not. Few steps, however long ago."""
+        """Returns the last due time up to `until`; `first` is a known one. Takes few steps, however long ago that
+        is."""
         low, high = first, until
         while (following := self.after(low)) is not None and following <= until:
             low = following
@@ -115,5 +116,5 @@ def _refused_expression() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def zone_names() -> frozenset[str]:
-    """IANA's names, without the aliases that say nothing of a place."""
+    """Returns IANA's zone names without aliases that name no place."""
     return frozenset(name for name in available_timezones() if name not in {"localtime", "Factory"})

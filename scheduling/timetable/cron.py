@@ -1,8 +1,8 @@
-"""Cron expressions of five fields, in a time zone; clock changes are met as Debian's cron does (man 8 cron).
+"""Cron expressions of five fields in a time zone; clock changes are handled like in Debian's cron (man 8 cron).
 
-An expression that names its minutes and its hours means times of day: each comes once, also in the hour
-that is doubled; what lies in the hour that is skipped comes as soon as that is over. One whose minutes or
-hours begin with * follows the clock: nothing comes in a skipped hour, all of it twice in a doubled one.
+An expression with explicit minutes and hours means times of day: each comes once, also in the repeated hour; a time
+in the skipped hour comes as soon as that is over. An expression whose minutes or hours begin with * follows the
+clock: nothing comes in a skipped hour, everything twice in a repeated one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ANY_DAY = datetime(2000, 1, 1)
 
 @dataclass(frozen=True)
 class Cron:
-    """Raises ValueError, with what is wrong in plain words, for what is no expression."""
+    """A cron expression. Raises ValueError, with the fault in words for people, if it is invalid."""
 
     expression: str
     zone: ZoneInfo
@@ -37,10 +37,10 @@ class Cron:
             raise ValueError("there is no such day within the next 50 years")
 
     def after(self, moment: datetime) -> datetime | None:
-        """The first due moment later than `moment`."""
+        """Returns the first due time after `moment`."""
         wall = wall_at(moment, self.zone)
         best: datetime | None = None
-        # Before the clocks are set back, walls that have passed are still to come a second time.
+        # Before the clocks are set back, past local times are still to come a second time.
         for candidate in self._walls_after(wall - soon_set_back(moment, self.zone)):
             later = [due for due in self._moments(candidate) if due > moment]
             best = min(filter(None, [best, *later]), default=None)
@@ -52,7 +52,7 @@ class Cron:
         return in_words(self.expression)
 
     def notes(self) -> list[str]:
-        """What steps do that people may not expect."""
+        """Returns notes on effects of steps that people may not expect."""
         said = []
         for field, step in uneven_steps(self.expression):
             interval = interval_of(self.expression.split(" "), field, step)
@@ -69,5 +69,5 @@ class Cron:
         return [when_reached(wall, self.zone)]
 
     def _walls_after(self, wall: datetime) -> Iterator[datetime]:
-        # Of the library only what knows no zones is used: with some zones its own way of them does not end.
+        # Only the part of the library without zones is used: in some zones its search never ends.
         return CronSim(self.expression, wall)

@@ -1,4 +1,4 @@
-"""What the five fields of a cron expression accept. A fault says what is wrong and, where it can, what to write."""
+"""What the five fields of a cron expression accept. A fault says what is wrong and, if known, what to write."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cronsim.cronsim import Field as Parsed
 
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-MOST_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # of each month
-START = "2026-01-01T"  # of intervals that are suggested
+MOST_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # per month
+START = "2026-01-01T"  # of suggested intervals
 NUMBER = re.compile(r"\d{1,4}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, and what to write instead; "" where that is not known."""
+    """What is wrong, and what to write instead; "" if that is unknown."""
 
     message: str
     instead: str = ""
@@ -29,18 +29,18 @@ class Field:
     first: int
     last: int
     place: str
-    around: str  # within which it starts over
+    around: str  # the unit in which it starts over
     unit: str
-    period: str  # of ISO 8601, for steps that do not fit
+    period: str  # in ISO 8601, for steps that do not divide the unit
     names: tuple[str, ...] = ()
 
     @property
     def top(self) -> int:
-        """The last value that is not another name of the first, as 7 is for Sunday."""
+        """Returns the last value that is not an alias of the first, as 7 is of Sunday."""
         return self.first + len(self.names) - 1 if self.names else self.last
 
     def number(self, text: str) -> int | None:
-        """The value that `text` means here; None for what is none."""
+        """Returns the value that `text` means here; None if it is invalid."""
         if text in self.names:
             return self.names.index(text) + self.first
         return int(text) if NUMBER.fullmatch(text) and self.first <= int(text) <= self.last else None
@@ -62,9 +62,9 @@ WEEKDAY = Field("weekday", 0, 7, "fifth", "week", "day", "P{}D", WEEKDAYS)
 FIELDS = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 _NAME = "|".join(WEEKDAYS)
-# What else than numbers, names, ranges and steps is right.
+# Valid entries besides numbers, names, ranges and steps.
 LETTERS = {DAY: re.compile("L|LW"), WEEKDAY: re.compile(rf"[0-7]L|([0-7]|{_NAME})#[1-5]")}
-# What other programs read: for which field, its form, what is wrong with it, and what to write.
+# Syntax of other programs: for which field, its form, what is wrong with it, and what to write.
 Write = Callable[[re.Match[str], Field], str]
 FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
     (None, r"H(?:\((.+)\))?/(\d+)", "H is Jenkins' choice of a time", lambda m, _: f"{m[1] or '*'}/{m[2]}"),
@@ -84,7 +84,7 @@ FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
 
 
 def fault_of_fields(expression: str) -> Fault | None:
-    """The first fault of five fields that are written in capitals."""
+    """Returns the first fault of five fields in capitals; None if they are valid."""
     parts = expression.split(" ")
     for at, field in enumerate(FIELDS):
         terms = parts[at].split(",")
@@ -101,7 +101,7 @@ def fault_of_fields(expression: str) -> Fault | None:
 
 
 def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
-    """Fields such as */45, whose steps do not fill what they start over in: 15 minutes pass after minute 45."""
+    """Yields fields such as */45 whose steps do not divide their unit: after minute 45 only 15 minutes pass."""
     for field, part in zip(FIELDS, expression.split(" "), strict=True):
         base, _, step = part.partition("/")
         if base not in ("*", f"{field.first}", f"{field.first}-{field.last}") or not NUMBER.fullmatch(step):
@@ -113,7 +113,7 @@ def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
 
 
 def interval_of(parts: list[str], field: Field, step: int) -> str:
-    """The repeating interval that steps of a field mean; "" where the other fields say more than that."""
+    """Returns the repeating interval that a field's steps mean; "" if the other fields restrict it further."""
     at = FIELDS.index(field)
     finer = parts[: min(at, 2)]
     others = {place: parts[place] for place in range(at + 1 if at < 2 else 2, len(parts)) if place != at}
@@ -166,7 +166,7 @@ def _fault_of_value(field: Field, value: str, term: str) -> Fault:
 
 
 def _backwards(field: Field, base: str, step: str) -> Fault:
-    """A range that goes on over the end, such as hours 22-5."""
+    """Returns the fault of a range that wraps around, such as hours 22-5."""
     as_name = not base[0].isdecimal()
     low, _, high = base.partition("-")
     over = (
@@ -184,7 +184,7 @@ def _backwards(field: Field, base: str, step: str) -> Fault:
 
 
 def _fault_of_days(parts: list[str]) -> Fault | None:
-    """Days that none of the months has, such as 31 February."""
+    """Returns the fault of days that none of the months has, such as 31 February."""
     months = sorted({month for month in Parsed.MONTH.parse(parts[3]) if isinstance(month, int)})
     most = max(MOST_DAYS[month - 1] for month in months)
     terms = parts[2].split(",")

@@ -1,4 +1,4 @@
-"""A cron expression in words, from the values that its fields have: two that mean the same read the same."""
+"""Cron expressions in words, made from the values of their fields: equivalent expressions read the same."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MONTHS = (
     "December",
 )  # fmt: skip
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MOST_TIMES, MOST_VALUES = 4, 6  # that are named one by one
+MOST_TIMES, MOST_VALUES = 4, 6  # listed one by one
 
 
 def in_words(expression: str) -> str:
-    """Such as "At 02:30 on Monday to Friday"."""
+    """Returns words such as "At 02:30 on Monday to Friday"."""
     fields = CronSim(expression, datetime(2000, 1, 1))
     times = _times(sorted(fields.minutes), sorted(fields.hours))
     return " ".join(part for part in (times, *_dates(fields)) if part)
@@ -51,12 +51,12 @@ def _times(minutes: list[int], hours: list[int]) -> str:
 
 
 def _dates(fields: CronSim) -> tuple[str, str]:
-    """On which days, and in which months where the days do not say it."""
+    """Returns the days, and the months if the days do not name them."""
     months = (
         _several(sorted(fields.months), lambda month: MONTHS[month - 1]) if len(fields.months) < 12 else ""
     )
     days, weekdays = _days(fields), _weekdays(fields)
-    if not (days and weekdays) and not fields.day_and:  # one of both holds on every day
+    if not (days and weekdays) and not fields.day_and:  # one of the two matches every day
         days = weekdays = ""
     days = days and f"on {days} of {months or 'every month'}"
     apart = f"in {months}" if months else ""
@@ -107,12 +107,12 @@ def _several(values: Sequence[int], label: Callable[[int], str]) -> str:
 
 
 def _step(values: Sequence[int]) -> int | None:
-    """What lies between any two that follow each other; None where that differs."""
+    """Returns the constant difference between neighbours; None if it varies."""
     steps = {after - before for before, after in pairwise(values)}
     return steps.pop() if len(steps) == 1 else None
 
 
 def _filling(values: Sequence[int], whole: int) -> int | None:
-    """The step of values that begin with 0 and go on evenly over the end of the hour or day."""
+    """Returns the step of values that begin with 0 and continue evenly over the end of the hour or day."""
     step = _step(values)
     return step if step and values[0] == 0 and step * len(values) == whole else None

@@ -1,6 +1,6 @@
-"""From what a clock on the wall shows to moments, on the days when clocks change, too.
+"""Conversion of local times to moments, also on days when clocks change.
 
-Moments are aware datetimes in UTC, walls are naive ones. Which of both folds a wall means: PEP 495.
+Moments are aware datetimes in UTC, local times are naive ones. PEP 495 defines which fold a local time means.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from zoneinfo import ZoneInfo
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
-# Far from the ends of the calendar: there nothing can be added, and the database keeps what Python cannot read.
+# Far from the ends of the calendar, where sums overflow and the database stores dates that Python cannot read.
 YEARS = range(2000, 2201)
 
 
 def wall_at(moment: datetime, zone: tzinfo) -> datetime:
-    """What the wall shows at `moment`."""
+    """Returns the local time at `moment`."""
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def when_shown(wall: datetime, zone: tzinfo) -> list[datetime]:
-    """The moments at which the wall shows this: none in the hour that is skipped, two in the one that is doubled."""
+    """Returns the moments with this local time: none in the skipped hour, two in the repeated one."""
     found = {_reading(wall, zone, fold) for fold in (0, 1)}
     return sorted(moment for moment in found if wall_at(moment, zone) == wall)
 
 
 def when_reached(wall: datetime, zone: ZoneInfo) -> datetime:
-    """The first moment at which the wall shows this or, where that is skipped, has just passed over it."""
+    """Returns the first moment with this local time, or with a later one if this one is skipped."""
     if shown := when_shown(wall, zone):
         return shown[0]
-    # Read with the offset from after the change it lies before it, and the other way round.
+    # With the offset after the change it falls before the change, and the other way round.
     before, after = _reading(wall, zone, 1), _reading(wall, zone, 0)
     while after - before > SECOND:
         middle = before + timedelta(seconds=(after - before) // SECOND // 2)
@@ -38,7 +38,7 @@ def when_reached(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def soon_set_back(moment: datetime, zone: ZoneInfo) -> timedelta:
-    """By how much the clocks will have been set back in a day; nothing if they are not."""
+    """Returns by how much the clocks will be set back within a day; 0 if they will not."""
     local, later = moment.astimezone(zone), (moment + DAY).astimezone(zone)
     return max(timedelta(), (local.utcoffset() or timedelta()) - (later.utcoffset() or timedelta()))
 

@@ -1,4 +1,4 @@
-"""What becomes of due moments that have passed: which of them run, and which are told to have been missed."""
+"""Due times in the past: which of them run, and which are recorded as missed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from scheduling.timetable import TICK, Timetable
 from scheduling.timetable.repeats import SHORTEST
 
-# The latest due moment is on time for so long: workers are restarted, and queues are long at times.
+# For this long the latest due time is on time, because workers restart and queues may be long.
 ON_TIME = timedelta(minutes=5)
 MOST_AT_ONCE = 100
 
@@ -19,7 +19,7 @@ SKIP, ONCE, ALL = "skip", "once", "all"
 
 @dataclass(frozen=True)
 class Step:
-    """The next thing to write down: `missed` are the first and last due moment passed over, then `runs`."""
+    """The next outcome to record: the first and last due time `missed`, then those that run."""
 
     missed: tuple[datetime, datetime] | None
     runs: datetime | None
@@ -27,16 +27,16 @@ class Step:
 
     @property
     def last(self) -> datetime:
-        """Up to here everything is written down then."""
+        """Returns the last due time that this step records."""
         moments: list[datetime] = [*(self.missed or ()), *([self.runs] if self.runs else [])]
         return max(moments)
 
 
 def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str, window: timedelta) -> Step:
-    """Of all that is due from `due` on to `now`, where `due` is the earliest that nothing was written of.
+    """Returns the step for all due times from `due`, the earliest without an outcome, to `now`.
 
-    On time is only the latest one, and only for a while. Of what is late, nothing runs (skip), the latest
-    (once), or all, MOST_AT_ONCE at most; in either case only what is not older than `window`.
+    Only the latest one is on time, and only for ON_TIME. Of late ones, none runs (skip), the latest (once), or all
+    up to MOST_AT_ONCE; in both cases only those not older than `window`.
     """
     latest = timetable.latest(due, now)
     is_on_time = now - latest <= ON_TIME
@@ -51,7 +51,7 @@ def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str
 
 
 def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datetime]:
-    """The last due moments from `first` to `now`, MOST_AT_ONCE at most; how long ago `first` is costs little."""
+    """Returns the last due times from `first` to `now`, at most MOST_AT_ONCE; a `first` long ago costs little."""
     back = MOST_AT_ONCE * SHORTEST
     while True:
         begin = max(first, now - back)
@@ -62,7 +62,7 @@ def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datet
 
 
 def _between(timetable: Timetable, first: datetime, last: datetime) -> Iterator[datetime]:
-    """Due moments from `first` to `last`, both included."""
+    """Yields the due times from `first` to `last`, both included."""
     due = timetable.after(first - TICK)
     while due is not None and due <= last:
         yield due

@@ -1,7 +1,7 @@
-"""From what people write to one of the two forms that are kept: five fields of cron, or an ISO 8601 interval.
+"""Normalises what people write to one of two stored forms: five fields of cron, or an ISO 8601 interval.
 
-What crontab(5) knows besides is accepted: @daily and its like, names in any case. Forms of other programs
-are refused with what to write instead, as far as that is known.
+It also accepts the rest of crontab(5): @daily and the like, and names in any case. Forms of other programs are
+refused, with what to write instead if that is known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MACROS = {
     "@annually": "0 0 1 1 *",
 }
 EXAMPLES = '"30 2 * * MON-FRI" (cron) and "R/2026-01-31T09:00/P1M" (a repeating interval of ISO 8601)'
-# Of systemd.time(7), and as people say it.
+# Shorthands of systemd.time(7), and everyday words.
 CALENDARS = {
     "minutely": "* * * * *", "hourly": "0 * * * *", "daily": "0 0 * * *", "midnight": "0 0 * * *",
     "nightly": "0 0 * * *", "weekly": "0 0 * * MON", "monthly": "0 0 1 * *", "quarterly": "0 0 1 1,4,7,10 *",
@@ -47,12 +47,12 @@ FRACTION = re.compile(r"(?P<whole>\d+)[.,](?P<part>\d{1,4})(?P<unit>[HM])", re.A
 
 
 def normal_form(expression: str) -> str:
-    """Raises ValueError, with what is wrong in plain words and what to write instead."""
+    """Returns the normal form. Raises ValueError with the fault and what to write instead."""
     text = tidy(expression)
     fault = first = _fault_of(text)
     if first is None:
         return text
-    for _ in range(20):  # what is to be written must be right as a whole
+    for _ in range(20):  # the suggestion must be valid as a whole
         if fault is None or not fault.instead:
             break
         instead = tidy(fault.instead)
@@ -63,7 +63,7 @@ def normal_form(expression: str) -> str:
 
 
 def rule_of(expression: str, zone: ZoneInfo) -> Cron | Repeats:
-    """ValueError for what is neither."""
+    """Returns the rule of an expression in normal form. Raises ValueError if it is neither form."""
     return (Repeats if expression.startswith("R") else Cron)(expression, zone)
 
 
@@ -76,7 +76,7 @@ def _is_right(expression: str) -> bool:
 
 
 def tidy(expression: str) -> str:
-    """The same with one space between fields, and in capitals where case says nothing."""
+    """Returns the expression with single spaces between fields, and in capitals where case has no meaning."""
     text = " ".join(expression.split())
     text = MACROS.get(text.lower(), text)
     is_kept = text[:1].isdecimal() or text[:1] in "*RrPp"
@@ -98,7 +98,7 @@ def _fault_of(text: str) -> Fault | None:
 
 
 def _fault_of_count(parts: list[str]) -> Fault:
-    """More or fewer fields than five: seconds in front, a year or a command behind."""
+    """Returns the fault of more or fewer than five fields: leading seconds, a trailing year or a command."""
     if len(parts) < len(FIELDS):
         return Fault(f"cron has five fields, not {len(parts)}: minute, hour, day, month, weekday")
     if not re.fullmatch(rf"[\d*?/,#LWH()-]+|({'|'.join(WEEKDAYS + MONTHS)})([-,/#].*)?", parts[5], re.ASCII):
@@ -119,7 +119,7 @@ def _fault_of_count(parts: list[str]) -> Fault:
 
 
 def _fault_of_interval(text: str) -> Fault | None:
-    """ISO 8601's repeating intervals in other forms than R[n]/start/period."""
+    """Returns the fault of ISO 8601 repeating intervals in forms other than R[n]/start/period."""
     times, *rest = [part for part in text.split("/") if part] if text[0] == "R" else ["R", *text.split("/")]
     period = next((part for part in rest if part[0] == "P"), "")
     starts = [part for part in rest if part[0] != "P"]
@@ -142,7 +142,7 @@ def _fault_of_interval(text: str) -> Fault | None:
 
 
 def _every(text: str) -> str:
-    """ "1h30m" or "2 weeks" as a repeating interval; "" for anything else."""
+    """Returns "1h30m" or "2 weeks" as a repeating interval; "" for anything else."""
     amounts, at = [], 0
     while match := AMOUNT.match(text, at):
         at = match.end()
@@ -161,7 +161,7 @@ def _word(text: str) -> str:
 
 
 def _calendar(match: re.Match[str]) -> Fault:
-    """A calendar of systemd, such as Mon..Fri *-*-* 02:30."""
+    """Returns the fault of a systemd calendar, such as Mon..Fri *-*-* 02:30."""
     said = {
         name: re.sub(r"\b0+(?=\d)", "", text.replace("..", "-"), flags=re.ASCII)
         for name, text in match.groupdict("").items()
@@ -175,7 +175,7 @@ def _calendar(match: re.Match[str]) -> Fault:
 
 
 def _rule(match: re.Match[str]) -> Fault:
-    """A recurrence rule of iCalendar; with more than how often it is for people to write anew."""
+    """Returns the fault of an iCalendar recurrence rule; people must rewrite rules with more than a frequency."""
     parts = dict(part.upper().partition("=")[::2] for part in match[1].split(";"))
     unit = {"MINUTELY": "m", "HOURLY": "h", "DAILY": "d", "WEEKLY": "w", "MONTHLY": "mo", "YEARLY": "y"}
     known = unit.get(parts.pop("FREQ", "")), parts.pop("INTERVAL", "1")
@@ -183,7 +183,7 @@ def _rule(match: re.Match[str]) -> Fault:
     return Fault("rules of iCalendar are not known", instead)
 
 
-# Whole expressions of other programs; none of them can be meant as five fields.
+# Whole expressions of other programs; none of them is a valid expression of five fields.
 FORMS: tuple[tuple[str, Callable[[re.Match[str]], Fault]], ...] = (
     (r"(?:CRON_)?TZ=\S+ (.+)", lambda m: Fault("the time zone has a field of its own", m[1])),
     (r"cron\((.+)\)", lambda m: Fault("the fields stand here alone", m[1])),

@@ -1,8 +1,8 @@
-"""ISO 8601 repeating intervals (8.2.3.2 in the edition of 2019: start and duration): `R[n]/<start>/<period>`.
+"""ISO 8601 repeating intervals (2019 edition, 8.2.3.2: start and duration): `R[n]/<start>/<period>`.
 
-Years, months, weeks and days are counted on the wall's calendar from the start, so that the 31st stays the
-31st after a shorter month; hours, minutes and seconds are added as they pass. A time of day that is skipped
-when clocks change comes as soon as that is over, one that is doubled comes once. R3 means three runs.
+Years, months, weeks and days are counted on the local calendar from the start, so that the 31st stays the 31st after
+a shorter month; hours, minutes and seconds are elapsed time. A time of day that is skipped when clocks change comes
+as soon as that is over, a repeated one comes once. R3 means three runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Period:
     months: int
     days: int
     passing: timedelta
-    parts: tuple[tuple[str, int], ...] = ()  # as they were written, such as ("months", 1)
+    parts: tuple[tuple[str, int], ...] = ()  # as written, such as ("months", 1)
 
     @classmethod
     def read(cls, text: str) -> Period:
@@ -51,7 +51,7 @@ class Period:
         return period
 
     def in_words(self) -> str:
-        """Such as "month" or "2 weeks and 3 days"."""
+        """Returns words such as "month" or "2 weeks and 3 days"."""
         if len(self.parts) == 1 and self.parts[0][1] == 1:
             return self.parts[0][0].removesuffix("s")
         return joined(
@@ -61,7 +61,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Raises ValueError, with what is wrong in plain words, for what is no repeating interval."""
+    """A repeating interval. Raises ValueError, with the fault in words for people, if it is invalid."""
 
     expression: str
     zone: ZoneInfo
@@ -82,7 +82,7 @@ class Repeats:
 
     @cached_property
     def times(self) -> int | None:
-        """How many runs there are; None: without end."""
+        """Returns the number of runs; None: unlimited."""
         return int(self._parts["times"]) if self._parts["times"] else None
 
     @cached_property
@@ -105,11 +105,11 @@ class Repeats:
             raise ValueError("the start must lie in the years 2000 to 2200") from None
 
     def after(self, moment: datetime) -> datetime | None:
-        """The first due moment later than `moment`."""
+        """Returns the first due time after `moment`."""
         high = 1
         while not self._is_later(high - 1, moment):
             high *= 2
-        low = 0  # bisection: everything below is not later, everything from `high` - 1 on is
+        low = 0  # bisection: runs below `low` are not later, runs from `high` - 1 on are
         high -= 1
         while low < high:
             middle = (low + high) // 2
@@ -131,7 +131,7 @@ class Repeats:
         return due is None or due > moment
 
     def _at(self, number: int) -> datetime | None:
-        """The run of this number, from 0; None when there are not so many or the calendar ends before."""
+        """Returns the run with this number, from 0; None if there are fewer or the calendar ends before."""
         if self.times is not None and number >= self.times:
             return None
         period = self.period
@@ -146,7 +146,7 @@ class Repeats:
 
 
 def _months_later(wall: datetime, months: int) -> datetime:
-    """The same day of a later month, or its last one."""
+    """Returns the same day of a later month, or its last day."""
     year, month = divmod(12 * wall.year + wall.month - 1 + months, 12)
     if year > 9990:
         raise OverflowError
