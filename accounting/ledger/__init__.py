@@ -1,7 +1,7 @@
-"""Booking into the ledger. Every function runs inside its caller's transaction and books all or nothing.
+"""Posting to the ledger. Every function runs in its caller's transaction and posts all or nothing.
 
-What is booked once stays: the database refuses any change. Booking the same again has no effect and
-returns what is there; booking something else under the same key raises BookedOtherwise.
+Posted entries never change: the database refuses it. Posting the same again has no effect and returns the existing
+rows; posting something else under the same key raises BookedOtherwise.
 """
 
 from accounting.ledger.corrections import Payer, correct_trade, correct_usage

@@ -1,4 +1,4 @@
-"""Taking back what was booked by mistake, and booking it as it should have been."""
+"""Corrections: reverse what was posted by mistake, and post it correctly."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from accounting.models import (
     User,
 )
 
-# By the segments that they are of.
+# By id of the segment that they belong to.
 Charges: TypeAlias = Mapping[int, ClassCharge]
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Whose use it is to be instead; without `user` that of whoever used it, for another tenant."""
+    """Who is to pay for the usage instead; without `user`, the same user on behalf of another tenant."""
 
     tenant: Tenant
     user: User | None = None
 
 
 def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
-    """Books the reverse of a trade, for the same period. Refused when it is none, or has been corrected."""
+    """Posts the reverse of a trade, for the same period. Raises Refused if it is no trade or was corrected before."""
     require_transaction()
     if trade.kind != LedgerTransaction.Kind.TRADE:
         raise Refused("This is no trade.")
@@ -60,10 +60,10 @@ def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) 
 def correct_usage(
     *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
 ) -> list[LedgerTransaction]:
-    """Takes usage segments back; with a `payer`, books them anew as used by that one, at the same prices.
+    """Reverses usage segments; with a `payer`, posts them again for that payer at the same prices.
 
-    A correction for each book and month, and the new booking after it. Refused when one of them was taken
-    back before.
+    Posts one correction per book and month, followed by the new postings. Raises Refused if one of the segments was
+    reversed before.
     """
     require_transaction()
     reason = _reason(reason)
@@ -71,7 +71,7 @@ def correct_usage(
     if not segments:
         raise Refused("There is nothing to correct.")
     books = sorted({one.book for one in segments})
-    # Hours are not closed meanwhile, so that it is clear which sums must change.
+    # No hour is closed meanwhile, so that it is certain which rollups must change.
     list(ClosedBook.objects.select_for_update().filter(book__in=books).order_by("book"))
     if CorrectedSegment.objects.filter(segment__in=[one.pk for one in segments]).exists():
         raise Refused("Some of this was corrected already.")

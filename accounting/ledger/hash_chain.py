@@ -1,12 +1,14 @@
-"""The chain of seals: what every book said when it was sealed, so that a later change shows.
+"""The hash chain: seals record what every book said when it was sealed, so that a later change is detected.
 
-A leaf is a SHA-256 of what a transaction says. It has two: of what stays in the database, that is itself, its entries,
-whose accounts they are in, and of a closing the capacity and the hours of nodes; and of its vouchers, which may be
-archived. A seal has the leaves of the transactions since the seal before it, and a digest of these and of that seal's
-digest. Where it stands for all: whoever noted a digest can tell later whether anything before it has changed.
+A leaf is the SHA-256 of what a transaction says. Each transaction has two: one over what stays in the database, that
+is the transaction, its entries, the owners of their accounts, and of a closing its capacity and hours of nodes; and
+one over its vouchers, which may be archived. A seal has the leaves of the transactions since the seal before it, and
+a digest of these leaves and of that seal's digest. So a digest covers everything before it: whoever noted one can
+tell later whether anything up to it has changed.
 
-When the vouchers of a month are archived, the chain gets links with leaves of what stays of their transactions, and one
-with leaves of the month's sums, as these alone tell then what was held when, and by which job, and of the files.
+When the vouchers of a month are archived, the chain gets links with leaves of what stays of their transactions, and
+one with leaves of the month's rollups and of the files, because from then on only the rollups say which job held
+what when.
 """
 
 from __future__ import annotations
@@ -32,20 +34,18 @@ from accounting.models import ArchivedHour, LedgerHead, LedgerSeal, LedgerTransa
 logger = logging.getLogger(__name__)
 
 LEAF_BYTES = hashlib.sha256().digest_size
-# As many transactions as one seal tells of at most, and as are read at once to verify them.
+# The most transactions in one seal, and the number that is read at once to verify them.
 AT_ONCE = 1000
 FIRST_OF_ALL, LAST_OF_ALL = -(2**63), 2**63 - 1
 # Id, key, leaves, and whether the vouchers are archived.
 Row: TypeAlias = tuple[int, str, bytes, bool]
 
-# Forms of leaves. Whoever seals uses the newest; what was sealed in a former one says what it said.
-WHOLE = (
-    1  # one for each transaction, its vouchers included; neither whose the accounts are nor hours of nodes
-)
-APART = 2  # one of what stays in the database of each transaction, then one of its vouchers that may leave it
-NUMBERED = 3  # the same after the id of each, so that one that is missing is named; also of rows of journals
+# Forms of leaves. New seals use the newest; older seals keep the form in which they were made.
+WHOLE = 1  # one leaf per transaction, with its vouchers; without the owners of accounts and hours of nodes
+APART = 2  # one leaf of what stays in the database of each transaction, then one of its vouchers
+NUMBERED = 3  # the same after each transaction's id, so that a missing one can be named; also used for rows of journals
 ID_BYTES = 8
-# In each form: how many bytes a transaction has in all, and where those begin and end of what stays.
+# By form: bytes per transaction, and the range of those bytes that covers what stays.
 SIZES = {
     WHOLE: (LEAF_BYTES, 0, 0),
     APART: (2 * LEAF_BYTES, 0, LEAF_BYTES),
@@ -65,7 +65,7 @@ ENTRIES = """
            FROM accounting_ledgerentry entry
           WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
 """
-# With the accounts' parties, which only vouchers tell otherwise.
+# With the owners of the accounts, which otherwise only vouchers contain.
 ENTRIES_OF_WHOM = """
         (SELECT jsonb_agg(jsonb_build_array(
                     entry.id, entry.account_id, account.kind, account.unit, account.generation_id, account.tenant_id,
@@ -123,7 +123,7 @@ CHARGES = """
          WHERE charge.transaction_id = booked.id AND charge.month = booked.month
 """
 HAS_VOUCHERS = "booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')"
-# By form: id, key, leaf or leaves, and whether the vouchers are archived, as these do not say what was sealed then.
+# By form: id, key, leaf or leaves, and whether the vouchers are archived, so that they no longer match the seal.
 _LEAVES = """
     SELECT booked.id, booked.key, {leaves} AS leaves,
            {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
@@ -138,7 +138,7 @@ _APART = f"""
             || sha256(convert_to(jsonb_build_array('vouchers', {SEGMENTS}, {CORRECTED}, ({CHARGES}))::text, 'UTF8'))
         """
 LEAVES = {
-    # Charges only where there are any: what was sealed before there were prices of classes says what it said.
+    # Charges only if there are any, so that leaves from before class prices stay the same.
     WHOLE: _LEAVES.format(
         has_vouchers=HAS_VOUCHERS,
         leaves=f"""
@@ -151,7 +151,7 @@ LEAVES = {
     APART: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=_APART),
     NUMBERED: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=f"int8send(booked.id) || {_APART}"),
 }
-# What stays of a month's transactions when their vouchers are archived; no leaf of what was sealed whole tells that.
+# What stays of a month's transactions when their vouchers are archived; leaves of form WHOLE do not cover it alone.
 REMAINS = f"""
     SELECT booked.id, booked.key, sha256(convert_to(jsonb_build_array(
         'remains', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM}
@@ -164,8 +164,8 @@ USAGE = (
     "transaction_id, book, month, extract(epoch FROM hour), tenant_id, user_id, generation_id, gpu_seconds, assembling,"
     " idle, cost, currency, segments"
 )
-# What reports of an archived month are made of, each table in order of its rows: what was held, which corrections of a
-# month that is brought back change, and what became of nodes, which nothing changes.
+# The tables from which reports of an archived month are made, each in order of its rows: what was held, which
+# corrections change a month that is restored, and the states of nodes, which never change.
 HELD = {
     "usagehour": USAGE,
     "usageday": USAGE,
@@ -173,7 +173,7 @@ HELD = {
     "archivedhour": "book, month, extract(epoch FROM hour), tenant_id, generation_id, currency, price_per_gpu_hour,"
     " correction_id, anew_by_id, gpu_seconds, cost, charged, brought",
 }
-# As links have it from NUMBERED on.
+# As in links from form NUMBERED on.
 HELD_NOW = HELD | {"archivedhour": f"{HELD['archivedhour']}, idle, preemptible, borrowed"}
 NODES = {
     "nodehour": "book, month, extract(epoch FROM hour), node_id, node_name, generation_id, busy, idle, assembling,"
@@ -183,7 +183,7 @@ NODES = {
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The first place of a book that is not as it was when it was sealed."""
+    """The first place of a book that differs from what was sealed."""
 
     book: int
     seal: int
@@ -192,7 +192,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What one link of the chain tells: of new transactions, or with a month of what stays of this month's."""
+    """The contents of one link of the chain: new transactions, or with a month what stays of that month's."""
 
     book: int
     month: date | None
@@ -204,16 +204,16 @@ class Remains:
 
 
 def hold_books(books: Iterable[int]) -> None:
-    """Keeps these books from being sealed until the transaction ends, so that no seal misses what it books."""
+    """Keeps these books from being sealed until the transaction ends, so that no seal misses its postings."""
     with connection.cursor() as cursor:
         for book in sorted(set(books)):
             cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_lock(book)])
 
 
 def seal_book(book: int) -> int:
-    """Seals what a book, or the journal of this number, has got since its last seal; returns how many rows.
+    """Seals the new rows of a book, or of the journal with this number; returns how many rows.
 
-    Raises SealingStopped where something that should have been sealed long ago was not.
+    Raises SealingStopped if a row that should have been sealed long ago was not.
     """
     journal = JOURNALS.get(book)
     until: int | None = LAST_OF_ALL
@@ -241,7 +241,7 @@ def _seal_some(book: int, until: int) -> int:
 
 
 def why_stopped(now: datetime) -> list[str]:
-    """Returns why the ledger, or some book or journal, is not sealed any more; empty where all are."""
+    """Returns why the ledger, or some book or journal, is no longer sealed; empty if all are."""
     if why := heads.why_stopped(now):
         return [why]
     resumed = heads.resumed_at()
@@ -252,7 +252,8 @@ def why_stopped(now: datetime) -> list[str]:
 
 
 def why_unsealed(now: datetime) -> str:
-    """Returns for what somebody may resume the sealing; empty where nothing stops it, or no resumption helps."""
+    """Returns the reason for which somebody may resume the sealing; empty if nothing stops it or resuming does not
+    help."""
     resumed = heads.resumed_at()
     return heads.why_stopped(now) or next(
         filter(None, (_long_unsealed(book, now, resumed) for book in _books())), ""
@@ -261,7 +262,7 @@ def why_unsealed(now: datetime) -> str:
 
 def _books() -> list[int]:
     with connection.cursor() as cursor:
-        # Each in a step of its own, by an index.
+        # One statement each, because each uses another index.
         cursor.execute(
             "WITH RECURSIVE found AS (SELECT min(book) AS book FROM accounting_ledgertransaction UNION ALL"
             " SELECT (SELECT min(book) FROM accounting_ledgertransaction WHERE book > found.book) FROM found"
@@ -271,7 +272,7 @@ def _books() -> list[int]:
 
 
 def _long_unsealed(book: int, now: datetime, resumed: datetime | None) -> str:
-    """Returns which row of a book has had no seal for long, and nobody said why; empty if none."""
+    """Returns which row of a book has been unsealed for long without an explanation; empty if none."""
     journal = JOURNALS.get(book)
     if journal is None:
         key, table, written, of_book = "key", "accounting_ledgertransaction", "recorded_at", "book = %s"
@@ -301,9 +302,9 @@ def _rows(book: int, form: int, after: int, until: int, most: int | None) -> lis
 
 
 def seal_all(books: Sequence[int]) -> None:
-    """Seals all these books and journals, and publishes the last head, if it is time for that.
+    """Seals all these books and journals, and publishes the last head if that is due.
 
-    Where sealing has stopped, it logs why: `verify_ledger`, /healthz and the admin pages say it, too.
+    If sealing has stopped, it logs why; `verify_ledger`, /healthz and the admin pages show it, too.
     """
     before = heads.last_head()
     told: set[str] = set()
@@ -318,7 +319,7 @@ def seal_all(books: Sequence[int]) -> None:
 
     try:
         each(books, lambda book: unless_stopped(lambda: seal_book(book)))
-    finally:  # the trouble of one book keeps neither the others' heads from being made nor from being published
+    finally:  # a failure in one book must not keep heads of others from being made and published
         unless_stopped(lambda: _idle(before))
         unless_stopped(lambda: _publish(before))
 
@@ -332,7 +333,7 @@ def _publish(before: LedgerHead | None) -> None:
 
 @transaction.atomic(durable=True)
 def _idle(before: LedgerHead | None) -> None:
-    """Makes a head where nothing was sealed for long: it says that there was nothing to seal."""
+    """Makes a head if nothing was sealed for long: it proves that there was nothing to seal."""
     now = heads.hold()
     head = heads.last_head()
     if head is None or before is None or now - head.at < heads.IDLE:
@@ -343,22 +344,22 @@ def _idle(before: LedgerHead | None) -> None:
 
 
 def sealed_until(book: int) -> int:
-    """The id of the last transaction that is sealed as a whole; 0 if none is."""
+    """Returns the id of the last transaction that is sealed as a whole; 0 if none is."""
     last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
     return last.values_list("last_id", flat=True).first() or 0
 
 
 def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[Remains]:
-    """What is to be sealed of a month whose vouchers are archived, and of earlier ones that never were sealed so.
+    """Returns what must be sealed of a month whose vouchers are archived, and of earlier months without such seals.
 
-    `files` has the digests of the files of all these months. They must be sealed as a whole before. Nothing of them
-    changes any more, so nobody need be kept from booking.
+    `files` has the digests of the files of all these months, which must be sealed as a whole before. Nothing in them
+    changes any more, so posting may continue meanwhile.
     """
     found: list[Remains] = []
     for one, digests in sorted(files.items()):
         for book in books_of(one):
             found += _unsealed_remains(book, one)
-            # Of an earlier month only the first time: sums that were changed since are not to be sealed anew.
+            # Of an earlier month only once: rollups that changed since then must not be sealed again.
             if one == month or not LedgerSeal.objects.filter(book=book, month=one, of_sums=True).exists():
                 leaves = leaves_of_sums(book, one) + leaf_of_files(digests)
                 found.append(Remains(book, one, 0, 0, leaves, of_sums=True))
@@ -366,26 +367,26 @@ def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> li
 
 
 def books_of(month: date) -> list[int]:
-    """Those in which something of the month was booked, in order."""
+    """Returns the books with postings in the month, in order."""
     booked = LedgerTransaction.objects.filter(month=month).order_by("book")
     return list(booked.values_list("book", flat=True).distinct())
 
 
 def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
-    """Digests of all sums by hour and day of a month: of what was held, and of NODES."""
+    """Returns digests of all hourly and daily rollups of a month: of what was held, and of nodes."""
     held = HELD_NOW if form >= NUMBERED else HELD
     return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
 
 
 def leaf_of_files(digests: Mapping[str, str]) -> bytes:
-    """A digest of the files' digests, by their names."""
+    """Returns a digest of the files' digests, by their names."""
     return hashlib.sha256(
         "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()
     ).digest()
 
 
 def sealed_files(book: int, month: date) -> bytes | None:
-    """The leaf of the files to which vouchers of the month were archived last; None where no seal has one."""
+    """Returns the leaf of the files to which the month's vouchers were archived last; None if no seal has one."""
     seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by(
         "-number"
     )
@@ -397,7 +398,7 @@ def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
     digest = hashlib.sha256()
     with connection.cursor() as cursor:
         for name, columns in tables.items():
-            if name == "archivedhour":  # of months that an earlier release archived there are none
+            if name == "archivedhour":  # months that an earlier release archived have none
                 cursor.execute(
                     "SELECT FROM accounting_archivedhour WHERE book = %s AND month = %s LIMIT 1",
                     [book, month],
@@ -414,7 +415,7 @@ def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
 
 
 class _Digesting(io.RawIOBase):
-    """A file that keeps nothing of what is written but its digest."""
+    """A file object that keeps only the digest of what is written to it."""
 
     def __init__(self, digest: Any) -> None:
         super().__init__()
@@ -435,7 +436,7 @@ def _unsealed_remains(book: int, month: date) -> Iterator[Remains]:
 
 
 def seal_remains(remains: Sequence[Remains]) -> None:
-    """Puts links into the chains of their books, which nobody else books in until the caller's transaction ends."""
+    """Adds links to the chains of their books; nobody else posts to these books until the caller's transaction ends."""
     for book in sorted({one.book for one in remains}):
         _have_alone(book)
     for one in remains:
@@ -443,7 +444,7 @@ def seal_remains(remains: Sequence[Remains]) -> None:
 
 
 def _have_alone(book: int) -> None:
-    """Waits for those who book just now, so that whatever they book is either seen then or numbered later."""
+    """Waits for transactions that are posting now: what they post is then either visible or gets a later id."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
 
@@ -460,10 +461,10 @@ def _append(link: Remains) -> None:
 
 
 def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
-    """Of a link after one with the digest `before`; that is empty for the first.
+    """Returns the digest of a link after one with the digest `before`, which is empty for the first link.
 
-    A link says what it tells of, and in which form: any other one that was made to look like it would not be compared
-    any more. In the former form links of sums alone did.
+    The digest covers what the link contains and its form: otherwise a link could be disguised as one of another
+    form, whose rows are not compared. In the oldest form only links of rollups did so.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
@@ -474,7 +475,7 @@ def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) ->
 
 
 def first_broken() -> Broken | None:
-    """Where the chain of a book does not hold what the book says now; None if every one does."""
+    """Returns the first place where a book differs from its chain; None if every book matches."""
     before: LedgerSeal | None = None
     whole_until = FIRST_OF_ALL
     of_sums = LedgerSeal.objects.filter(of_sums=True).order_by().values_list("book", "month")
@@ -494,7 +495,7 @@ def first_broken() -> Broken | None:
 
 
 def first_lost_end() -> Broken | None:
-    """The first book whose chain does not end with the last seal that was made."""
+    """Returns the first book whose chain does not end with the last seal that was made."""
     made = {one.book: (one.number, bytes(one.digest)) for one in SealedBook.objects.all()}
     last = {
         one.book: (one.number, bytes(one.digest))
@@ -530,7 +531,7 @@ def _cut(leaves: bytes, size: int) -> list[bytes]:
 
 
 def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
-    """What is archived is compared as far as it stays, where that has a leaf of its own."""
+    """Compares the transactions of a seal; archived ones only as far as they stay, if that has its own leaf."""
     if seal.book in JOURNALS:
         size = begins = ends = ID_BYTES + LEAF_BYTES
     else:
@@ -563,7 +564,7 @@ def _difference(
     word: str = "transaction",
     is_numbered: bool = False,
 ) -> str | None:
-    """Returns what became of the first row that is not as it was sealed: it was removed, put in or changed."""
+    """Returns how the first differing row differs from what was sealed: removed, inserted or changed."""
     place = next((at for at, (one, was) in enumerate(zip(now, sealed, strict=False)) if one != was), None)
     if place is None:
         if len(now) == len(sealed):
@@ -590,7 +591,10 @@ def _difference(
 
 
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
-    """What was held is not compared while the month is back, as it is with its vouchers then, nor in earlier links."""
+    """Returns how rollups differ from the seal; None if they match.
+
+    Held time is not compared while the month is restored, because its vouchers cover it then, nor in earlier links.
+    """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s = ANY(accounting_months_with_vouchers())", [month])
@@ -608,12 +612,12 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
 
 
 def _has_classes(book: int, month: date) -> bool:
-    """Whether there is what earlier releases did not archive, so that their seals do not have it."""
+    """Returns whether the month has class columns, which earlier releases neither archived nor sealed."""
     hours = ArchivedHour.objects.filter(book=book, month=month)
     return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()
 
 
 def _lock(book: int) -> int:
-    """A number for PostgreSQL's advisory locks that nothing else here uses."""
+    """Returns a number for PostgreSQL's advisory locks that nothing else here uses."""
     digest = hashlib.sha256(f"fairlot ledger book {book}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)

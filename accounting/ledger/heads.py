@@ -1,12 +1,12 @@
 """Ledger heads: one signed chain over the seals of all books, the audit trail and all other journals.
 
-Every seal gets a head, which has the digest of that seal and of the head before. So a head stands for all that was
-sealed until then: whoever keeps one can tell later whether today's books still descend from it. The signing key lies
-outside the database (accounting/ledger/signing.py); who has rights in the database alone cannot make a head.
+Every seal gets a head, which contains the digest of that seal and of the previous head. So a head covers everything
+sealed before it: whoever keeps one can check later whether today's books still descend from it. The signing key is
+outside the database (accounting/ledger/signing.py); access to the database alone is not enough to make a head.
 
-Nothing goes on silently: sealing stops, until somebody resumes it and says why, when the last head is older than a day,
-is not signed with a key of ours, is not the last one that was published, or when seals that it stands for are gone.
-With a key, heads that are not signed, as those of before there was one, want a resumption that is.
+Nothing continues silently: sealing stops, until somebody resumes it with a reason, if the last head is older than a
+day, is not signed with one of our keys, is not the last published one, or covers seals that are gone. Once there is
+a key, unsigned heads from before need a signed resumption.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from accounting.notifications import safe_http
 
 logger = logging.getLogger(__name__)
 
-# Where nothing was sealed for so long, somebody says why before it goes on.
+# After a longer time without sealing, somebody must give a reason before it continues.
 LONGEST_PAUSE = timedelta(days=1)
-# A head is made so often even where there is nothing to seal, and published so often.
+# A head is made and published this often even if there is nothing to seal.
 IDLE = timedelta(hours=1)
 PUBLISH = 600  # seconds
-# As much is read of the end of the file with published heads.
+# How much is read from the end of the file with published heads.
 TAIL = 2000  # bytes
 # For a head that is made without a seal.
 NO_BOOK = 0
 
 
 class SealingStopped(Refused):
-    """Nothing is sealed until somebody looks at why; `str(error)` says it."""
+    """Sealing is stopped until somebody investigates; `str(error)` gives the reason."""
 
 
 class HeadsFileError(Refused):
-    """FAIRLOT_HEADS_FILE cannot be read or written, or has no head; `str(error)` says it."""
+    """FAIRLOT_HEADS_FILE cannot be read or written, or has no head; `str(error)` says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A head as it stands on statements, in files and in calls: `head:NUMBER:MADE:DIGEST`, then `:SIGNATURE`."""
+    """A head as printed on statements, in files and in API calls: `head:NUMBER:MADE:DIGEST`, then `:SIGNATURE`."""
 
     number: int
     message: str
@@ -61,7 +61,7 @@ class Printed:
 
     @classmethod
     def read(cls, line: str) -> Printed | None:
-        """Returns the head that a line names; None if it names none."""
+        """Returns the head that a line contains; None if it contains none."""
         found = _PRINTED.fullmatch(line.strip())
         return cls(int(found[2]), found[1], found[4] or "") if found else None
 
@@ -80,18 +80,18 @@ _PRINTED = re.compile(r"(head:([0-9]{1,18}):[0-9]{8}T[0-9]{6}Z:[0-9a-f]{64})(:([
 
 
 def printed(head: LedgerHead) -> str:
-    """Returns the line that stands for a head."""
+    """Returns the printed line of a head."""
     signature = bytes(head.signature).hex()
     return message_of(head) + (f":{signature}" if signature else "")
 
 
 def message_of(head: LedgerHead) -> str:
-    """Returns what is signed of a head."""
+    """Returns the bytes of a head that are signed."""
     return f"head:{head.number}:{head.at.astimezone(UTC):%Y%m%dT%H%M%SZ}:{bytes(head.digest).hex()}"
 
 
 def digest_of(head: LedgerHead, before: LedgerHead | None) -> bytes:
-    """Returns the digest of a head after another; that has the signature of the one before, too."""
+    """Returns the digest of a head after `before`, which covers the signature of `before`, too."""
     says = [
         "fairlot ledger head",
         head.number,
@@ -111,7 +111,7 @@ def last_head() -> LedgerHead | None:
 
 
 def hold() -> datetime:
-    """Waits for whoever makes a head just now, until the caller's transaction ends; returns the time."""
+    """Locks the heads until the caller's transaction ends; returns the time."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         cursor.execute("SELECT clock_timestamp()")
@@ -121,16 +121,16 @@ def hold() -> datetime:
 
 
 def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
-    """Raises SealingStopped unless a seal may follow `last`, which is the last one of its book.
+    """Raises SealingStopped unless a seal may follow `last`, the last one of its book.
 
-    The caller holds the heads.
+    The caller holds the lock on heads.
     """
     if why := why_stopped(now) or lost_end(book, last):
         raise SealingStopped(why)
 
 
 def lost_end(book: int, last: LedgerSeal | None) -> str:
-    """Returns how `last`, the last seal of a book, is not the one that its last head names; empty if it is."""
+    """Returns how `last`, the last seal of a book, differs from the one that its last head names; empty if equal."""
     named = LedgerHead.objects.filter(book=book).order_by("-number").first()
     is_last = (last.number, bytes(last.digest)) if last else None
     if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
@@ -148,7 +148,7 @@ def why_stopped(now: datetime) -> str:
             return "There are seals, but no heads."
         old = LedgerTransaction.objects.filter(recorded_at__lt=now - LONGEST_PAUSE)
         old_events = AuditEvent.objects.filter(at__lt=now - LONGEST_PAUSE)
-        # Whoever resumes makes a head, so this is asked only where there never was one, or all are gone.
+        # Resuming makes a head, so this is checked only if there never was a head or all are gone.
         if old.exists() or old_events.exists():
             return "What was written more than a day ago has neither seals nor heads."
         return not_published()
@@ -171,7 +171,7 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
 
 
 def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: str = "") -> LedgerHead:
-    """Makes the next head; the caller holds the heads."""
+    """Makes the next head; the caller holds the lock on heads."""
     before = last_head()
     head = LedgerHead(
         number=before.number + 1 if before else 1,
@@ -188,9 +188,9 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 
 
 def resumed_at() -> datetime | None:
-    """Returns when somebody resumed the sealing last: what was written until then may be sealed, however late.
+    """Returns when somebody last resumed the sealing: what was written before may be sealed, however late.
 
-    With a key, only a resumption that is signed with one of ours counts.
+    Once there is a key, only a resumption signed with one of our keys counts.
     """
     keys = signing.public_keys()
     resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
@@ -198,7 +198,8 @@ def resumed_at() -> datetime | None:
 
 
 def not_published() -> str:
-    """Returns how the last head that was published differs from ours: then somebody cut off the end, or all of it."""
+    """Returns how the last published head differs from ours, which means that heads were cut off; empty if it does
+    not."""
     try:
         last = last_published()
     except HeadsFileError as error:
@@ -207,10 +208,10 @@ def not_published() -> str:
 
 
 def last_published() -> Printed | None:
-    """Returns the last head in FAIRLOT_HEADS_FILE that is whole, and signed with a key of ours if there is any.
+    """Returns the last complete head in FAIRLOT_HEADS_FILE, signed with one of our keys if there are any.
 
-    None while there is no such file, or it is empty. Raises HeadsFileError where it has no such head. Who compares it
-    within one moment of the database reads it before that: the file goes on meanwhile.
+    Returns None if there is no such file or it is empty. Raises HeadsFileError if it has no such head. To compare it
+    with one snapshot of the database, read it before that snapshot, because the file grows meanwhile.
     """
     path = settings.FAIRLOT_HEADS_FILE
     if not path:
@@ -226,7 +227,7 @@ def last_published() -> Printed | None:
     if not text:
         return None
     keys = signing.trusted_keys()
-    # The last one has no end of its line where whoever wrote it was cut off.
+    # The last line has no line end if its writer was interrupted.
     for head in filter(None, map(Printed.read, reversed(text.split("\n")[:-1]))):
         if not keys or any(map(head.is_signed_by, keys)):
             return head
@@ -236,7 +237,7 @@ def last_published() -> Printed | None:
 
 
 def differs(noted: Printed) -> str:
-    """Returns in what way the heads of today do not descend from one that was noted; empty if they do."""
+    """Returns how today's heads do not descend from a noted one; empty if they do."""
     head = LedgerHead.objects.filter(number=noted.number).first()
     if head is None:
         last = last_head()
@@ -259,12 +260,12 @@ def publish(head: LedgerHead) -> None:
     if settings.FAIRLOT_HEADS_URL:
         try:
             safe_http.post(settings.FAIRLOT_HEADS_URL, line.encode(), {"Content-Type": "text/plain"})
-        except safe_http.NotReachable as error:  # the next one stands for this one, too
+        except safe_http.NotReachable as error:  # the next head covers this one, too
             logger.warning("head %s was not posted: %s", head.number, error)
 
 
 def _append_line(path: Path, line: bytes) -> None:
-    """After what somebody was cut off writing it begins a line of its own."""
+    """Appends a line, on a new line even if an earlier writer was interrupted."""
     with path.open("a+b") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
@@ -276,10 +277,10 @@ def _append_line(path: Path, line: bytes) -> None:
 
 
 def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
-    """Whether a head is to be published now: the last one that was is of other ten minutes, or of an older key.
+    """Returns whether to publish a head now: the last published one is from another ten minutes or has an older key.
 
-    `before`, the last head before this run, stands for that one where there is no file. A clock that was set back
-    after it had been ahead has all heads published until it is there again.
+    `before`, the last head before this run, replaces the published one if there is no file. After a clock was set
+    back, all heads are published until it reaches its former time.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted
@@ -294,9 +295,9 @@ def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
 
 
 def first_broken(trusted: Collection[bytes]) -> str | None:
-    """Returns the first place where the heads do not hold, or what they stand for is gone; None if all is there.
+    """Returns the first place where heads are inconsistent or what they cover is gone; None if all is there.
 
-    `trusted` are public keys; with none, signatures are only compared with the key that each head names.
+    `trusted` are public keys; without any, signatures are only checked against the key that each head names.
     """
     before: LedgerHead | None = None
     named: dict[int, LedgerHead] = {}
@@ -324,7 +325,7 @@ def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
         return f"it was changed, or head {before.number} before it" if before else "it was changed"
     if before is None:
         return ""
-    # Who changes any other signature changes what the next head says, so one of each key is enough.
+    # Changing any other signature changes the next head's digest, so one check per key suffices.
     if bytes(before.signer) != bytes(head.signer) and (
         not head.signer
         or not signing.is_signed(message_of(head).encode(), bytes(head.signer), bytes(head.signature))
@@ -358,7 +359,7 @@ def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
 
 
 def resumed() -> list[LedgerHead]:
-    """Returns the heads by which somebody resumed the sealing, the first one first."""
+    """Returns the heads with which somebody resumed the sealing, oldest first."""
     return list(LedgerHead.objects.exclude(reason="").order_by("number"))
 
 

@@ -1,7 +1,7 @@
-"""Tables beside the books whose rows are only ever added, and that the hash chain covers row by row.
+"""Append-only tables beside the books, which the hash chain covers row by row.
 
-Each is a book of its own in the chain, with a number below zero. A leaf has only the columns that are named here: a
-column that is added later needs a new form of leaves.
+Each is a book of the chain with a negative number. A leaf covers only the columns named here: a column that is added
+later needs a new form of leaves.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from django.db import OperationalError, connection, transaction
 
-# Who writes such a row waits no longer than this for its sealing; what is not sealed now is a minute later.
+# Writers of such a row wait at most this long for its sealing; rows that are not sealed now are sealed a minute later.
 PATIENCE = "200ms"
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`row` names a row for people; `columns` are SQL, `written` the time that the database noted, if it did."""
+    """A table: `row` names its rows for people; `columns` are SQL; `written` is the time set by the database, if
+    any."""
 
     book: int
     table: str
@@ -26,7 +27,7 @@ class Journal:
 
     @property
     def leaves(self) -> str:
-        """SQL with the parameters of `seals.LEAVES`, and its columns."""
+        """Returns SQL with the parameters of `hash_chain.LEAVES`, for its columns."""
         return f"""
             SELECT id, '{self.row} ' || id AS key,
                    int8send(id) || sha256(convert_to(
@@ -37,7 +38,7 @@ class Journal:
 
 
 def micros(column: str) -> str:
-    """SQL: a moment in microseconds since 1970, the same on every server."""
+    """Returns SQL for a moment in microseconds since 1970, the same on every server."""
     return f"(extract(epoch FROM {column}) * 1000000)::bigint"
 
 
@@ -77,20 +78,20 @@ JOURNALS: dict[int, Journal] = {
 
 
 def name_of(book: int) -> str:
-    """Returns what people call a book of the chain: a cluster's by its number, a journal by its rows."""
+    """Returns the name of a book for people: a cluster's by its number, a journal by its rows."""
     return f"{JOURNALS[book].row}s" if book in JOURNALS else f"book {book}"
 
 
 def register(journal: Journal) -> None:
-    """Has the chain cover a table of another room, too."""
+    """Makes the chain cover a table of another room."""
     JOURNALS[journal.book] = journal
 
 
 def settled_until(journal: Journal) -> int | None:
-    """Returns the id up to which all rows are committed, or None if that is not known now.
+    """Returns the id up to which all rows are committed; None if that is unknown now.
 
-    Who writes holds a lock on the table from before a row gets its id. So once this lock was granted, rows that are
-    committed later have higher ids.
+    Writers lock the table before a row gets its id. So once this lock is granted, rows that are committed later have
+    higher ids.
     """
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""The partitions of the ledger: one for each calendar month (UTC), made ahead of time and where one is missing."""
+"""The partitions of the ledger: one per calendar month (UTC), created ahead of time and when one is missing."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ CHECK_VIOLATION = "23514"
 
 
 def first_of_month(moment: datetime) -> date:
-    """The first day of the month (UTC) of `moment`."""
+    """Returns the first day of the month (UTC) of `moment`."""
     return moment.astimezone(UTC).date().replace(day=1)
 
 
 def start_of_month(month: date) -> datetime:
-    """When the month (UTC) begins whose first day this is."""
+    """Returns when the month (UTC) with this first day begins."""
     return datetime.combine(month, time(), UTC)
 
 
 def months_after(first: date, count: int) -> date:
-    """The first day of the month that is `count` months after that of `first`."""
+    """Returns the first day of the month that is `count` months after that of `first`."""
     year, month = divmod(first.year * 12 + first.month - 1 + count, 12)
     return date(year, month + 1, 1)
 
 
 def add_months(months: Iterable[date]) -> None:
-    """Makes the partitions of these months where they are missing; inside the caller's transaction, if any."""
+    """Creates missing partitions of these months, in the caller's transaction if there is one."""
     with connection.cursor() as cursor:
         for month in sorted(set(months)):
             cursor.execute("SELECT accounting_add_month(%s)", [month])
 
 
 def add_months_ahead(now: datetime) -> None:
-    """Makes those of this month and of the next few."""
+    """Creates the partitions of this month and the next few."""
     add_months(months_after(first_of_month(now), count) for count in range(AHEAD + 1))
 
 
 def lacks_partition(error: IntegrityError) -> bool:
-    """Whether a row was refused because its month has no partition, and not by a rule that has a name."""
+    """Returns whether a row was refused because its month has no partition, not by a named constraint."""
     diagnosis = getattr(error.__cause__, "diag", None)
     return (
         diagnosis is not None and diagnosis.sqlstate == CHECK_VIOLATION and diagnosis.constraint_name is None

@@ -1,4 +1,4 @@
-"""How transactions, their vouchers and their entries reach the ledger's tables, many at once."""
+"""Inserts transactions, their vouchers and their entries into the ledger's tables, many at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accounting.models import (
 
 
 class AccountKey(NamedTuple):
-    """What makes a LedgerAccount the one it is."""
+    """The natural key of a LedgerAccount."""
 
     kind: LedgerAccount.Kind
     unit: str
@@ -40,7 +40,7 @@ Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A transaction that is not stored yet, with its vouchers; entries of zero are left out."""
+    """A transaction that is not stored yet, with its vouchers; zero entries are left out."""
 
     transaction: LedgerTransaction
     entries: Entries
@@ -48,7 +48,7 @@ class Booking:
     takes_back: Sequence[UsageSegment] = ()  # stored ones
     capacity: Sequence[CapacitySegment] = ()
     charges: Sequence[ClassCharge] = ()
-    charges_back: Sequence[ClassCharge] = ()  # stored ones, of what is taken back
+    charges_back: Sequence[ClassCharge] = ()  # stored charges of what is reversed
 
 
 def unit_of(generation: Generation) -> str:
@@ -56,10 +56,10 @@ def unit_of(generation: Generation) -> str:
 
 
 def insert(bookings: Sequence[Booking]) -> None:
-    """Stores bookings, vouchers before entries; inside the caller's transaction. Primary keys are set.
+    """Stores bookings, vouchers before entries, in the caller's transaction, and sets primary keys.
 
-    With the entries, of which those of a transaction come in one statement, the database checks that all is as the
-    vouchers tell, and closes the transactions. Months that have no partition yet get one.
+    A transaction's entries come in one statement, with which the database checks them against the vouchers and
+    closes the transactions. Creates missing partitions of months.
     """
     hold_books(booking.transaction.book for booking in bookings)
     try:
@@ -102,10 +102,10 @@ def _insert(bookings: Sequence[Booking]) -> None:
 
 
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
-    """What usage segments say together: time and money, of tenants' users and of the cluster.
+    """Returns the entries of usage segments together: time and money, of tenants' users and of the cluster.
 
-    What is taken back is the cluster's loss, and nobody's gain: capacity and revenue stay, and what is booked
-    anew later comes from there.
+    The cluster bears what is reversed: capacity and revenue stay, and a later posting for another payer is taken
+    from there.
     """
     kind = LedgerAccount.Kind
     sign = -1 if taken_back else 1
@@ -128,7 +128,8 @@ def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) ->
 def entries_of_charges(
     charges: Sequence[ClassCharge], from_whom: LedgerAccount.Kind, *, taken_back: bool = False
 ) -> Entries:
-    """What class charges say together, in money: of tenants' users, and of the account of the kind `from_whom`."""
+    """Returns the entries of class charges together, in money: of tenants' users, and of the account kind
+    `from_whom`."""
     sign = -1 if taken_back else 1
     entries: dict[AccountKey, Decimal] = {}
     for charge in charges:
@@ -140,7 +141,7 @@ def entries_of_charges(
 
 
 def together(*all_entries: Entries) -> Entries:
-    """Those of one transaction, summed by account."""
+    """Returns the entries of one transaction, summed by account."""
     found: dict[AccountKey, Decimal] = {}
     for entries in all_entries:
         for account, amount in entries.items():
@@ -149,7 +150,7 @@ def together(*all_entries: Entries) -> Entries:
 
 
 def accounts_of(transaction: LedgerTransaction) -> dict[AccountKey, Decimal]:
-    """The entries of a stored transaction."""
+    """Returns the entries of a stored transaction."""
     rows = LedgerEntry.objects.filter(transaction=transaction, month=transaction.month)
     return {
         AccountKey(LedgerAccount.Kind(kind), *rest): amount
@@ -165,16 +166,16 @@ def _of(booking: Booking, voucher: Voucher) -> Voucher:
 
 
 def _with_segment(charge: ClassCharge) -> ClassCharge:
-    charge.segment_id = charge.segment.pk  # which is numbered only now if it comes with the same booking
+    charge.segment_id = charge.segment.pk  # a segment of the same booking has its id only now
     return charge
 
 
 def _accounts(wanted: set[AccountKey]) -> Mapping[AccountKey, int]:
-    """Primary keys of the wanted accounts; what is not there is opened."""
+    """Returns the primary keys of the accounts; opens missing ones."""
     found = _open_accounts(wanted)
     missing = wanted - found.keys()
     if missing:
-        # In one order everywhere, so that two processes never wait for each other.
+        # One order everywhere, so that two processes never deadlock.
         in_order = sorted(
             missing, key=lambda a: (a.kind, a.unit, a.generation_id or 0, a.tenant_id or 0, a.user_id or 0)
         )

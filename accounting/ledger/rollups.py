@@ -1,7 +1,6 @@
-"""Sums of usage by hour and by day, which reports are made of; they are written when the books are closed.
+"""Hourly and daily rollups of usage, from which reports are made; they are written when hours are closed.
 
-Rows are only ever added: a correction in what is closed adds its difference, and all rows together are what
-stands.
+Rows are only added: a correction of closed time adds its difference, and the sum of all rows is what stands.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from accounting.models import ClosedBook, JobDay, UsageDay, UsageHour, UsageSegm
 from accounting.pricing.tariff import MICROSECOND
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-# What stands of an hour and of a day when they are closed: corrections that came before are in it.
+# What stands of an hour and of a day when they are closed, including earlier corrections.
 _STANDS = """
       FROM accounting_usagesegment segment
      WHERE book = %(book)s AND month = %(month)s AND lower(period) >= %(begins)s AND lower(period) < %(ends)s
        AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
                        WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
 """
-# What classes changed in hours that were priced before their day was closed.
+# What class prices changed in hours that were settled before their day was closed.
 _CHARGE = """
     coalesce((SELECT charge.amount FROM accounting_classcharge charge
               WHERE charge.segment_id = segment.id AND charge.month = segment.month), 0)
@@ -64,7 +63,7 @@ def write_usage_hours(*, transaction_id: int, book: int, hour: datetime) -> None
 
 
 def write_days(*, transaction_id: int, book: int, day: datetime) -> None:
-    """Of a day (UTC) of which all hours are summed."""
+    """Writes the rollups of a day (UTC) whose hours are all summed."""
     _write(USAGE_DAYS, transaction_id, book, day, day + DAY)
     _write(JOB_DAYS, transaction_id, book, day, day + DAY)
 
@@ -82,9 +81,9 @@ def _write(statement: str, transaction_id: int, book: int, begins: datetime, end
 
 
 def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
-    """Adds to the sums of closed hours and days what corrections, bookings after them, and charges change there.
+    """Adds to the rollups of closed hours and days what corrections, later postings and charges change there.
 
-    The bookings are stored; the caller holds the book's row.
+    The bookings are stored; the caller holds the lock on the book's row.
     """
     held = ClosedBook.objects.filter(book=book).first()
     if held is None:
@@ -103,18 +102,18 @@ def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
 
 
 HOLDER = ("book", "month", "tenant_id", "user_id", "generation_id", "currency")
-AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")  # the cost last
+AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")  # the cost is last
 Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a transaction changes in the sums of where a segment is."""
+    """What a transaction changes in the rollups of a segment's time."""
 
     segment: UsageSegment
     booked: int
     segments: int
-    amounts: Sequence[Decimal]  # as AMOUNTS
+    amounts: Sequence[Decimal]  # in the order of AMOUNTS
 
 
 def _changes(booking: Booking) -> Iterator[_Change]:
@@ -155,13 +154,14 @@ def start_of_day(moment: datetime) -> datetime:
 
 
 def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """From when to when the full UTC hours last that begin in [begins, ends).
+    """Returns from when to when the full UTC hours last that begin in [begins, ends).
 
-    On clocks of half hours a period ends within an hour; so each is of exactly one of two adjoining periods.
+    In time zones of half hours a period ends within an hour; this way each hour belongs to one of two adjoining
+    periods.
     """
     return first_hour(begins), first_hour(ends)
 
 
 def first_hour(moment: datetime) -> datetime:
-    """The first hour that does not begin before the moment."""
+    """Returns the first hour that does not begin before the moment."""
     return start_of_hour(moment.astimezone(UTC) - MICROSECOND) + HOUR

@@ -1,7 +1,7 @@
-"""Ed25519 signatures of ledger heads, made with keys that lie outside the database (FAIRLOT_SIGNING_KEYS).
+"""Ed25519 signatures of ledger heads, with keys from outside the database (FAIRLOT_SIGNING_KEYS).
 
-The newest key, which is the first, signs; what any of them signed is trusted. To rotate, put a new key in front,
-restart, wait for the next head, and take the old key away: the new head covers all heads before it.
+The first key is the newest: it signs. Signatures of all keys are trusted. To rotate, put a new key in front,
+restart, wait for the next head, and remove the old key: the new head covers all heads before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
 
-# Whatever else should be made of the same random text would be another key.
+# Binds the derived keys to this purpose: other keys derived from the same random text differ.
 PURPOSE = b"fairlot: signed ledger heads, version 1"
 
 
@@ -37,12 +37,12 @@ def is_signed(message: bytes, signer: bytes, signature: bytes) -> bool:
 
 
 def public_keys() -> list[bytes]:
-    """Returns the public keys of FAIRLOT_SIGNING_KEYS, the newest first."""
+    """Returns the public keys of FAIRLOT_SIGNING_KEYS, newest first."""
     return [public_bytes(key.public_key()) for key in _keys(tuple(settings.FAIRLOT_SIGNING_KEYS))]
 
 
 def trusted_keys() -> list[bytes]:
-    """Returns the public keys with one of which the last head must be signed, for who verifies without the secret."""
+    """Returns the public keys that may have signed the last head, for verifying without the secret."""
     return [bytes.fromhex(key) for key in settings.FAIRLOT_TRUSTED_HEAD_KEYS] or public_keys()
 
 
@@ -51,7 +51,7 @@ def public_bytes(key: Ed25519PublicKey) -> bytes:
 
 
 def as_pem(signer: bytes) -> str:
-    """Returns a public key as OpenSSL reads it."""
+    """Returns a public key in OpenSSL's format."""
     key = Ed25519PublicKey.from_public_bytes(signer)
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
@@ -62,5 +62,5 @@ def _keys(secrets: tuple[str, ...]) -> tuple[Ed25519PrivateKey, ...]:
 
 
 def _derived(secret: str) -> bytes:
-    """Returns random text of any length as the 32 bytes of a private key (RFC 5869)."""
+    """Derives the 32 bytes of a private key from random text of any length (RFC 5869)."""
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE).derive(secret.encode())

@@ -1,4 +1,4 @@
-"""Entitlement that tenants trade."""
+"""Posts the entitlement that tenants trade."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TradedTime:
 
 
 def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
-    """Books a transaction for each trade, and returns them in their order.
+    """Posts a transaction for each trade and returns them in order.
 
     Amounts are rounded to microseconds and must be positive.
     """
@@ -59,7 +59,7 @@ def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
                 insert(missing)
             booked |= {_place(booking.transaction): booking.transaction for booking in missing}
         except IntegrityError:
-            now_booked = _booked(wanted)  # another process may have booked the very same meanwhile
+            now_booked = _booked(wanted)  # another process may have posted the same meanwhile
             if len(now_booked) == len(booked):
                 raise
             booked = now_booked
@@ -95,7 +95,7 @@ def _place(trade: LedgerTransaction) -> Place:
 
 
 def _booked(wanted: Mapping[Place, Booking]) -> dict[Place, LedgerTransaction]:
-    """Those that are stored. What else is stored under the key of one raises BookedOtherwise."""
+    """Returns those that are stored. Raises BookedOtherwise if a key has other contents."""
     keys, months = {key for key, _ in wanted}, {month for _, month in wanted}
     stored = LedgerTransaction.objects.filter(key__in=keys, month__in=months)
     found = {_place(one): one for one in stored if _place(one) in wanted}

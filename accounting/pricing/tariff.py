@@ -1,4 +1,4 @@
-"""Prices over time: where a stretch of usage must be cut, and what a piece of it costs."""
+"""Prices over time: where usage must be cut, and what each piece costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class Rate(NamedTuple):
-    """What a GPU-hour costs, in the currency in which that was set."""
+    """The price of a GPU-hour, in the currency in which it was set."""
 
     per_gpu_hour: Decimal
     currency: str
@@ -37,7 +37,7 @@ class PricePeriod:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """The prices of one generation; where none is valid, time is free."""
+    """The prices of one generation; time without a valid price is free."""
 
     periods: tuple[PricePeriod, ...] = ()
 
@@ -49,7 +49,7 @@ class Tariff:
         return Rate(Decimal(0), settings.FAIRLOT_CURRENCY)
 
     def cut(self, begins: datetime, ends: datetime) -> list[tuple[datetime, datetime, Rate]]:
-        """[begins, ends) as pieces, in UTC, within one full hour and of one price each."""
+        """Returns [begins, ends) in pieces, in UTC, each within one full hour and with one price."""
         begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
         cuts = {begins, ends}
         hour = begins.replace(minute=0, second=0, microsecond=0) + HOUR
@@ -62,18 +62,18 @@ class Tariff:
 
 
 def gpu_seconds(gpus: int, begins: datetime, ends: datetime) -> Decimal:
-    """Exact, to the microsecond."""
+    """Returns GPU-seconds, exact to the microsecond."""
     return Decimal(gpus * ((ends - begins) // MICROSECOND)).scaleb(-6)
 
 
 def cost_of(seconds: Decimal, per_gpu_hour: Decimal) -> Decimal:
-    """What `seconds` GPU-seconds cost: six decimals, halves to the even one."""
-    with localcontext(prec=60):  # exact before the one rounding
+    """Returns the cost of GPU-seconds with six decimals, rounded half to even."""
+    with localcontext(prec=60):  # exact before the only rounding
         return (seconds * per_gpu_hour / 3600).quantize(MICRO, ROUND_HALF_EVEN)
 
 
 def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) -> Mapping[int, Tariff]:
-    """The prices valid at some time in [begins, ends), by generation id."""
+    """Returns the prices valid at any time in [begins, ends), by generation id."""
     found: dict[int, list[PricePeriod]] = {pk: [] for pk in generation_ids}
     prices = Price.objects.filter(generation__in=list(found), valid__overlap=DateTimeTZRange(begins, ends))
     for price in prices:
@@ -84,6 +84,7 @@ def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) 
 
 
 def prices_at(moment: datetime) -> Mapping[int, Decimal]:
-    """What a GPU-hour costs at `moment`, by generation id; those without a price in Fairlot's currency are missing."""
+    """Returns the price of a GPU-hour at `moment`, by generation id, without those that have no price in Fairlot's
+    currency."""
     prices = Price.objects.filter(valid__contains=moment, currency=settings.FAIRLOT_CURRENCY)
     return dict(prices.values_list("generation", "per_gpu_hour"))
