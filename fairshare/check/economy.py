@@ -1,4 +1,4 @@
-"""A whole history to be scheduled: hardware, accounts, and jobs that come and go. It prints as a small case."""
+"""Defines an economy: hardware, accounts, and jobs that come and go. It prints as a small test case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Account:
     tickets: float = 1.0
     parent: int = NOWHERE
     trades: bool = False
-    cap: Mapping[int, float] = field(default_factory=dict)  # most GPUs of a generation at once
+    cap: Mapping[int, float] = field(default_factory=dict)  # limit of GPUs of a generation at once
     cap_total: float = INF
     evenly: bool = False  # whether its jobs of one priority take turns, instead of going by age
 
@@ -39,7 +39,7 @@ class Job:
     priority: int = 0
     comes: int = 0
     goes: int | None = None  # None: it stays to the end
-    keeps: bool = False  # a service or a session: not time-sliced within its account's guarantee
+    keeps: bool = False  # a service or session, not time-sliced within its account's guarantee
 
     @property
     def size(self) -> int:
@@ -49,9 +49,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Economy:
-    """What a policy has to schedule for `rounds` quanta. Jobs are in the order in which their owners want them."""
+    """What a policy has to schedule for `rounds` quanta. Jobs are in the order that their owners want."""
 
-    nodes: tuple[tuple[int, int], ...]  # generation and GPUs of each
+    nodes: tuple[tuple[int, int], ...]  # generation and GPUs of each node
     accounts: tuple[Account, ...]
     jobs: tuple[Job, ...]
     settings: Settings = field(default_factory=Settings)
@@ -63,7 +63,7 @@ class Economy:
 
     @cached_property
     def children(self) -> dict[int, list[int]]:
-        """The accounts below each account; below NOWHERE the roots."""
+        """The accounts below each account; the roots are below NOWHERE."""
         found: dict[int, list[int]] = {}
         for t, account in enumerate(self.accounts):
             found.setdefault(account.parent, []).append(t)
@@ -100,7 +100,7 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """(J, K) GPUs that whole gangs of each job's shape could have of a generation, if there were enough of them."""
+        """(J, K) GPUs that whole gangs of each job's shape could use of a generation, with enough such gangs."""
         found = np.zeros((len(self.jobs), self.generations))
         for j, job in enumerate(self.jobs):
             for k, gpus in self.nodes:
@@ -110,7 +110,7 @@ class Economy:
 
     @cached_property
     def speed(self) -> Floats:
-        """(J, K) rate over the best known one of where the job may run; 1 where unknown, 0 where it may not."""
+        """(J, K) rate relative to the best known one where the job may run; 1 where unknown, 0 where it may not run."""
         found = self.able.astype(np.float64)
         for j, job in enumerate(self.jobs):
             known = {k: rate for k, rate in job.rate.items() if self.able[j, k]}
@@ -119,7 +119,7 @@ class Economy:
         return found
 
     def active(self, number: int) -> tuple[int, ...]:
-        """The jobs that want to run in a round."""
+        """Returns the jobs that want to run in a round."""
         return tuple(
             j
             for j, job in enumerate(self.jobs)
@@ -164,7 +164,7 @@ class Economy:
         *,
         now: float = 0.0,
     ) -> Snapshot:
-        """What a policy sees: `running` and `last` give the node of each worker, now and when it last ran.
+        """Returns the view of a policy; `running` and `last` give the node of each worker, now and when it last ran.
 
         `resident` has the seconds since each job got its GPUs, `attained` the (K,) GPU-seconds that it has had.
         """
@@ -186,11 +186,11 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Views of jobs that were made; a policy knows them again, and need not divide the cluster for each round."""
+        """Cached jobs by who is active: a policy that gets the same objects need not divide the cluster again."""
         return {}
 
     def _all_waiting(self, jobs: Sequence[Job]) -> Jobs:
-        """What a policy sees of jobs that never ran."""
+        """Returns the view's jobs as if they never ran."""
         rate = np.full((len(jobs), self.generations), np.nan)
         accepts = np.zeros(rate.shape, dtype=bool)
         for i, job in enumerate(jobs):
@@ -214,7 +214,7 @@ class Economy:
         )
 
     def __str__(self) -> str:
-        """The case in the words of tests/fairshare/build.py, with `comes` and `goes` of jobs beside."""
+        """Returns the economy as code for tests/fairshare/build.py, with `comes` and `goes` of jobs added."""
         lines = [
             f"S({list(self.nodes)},",
             f"  [{_several('A', self.accounts)}],",
@@ -230,7 +230,7 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _chosen(thing: Any) -> list[str]:
-    """The fields that differ from their defaults, as keyword arguments."""
+    """Returns the fields that differ from their defaults, as keyword arguments."""
     found = []
     for one in fields(thing):
         value = getattr(thing, one.name)
@@ -256,5 +256,5 @@ def economy(
     rounds: int = 40,
     **settings: Any,
 ) -> Economy:
-    """An economy said in one line, as it prints: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100)."""
+    """Returns an economy in its printed notation: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100)."""
     return Economy(tuple(nodes), tuple(accounts), tuple(jobs), Settings(**settings), rounds)

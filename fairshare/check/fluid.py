@@ -1,8 +1,8 @@
-"""How far whole gangs must lag behind their shares: a stride by users on hardware that can be divided at will.
+"""Computes how far whole gangs must lag behind their shares, by stride scheduling on divisible hardware.
 
-The GPUs of a generation are one pool without nodes, nobody pays for switches, and each quantum the user that is
-most behind by its share puts its next gang that still fits. What such a scheduler lags is the yardstick for one
-that has to place gangs on nodes (Waldspurger and Weihl 1995 give the stride; Gandiva_fair, EuroSys '20, §3, gangs).
+The GPUs of a generation are one pool without nodes, and switches cost nothing. In each quantum the user furthest
+behind relative to its share starts its next gang that still fits. The lag of this scheduler is the yardstick for one
+that has to place gangs on nodes (Waldspurger and Weihl 1995 for stride; Gandiva_fair, EuroSys '20, §3, for gangs).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from fairshare.model import Floats
 
 
 def earned(share: Floats, received: Floats) -> Floats:
-    """(T,) what shares are worth in a round in which leaves `received` (T,): nobody is due time that nobody had."""
+    """Returns (T,) what shares are worth in a round where leaves `received` (T,): no leaf is due time that did not
+    exist."""
     total = share.sum()
     return share * min(1.0, received.sum() / total) if total > 0 else share * 0.0
 
 
 def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
-    """(R, T) GPU-quanta received beyond what was due, when leaves are due `shares` (T,), and the largest gang run."""
+    """Returns (R, T) GPU-quanta received beyond `shares` (T,) of leaves, and the size of the largest gang that ran."""
     ahead, found, largest = np.zeros(len(economy.accounts)), [], 0
     for number, share in enumerate(shares):
         runs = _round(economy, economy.active(number), share, ahead)
@@ -34,7 +35,7 @@ def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
 
 
 def _round(economy: Economy, active: tuple[int, ...], share: Floats, ahead: Floats) -> list[int]:
-    """The jobs that run."""
+    """Returns the jobs that run."""
     free = economy.capacity.copy()
     received, runs = np.zeros(len(share)), []
     queues: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Random economies: each number of a seed is one, of a flavour that puts some promises to the test."""
+"""Generates random economies, of kinds that test different promises. A seed and a number determine an economy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TICKETS = (1.0, 1.0, 2.0, 3.5, 4.0, 8.0, 100.0)
 
 
 class Maker:
-    """Draws the parts of one economy."""
+    """Draws random parts of one economy."""
 
     def __init__(self, seed: int, number: int) -> None:
         self.chance = np.random.default_rng([seed, number])
@@ -41,7 +41,7 @@ class Maker:
         return of[int(self.chance.integers(len(of)))]
 
     def number(self, low: int, high: int) -> int:
-        """Any of low … high."""
+        """Returns a number from low to high, both included."""
         return int(self.chance.integers(low, high + 1))
 
     def often(self, part: float) -> bool:
@@ -57,13 +57,13 @@ class Maker:
     def tree(
         self, leaves: int, levels: int, tickets: tuple[float, ...] = TICKETS
     ) -> tuple[list[Account], list[int]]:
-        """Accounts with parents first, and which of them are leaves."""
+        """Returns accounts, parents first, and the indices of leaves."""
         accounts: list[Account] = []
         above = [NOWHERE]
         for level in range(levels):
             last = level == levels - 1
             count = leaves if last else max(2, min(leaves, 2 * len(above)))
-            # Every inner account has somebody below.
+            # Every inner account has an account below it.
             parents = [above[i % len(above)] for i in range(count)]
             begin = len(accounts)
             accounts += [Account(self.one(tickets), parent) for parent in sorted(parents)]
@@ -73,7 +73,7 @@ class Maker:
     def shape(
         self, economy: Economy, shapes: tuple[tuple[int, int], ...], accepts: tuple[int, ...] | None
     ) -> Job:
-        """A job of one of the shapes that fits somewhere, or one GPU."""
+        """Returns a job of one of the shapes that fits somewhere, or else of one GPU."""
         for _ in range(8):
             workers, gpus = self.one(shapes)
             job = Job(0, workers, gpus, accepts)
@@ -82,7 +82,7 @@ class Maker:
         return Job(0, 1, 1, accepts)
 
     def accepts(self, generations: int, part: float) -> tuple[int, ...] | None:
-        """Any generation, or some of them in `part` of the cases."""
+        """Returns None for any generation, or in `part` of the cases some generations."""
         if not self.often(part):
             return None
         some = [k for k in range(generations) if self.often(0.5)]
@@ -94,7 +94,7 @@ class Maker:
 
 
 def mixed(make: Maker) -> Economy:
-    """A little of everything: gangs, limits, generations, priorities, trees, accounts that come and go."""
+    """Returns an economy with everything: gangs, limits, generations, priorities, trees, accounts that come and go."""
     generations = make.number(1, 4)
     leaves, levels = make.number(2, 6), make.number(1, 3)
     accounts, below = make.tree(leaves, levels)
@@ -117,7 +117,7 @@ def mixed(make: Maker) -> Economy:
             last = first + make.number(2, 30) if comes and make.often(0.5) else None
             priority = make.number(0, 2) if ranks else 0
             jobs.append(replace(job, account=t, comes=first, goes=last, priority=priority))
-    jobs.sort(key=lambda job: job.comes)  # own order is by age
+    jobs.sort(key=lambda job: job.comes)  # an account's own order is by age
     for t in below:
         if make.often(0.2):
             accounts[t] = replace(accounts[t], evenly=True)
@@ -125,7 +125,7 @@ def mixed(make: Maker) -> Economy:
 
 
 def services(make: Maker) -> Economy:
-    """The same with services and sessions, which their owners want before all else."""
+    """Returns a mixed economy with services and sessions, which their owners want before all other jobs."""
     given = mixed(make)
     jobs = tuple(replace(job, keeps=True, priority=10) if make.often(0.3) else job for job in given.jobs)
     return replace(given, jobs=jobs)
@@ -141,7 +141,7 @@ def _settings(make: Maker, hold: tuple[float, ...] = (0.0, 0.0, 0.0, 120.0)) -> 
 
 
 def fits(make: Maker) -> Economy:
-    """Demand that fits, by construction: gangs are put on nodes until some part of the GPUs is used."""
+    """Returns an economy whose demand fits by construction: gangs are put on nodes until a part of the GPUs is used."""
     generations = make.number(1, 3)
     accounts, below = make.tree(make.number(1, 5), make.number(1, 3))
     empty = Economy(make.nodes(generations), (Account(),), (), rounds=12)
@@ -167,14 +167,14 @@ def fits(make: Maker) -> Economy:
 
 
 def saturated(make: Maker) -> Economy:
-    """Every user wants more than the cluster, on any generation."""
+    """Returns an economy where every user wants more than the cluster, on any generation."""
     generations = make.number(1, 3)
     nodes = tuple((k, make.one((4, 8, 8))) for k in range(generations) for _ in range(make.number(1, 3)))
     accounts, below = make.tree(make.number(2, 6), make.number(1, 3), (1.0, 2.0, 4.0, 8.0))
     empty = Economy(nodes, (Account(),), (), rounds=120)
     total = int(empty.capacity.sum())
     jobs: list[Job] = []
-    crowd = make.one((1, 1, 1, 10))  # times as many jobs of one user
+    crowd = make.one((1, 1, 1, 10))  # factor for the number of jobs of one user
     for i, t in enumerate(below):
         shapes = tuple(make.one(USUAL + ODD) for _ in range(2))
         first = make.number(10, 60) if make.often(0.2) else 0
@@ -194,7 +194,7 @@ def saturated(make: Maker) -> Economy:
 
 
 def speeds(make: Maker) -> Economy:
-    """Jobs that are faster on some generations than on others, without trades."""
+    """Returns an economy, without trades, whose jobs are faster on some generations than on others."""
     generations = make.number(2, 4)
     nodes = tuple((k, make.one((4, 8))) for k in range(generations) for _ in range(make.number(1, 2)))
     accounts, below = make.tree(make.number(2, 5), 1)
@@ -209,7 +209,7 @@ def speeds(make: Maker) -> Economy:
 
 
 def holds(make: Maker) -> Economy:
-    """A minimum hold, a gang of most of the cluster, and users with many small jobs and uneven tickets."""
+    """Returns an economy with a minimum hold, a gang of most of the cluster, and users with many small jobs."""
     nodes = ((0, 8),) * make.number(2, 8)
     gpus = 8 * len(nodes)
     accounts = [Account(make.one((1.0, 1.0, 2.0, 3.5))) for _ in range(make.number(2, 8))]
@@ -222,7 +222,7 @@ def holds(make: Maker) -> Economy:
 
 
 def packing(make: Maker) -> Economy:
-    """Odd gangs on nodes of 8 that would fill them if the right ones met, and enough of each."""
+    """Returns an economy of odd gangs, enough of each, that fill nodes of 8 GPUs in the right combinations."""
     nodes = ((0, 8),) * make.number(1, 6)
     pairs = ((3, 5), (6, 2), (7, 1), (5, 3), (4, 4), (3, 5))
     accounts = [Account(make.one((1.0, 2.0))) for _ in range(make.number(1, 4))]
@@ -236,7 +236,7 @@ def packing(make: Maker) -> Economy:
 
 
 def trades(make: Maker) -> Economy:
-    """Teams whose jobs differ in speed, more than the cluster holds."""
+    """Returns an economy of trading teams whose jobs differ in speed and want more than the cluster."""
     generations, teams = make.number(2, 3), make.number(2, 5)
     spread = make.one((0.1, 0.3, 0.6))
     nodes = tuple((k, make.one((2, 4, 8))) for k in range(generations))
@@ -252,7 +252,7 @@ def trades(make: Maker) -> Economy:
 
 
 def lots(make: Maker) -> Economy:
-    """One GPU and a lottery: each round is one draw."""
+    """Returns an economy of one GPU and a lottery."""
     accounts, below = make.tree(make.number(2, 6), make.number(1, 3), (1.0, 2.0, 3.5, 4.0))
     jobs = tuple(Job(t) for t in below for _ in range(make.number(1, 3)))
     return Economy(((0, 1),), tuple(accounts), jobs, Settings(ordering="lottery", trading=False), rounds=4)
@@ -262,5 +262,5 @@ FLAVOURS = (mixed, fits, mixed, saturated, speeds, services, holds, packing, tra
 
 
 def random_economy(seed: int, number: int) -> Economy:
-    """The economy of that number; always the same for the same two."""
+    """Returns the economy of a seed and a number."""
     return FLAVOURS[number % len(FLAVOURS)](Maker(seed, number))

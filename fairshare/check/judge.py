@@ -1,4 +1,4 @@
-"""Judges a policy over many random economies, and sums up."""
+"""Checks a policy over many random economies and counts broken promises."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fairshare.check.played import Played
 from fairshare.check.promises import PROMISES, Promise, Verdict
 from fairshare.check.shrink import shrink
 
-VALID = "0"  # that decisions can be carried out at all
+VALID = "0"  # name of the promise that decisions can be carried out
 
 
 @dataclass(frozen=True)
 class Breach:
-    """A promise that an economy breaks."""
+    """A promise and an economy in which it is broken."""
 
     name: str
     title: str
@@ -30,7 +30,7 @@ class Breach:
 
 @dataclass
 class Tally:
-    """What many economies say about one promise."""
+    """Results of many economies for one promise."""
 
     promise: Promise
     judged: int = 0
@@ -54,7 +54,7 @@ class Tally:
 def judge(
     economy: Economy, policy: Judged, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Iterator[tuple[Promise, Verdict]]:
-    """What the economy says about each of the promises that it puts to the test. Raises Invalid."""
+    """Yields a verdict for each promise that the economy tests; raises Invalid."""
     played = Played.of(economy, policy, seed)
     for promise in promises:
         verdict = promise.judge(played)
@@ -65,7 +65,7 @@ def judge(
 def breach(
     economy: Economy, policy: Judged, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Breach | None:
-    """The first promise that the economy breaks."""
+    """Returns the first promise that the economy breaks, or None."""
     try:
         for promise, verdict in judge(economy, policy, promises, seed=seed):
             if verdict.broken:
@@ -76,7 +76,7 @@ def breach(
 
 
 def smallest(found: Breach, policy: Judged, *, seed: int = 0) -> Breach:
-    """A breach of the same promise in a small economy."""
+    """Returns a breach of the same promise in a smaller economy."""
     promises = [promise for promise in PROMISES if promise.name == found.name]
 
     def broken(economy: Economy) -> Breach | None:
@@ -90,7 +90,7 @@ def smallest(found: Breach, policy: Judged, *, seed: int = 0) -> Breach:
 def judged(
     policy: Judged, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
 ) -> tuple[list[Tally], Iterator[Breach]]:
-    """Tallies of the promises, which fill while one goes through the breaches of so many random economies."""
+    """Returns tallies of the promises and breaches in random economies; iterating the breaches fills the tallies."""
     tallies = {promise.name: Tally(promise) for promise in promises}
 
     def breaches() -> Iterator[Breach]:

@@ -1,8 +1,8 @@
-"""What is due to whom while a set of jobs is there, found by linear programs and not by a policy's way.
+"""Computes what is due to each account for a set of jobs, by linear programs, independently of any policy.
 
-An account's *private cluster* is what its tickets earn of every generation among the accounts that have jobs.
-Its *guarantee* is the best use that its jobs can make of that, by their own speeds. Its *share* is the guarantee
-and, beyond it, GPU time over all generations that is max-min by tickets, level by level of the tree.
+An account's *private cluster* is its entitlement: what its tickets earn of every generation among the accounts that
+have jobs. Its *guarantee* is the best use that its jobs can make of that, by their own speeds. Its *share* is the
+guarantee and, beyond it, GPU time over all generations that is max-min fair by tickets, level by level of the tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairshare.check.economy import INF, Economy
 from fairshare.model import NOWHERE, Floats
 
 ROUNDING = 1e-6  # GPUs; linear programs are solved to about a tenth of this
-TOLERANCE = 1e-4  # GPUs by which a share may miss the exact one
+TOLERANCE = 1e-4  # GPUs by which a share may differ from the exact one
 
 _Kind = tuple[int, tuple[float, ...], tuple[int, int]]
 
@@ -39,10 +39,10 @@ class Oracle:
         self._speed = np.array([speed for _, speed, _ in sizes]).reshape(len(sizes), economy.generations)
         filled = {self._kind(j): economy.filled[j] for j in self.active}
         together = np.array(list(filled.values())).reshape(len(sizes), economy.generations)
-        # One variable for each class and generation where it may run.
+        # There is one variable for each class and generation where it may run.
         self._cell = np.argwhere(self._speed > 0)
         self._value = self._speed[self._speed > 0]
-        self._together = together[self._speed > 0]  # GPUs that the gangs of a class can have of a generation
+        self._together = together[self._speed > 0]  # GPUs of a generation that the gangs of a class can use
         below = np.zeros((len(economy.accounts), len(self._cell)))
         for i, (c, _) in enumerate(self._cell.tolist()):
             below[list(self._class_path[c]), i] = 1.0
@@ -51,7 +51,7 @@ class Oracle:
         self._of_class = (self._cell[:, 0] == np.arange(len(sizes))[:, None]).astype(np.float64)
 
     def _kind(self, job: int) -> _Kind:
-        """Jobs of one kind are alike: their account, their speeds and their shape."""
+        """Returns the class of a job: its account, its speeds and its shape."""
         economy = self.economy
         return (
             economy.jobs[job].account,
@@ -61,7 +61,7 @@ class Oracle:
 
     @property
     def plain(self) -> bool:
-        """Whether every job is as fast wherever it may run."""
+        """Whether every job is equally fast wherever it may run."""
         return bool(np.all(self._value == 1.0))
 
     @cached_property
@@ -71,7 +71,7 @@ class Oracle:
 
     @cached_property
     def present(self) -> set[int]:
-        """The accounts with such jobs below them, and themselves."""
+        """The accounts with such jobs, and all accounts above them."""
         return set().union(*self._class_path) if self._class_path else set()
 
     @cached_property
@@ -81,7 +81,7 @@ class Oracle:
 
     @cached_property
     def means(self) -> Floats:
-        """(T, K) what of the private clusters limits up the tree let through: the guarantees of a family fit there."""
+        """(T, K) what limits up the tree leave of the private clusters; the guarantees of a family fit there."""
         return self._handed_down(within_limits=True)
 
     def _handed_down(self, *, within_limits: bool) -> Floats:
@@ -102,7 +102,7 @@ class Oracle:
         return found
 
     def _limits(self, limit: Floats) -> tuple[list[Floats], list[float]]:
-        """Rows of `row @ x <= bound`: hardware `limit` (K,), demand, whole gangs, and the limits of accounts."""
+        """Returns `row @ x <= bound` for hardware `limit` (K,), demand, whole gangs, and the limits of accounts."""
         rows, bounds = [*self._on, *self._of_class], [*limit.tolist(), *self._class_size]
         rows += list(np.eye(len(self._cell)))
         bounds += self._together.tolist()
@@ -118,7 +118,7 @@ class Oracle:
     def _best(
         self, gain: Floats, rows: list[Floats], bounds: list[float], most: Floats | None = None
     ) -> Floats | None:
-        """The x >= 0, at most `most`, with the largest gain @ x; None where there is none."""
+        """Returns the x ≥ 0, at most `most`, with the largest gain @ x; None where there is none."""
         upper = np.full(len(gain), np.inf) if most is None else most
         found = linprog(
             -gain, A_ub=np.array(rows), b_ub=np.array(bounds), bounds=np.stack([upper * 0, upper], axis=1)
@@ -127,15 +127,15 @@ class Oracle:
         return None if found.x is None else np.asarray(found.x, dtype=np.float64)
 
     def made_of(self, gpus: Floats, account: int) -> Floats:
-        """The best use that an account makes of `gpus` (K,): GPUs of each class and generation."""
+        """Returns the best use that an account can make of `gpus` (K,): GPUs of each class and generation."""
         rows, bounds = self._limits(gpus)
         upper = np.where(self._below[account] > 0, self.economy.capacity.sum(), 0.0)
         best = self._best(self._value * self._below[account], rows, bounds, upper)
-        assert best is not None  # noqa: S101 - nothing is a solution
+        assert best is not None  # noqa: S101 - zero is a solution
         return best
 
     def progress_of(self, gpus: Floats, account: int) -> float:
-        """GPUs of full speed that an account makes of `gpus` (K,)."""
+        """Returns the GPUs of full speed that an account can make of `gpus` (K,)."""
         return float(self._value @ self.made_of(gpus, account))
 
     @cached_property
@@ -155,16 +155,16 @@ class Oracle:
                 least, largest = (self._best(sign * mine, rows, bounds, upper) for sign in (-1.0, 1.0))
                 fewest[t] = fewest[t] if least is None else least.sum()
                 most[t] = most[t] if largest is None else largest.sum()
-        if not self.plain:  # what suits a whole team best may not suit each of its users
+        if not self.plain:  # what is best for a team may not be best for each of its users
             for t in range(count - 1, -1, -1):
                 children = [fewest[child] for child in self.economy.children.get(t, [])]
                 fewest[t] = min(fewest[t], sum(children)) if children else fewest[t]
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Progress of a leaf's private cluster if its `jobs` get GPUs there one after the other.
+        """Returns the progress of a leaf's private cluster if its `jobs` get GPUs there one after another.
 
-        Each gets as much as those before it leave; where they run is what suits all of them best.
+        Each job gets as much as those before it leave. They run where that is best for all of them together.
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))
@@ -179,14 +179,14 @@ class Oracle:
         return 0.0 if best is None else float(self._value * self._below[leaf] @ best)
 
     def _floors(self) -> tuple[list[Floats], list[float]]:
-        """Rows that keep every leaf's progress, and every inner account's where all speeds are alike."""
+        """Returns rows that keep the progress of every leaf, and of inner accounts too if all speeds are equal."""
         progress = self.guarantee[0]
         kept = sorted(self.present) if self.plain else self.leaves
         rows = [-self._value * self._below[t] for t in kept]
         return rows, [ROUNDING - progress[t] for t in kept]
 
     def unfair(self, share: Floats) -> tuple[str | None, float]:
-        """Why `share` (T, K) is not max-min, and by how many GPUs it misses; None and 0 where it is."""
+        """Returns why `share` (T, K) is not max-min fair, and by how many GPUs; None and 0 where it is."""
         total = share.sum(axis=1)
         rows, bounds = self._limits(self.economy.capacity)
         floors, least = self._floors()
@@ -199,7 +199,8 @@ class Oracle:
             members = [t for t in group if t in self.present]
             level = {t: total[t] / self.economy.accounts[t].tickets for t in members}
             for t in members:
-                # Whoever has no more by tickets keeps what it has, and so do all of upper levels and other families.
+                # Accounts with no more by tickets keep what they have, and so do all of upper levels and other
+                # families.
                 keeps = [o for o in members if o == t or level[o] <= level[t] + ROUNDING]
                 keeps += [o for o in self.present if o not in members and depth[o] <= depth[t]]
                 wanted = [-self._below[o] for o in keeps]
@@ -209,20 +210,20 @@ class Oracle:
                 best = self._best(self._below[t], rows + wanted, bounds + held)
                 if best is None:
                     return (
-                        f"nobody can have the shares {np.round(total, 3).tolist()} of account {t} and others",
+                        f"the shares {np.round(total, 3).tolist()} of account {t} and others are impossible",
                         INF,
                     )
                 gain = float(self._below[t] @ best - total[t])
                 if gain > max(TOLERANCE, worst[1]):
                     worst = (
                         f"account {t} has {total[t]:.3f} GPUs; {total[t] + gain:.3f} are possible without taking"
-                        " from any sibling that has less by its tickets",
+                        " from a sibling that has less per ticket",
                         gain,
                     )
         return worst
 
     def best_trade(self, least: Floats) -> Floats:
-        """(T,) the progress of leaves with the largest sum of gains over `least` (T,), where nobody has less."""
+        """Returns (T,) the progress of leaves with the largest sum of gains over `least` (T,), and no leaf below it."""
         rows, bounds = self._limits(self.economy.capacity)
         made = [self._value * self._below[t] for t in self.leaves]
         worth = sum(
@@ -231,13 +232,13 @@ class Oracle:
         kept = [ROUNDING - least[t] for t in self.leaves]
         best = self._best(worth, rows + [-own for own in made], bounds + kept)
         if best is None:
-            raise ArithmeticError("nobody can make the progress that was to be kept")
+            raise ArithmeticError("the progress to be kept is impossible")
         found: Floats = self._below @ (self._value * best)
         return found
 
     @cached_property
     def share(self) -> Floats:
-        """(T,) GPUs of each account, max-min by tickets: levels rise together until somebody's can rise no more."""
+        """(T,) GPUs of each account, max-min fair by tickets: levels rise together until one can rise no more."""
         fixed = np.full(len(self.economy.accounts), np.nan)
         rows, bounds = self._limits(self.economy.capacity)
         floors, least = self._floors()
@@ -250,7 +251,7 @@ class Oracle:
         return found
 
     def _fix(self, group: list[int], fixed: Floats, rows: list[Floats], bounds: list[float]) -> None:
-        """Write the totals of one family into `fixed`, whatever earlier families were given staying as it is."""
+        """Writes the totals of one family into `fixed`, and keeps what earlier families were given."""
         held = [t for t in range(len(fixed)) if np.isfinite(fixed[t])]
         rows = rows + [-self._below[t] for t in held]
         bounds = bounds + [ROUNDING - fixed[t] for t in held]
@@ -287,11 +288,11 @@ class Oracle:
 def all_fit(
     economy: Economy, active: Iterable[int], *, least: Floats | None = None, most: int = 20_000
 ) -> bool | None:
-    """Whether an assignment exists in which all run; None where the search gave up after `most` steps.
+    """Returns whether an assignment exists in which all jobs run; None where the search gave up after `most` steps.
 
-    With `least` (T,) every leaf has to make that progress in it, in GPUs of full speed. Jobs that can never run do
-    not count. Largest workers first; nodes of one generation with as much free are alike, and what was found
-    impossible once is not tried again.
+    With `least` (T,) every leaf also has to make that progress, in GPUs of full speed. Jobs that can never run do
+    not count. The search places the largest workers first, treats nodes of one generation with equal free GPUs as
+    one, and does not repeat failed states.
     """
     jobs = [(j, economy.jobs[j]) for j in active if economy.able[j].any()]
     for t, account in enumerate(economy.accounts):
@@ -336,12 +337,12 @@ def all_fit(
 
 
 def _ways(free: tuple[int, ...], workers: int, gpus: int) -> Iterable[tuple[int, ...]]:
-    """What may be left of `free` when so many workers are placed on it, each different way once."""
+    """Yields what may be left of `free` after so many workers are placed on it, each result once."""
     if workers == 0:
         yield free
         return
     found: set[tuple[int, ...]] = set()
-    # Node, workers still to place, and what is left of the nodes before.
+    # (node, workers still to place, what is left of the nodes before).
     stack: list[tuple[int, int, tuple[int, ...]]] = [(0, workers, ())]
     while stack:
         node, rest, left = stack.pop()

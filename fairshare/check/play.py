@@ -1,4 +1,4 @@
-"""The driver: it plays an economy quantum by quantum with any policy, and remembers where gangs ran."""
+"""Plays an economy with a policy, quantum by quantum, and records where gangs ran."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fairshare.driver import Situation
 from fairshare.model import Decision, Floats, Settings
 from fairshare.policies.base import Policy
 
-Places = dict[int, tuple[int, ...]]  # the node of each worker of the jobs that run
+Places = dict[int, tuple[int, ...]]  # the node of each worker, by running job
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A policy as the judge plays it: by name, and made anew for the settings of each economy."""
+    """A policy to be checked: its name, and a function that creates it for the settings of an economy."""
 
     name: str
     make: Callable[[Settings], Policy]
@@ -26,16 +26,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Round:
-    """One quantum."""
+    """One quantum of a played economy."""
 
     number: int
     active: tuple[int, ...]  # jobs that want to run
-    before: Places  # of those, who ran until now
-    after: Places  # who runs until the next round
-    resident: dict[int, float]  # of those in `before`, seconds since they got their GPUs
-    share: Floats  # (T, K) what the policy says that each account gets
+    before: Places  # active jobs that ran until now
+    after: Places  # jobs that run until the next round
+    resident: dict[int, float]  # for jobs in `before`, seconds since they got their GPUs
+    share: Floats  # (T, K) the share of each account by the policy
     between: Places | None = (
-        None  # who would run by a round between two quanta instead, where jobs came or went
+        None  # `after`, if a round between two quanta decided; None unless jobs came or went
     )
 
     @cached_property
@@ -61,7 +61,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Invalid(Exception):
-    """A decision that cannot be carried out: the policy broke the rules before any promise."""
+    """A decision cannot be carried out: the policy breaks rules that come before any promise."""
 
     number: int
     why: str
@@ -71,7 +71,7 @@ class Invalid(Exception):
 
 
 def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
-    """All rounds of an economy. Raises Invalid where the policy fails, or decides what cannot be carried out."""
+    """Returns all rounds of an economy; raises Invalid where the policy fails or its decision cannot be carried out."""
     policy = judged.make(economy.settings)
     now: Situation | None = None
     running: Places = {}
@@ -114,19 +114,19 @@ def _places(active: tuple[int, ...], plan: Decision) -> Places:
 
 
 def invalid(economy: Economy, places: Places) -> str | None:
-    """Why nobody could carry the places out, or None."""
+    """Returns why the places cannot be carried out, or None."""
     free = [gpus for _, gpus in economy.nodes]
     used = np.zeros((len(economy.accounts), economy.generations))
     for j, nodes in places.items():
         job = economy.jobs[j]
         kinds = {economy.nodes[n][0] for n in nodes}
         if len(nodes) != job.workers or len(kinds) != 1 or not economy.able[j, next(iter(kinds))]:
-            return f"job {j} is not whole on one generation that it accepts: nodes {nodes}"
+            return f"job {j} does not run whole on one generation that it accepts, but on nodes {nodes}"
         for node in nodes:
             free[node] -= job.gpus
         used[economy.paths[job.account], next(iter(kinds))] += job.size
     if min(free, default=0) < 0:
-        return f"node {free.index(min(free))} gives {-min(free)} GPUs more than it has"
+        return f"node {free.index(min(free))} gives out {-min(free)} GPUs more than it has"
     for t, account in enumerate(economy.accounts):
         over = used[t].sum() > account.cap_total or any(used[t, k] > most for k, most in account.cap.items())
         if over:

@@ -1,4 +1,4 @@
-"""An economy with all that happened in it, and what an outside judge works out about each round."""
+"""A played economy, and what an outside judge computes about each round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairshare.model import NOWHERE, Bools, Floats
 
 @dataclass(frozen=True)
 class Played:
-    """What a policy made of an economy."""
+    """An economy and the rounds that a policy made of it."""
 
     economy: Economy
     judged: Judged
@@ -29,7 +29,7 @@ class Played:
         return cls(economy, judged, seed, play(economy, judged, seed=seed))
 
     def without_trading(self) -> Played:
-        """The same economy under the same policy, with nobody trading."""
+        """Returns the same economy played by the same policy without trading."""
         settings = replace(self.economy.settings, trading=False)
         return Played.of(replace(self.economy, settings=settings), self.judged, self.seed)
 
@@ -42,7 +42,7 @@ class Played:
 
     @property
     def rounds_and_between(self) -> Iterator[Round]:
-        """All rounds, before each the one between two quanta that might have been instead."""
+        """All rounds, each preceded by the round between two quanta that could have happened instead."""
         for one in self.rounds:
             if one.between is not None:
                 yield replace(one, after=one.between)
@@ -50,7 +50,7 @@ class Played:
 
     @cached_property
     def phases(self) -> list[list[Round]]:
-        """Rounds in a row in which the same jobs were there."""
+        """Runs of consecutive rounds with the same active jobs."""
         found: list[list[Round]] = []
         for one in self.rounds:
             if found and found[-1][0].active == one.active:
@@ -61,7 +61,7 @@ class Played:
 
     @cached_property
     def shares(self) -> list[Floats]:
-        """(T,) what leaves are due in each round by the oracle, in GPUs."""
+        """(T,) for each round, what leaves are due by the oracle, in GPUs."""
         found = []
         for one in self.rounds:
             share = np.zeros(len(self.economy.accounts))
@@ -72,11 +72,11 @@ class Played:
 
     @cached_property
     def used(self) -> list[Floats]:
-        """(T,) the GPUs of each account, with all below it, in each round."""
+        """(T,) for each round, the GPUs of each account with all accounts below it."""
         return [used(self.economy, one.after) for one in self.rounds]
 
     def received(self, number: int) -> Floats:
-        """(T,) the GPUs of leaves in a round."""
+        """Returns (T,) the GPUs of leaves in a round."""
         found = np.zeros(len(self.economy.accounts))
         for j in self.rounds[number].after:
             found[self.economy.jobs[j].account] += self.economy.jobs[j].size
@@ -86,14 +86,14 @@ class Played:
     def lag(self) -> Floats:
         """(R, T) GPU-quanta that leaves received beyond what they were due, up to each round.
 
-        What a leaf gets that only who is ahead could use is nobody's loss: it counts up to the lag that gangs need.
-        A leaf that is due more than its gangs could have of an empty cluster is behind for no other reason.
+        GPUs that only leaves that are ahead could use are no loss to others: they count up to the lag that gangs
+        need. A leaf that is due more than its gangs could use of an empty cluster is not behind for another reason.
         """
         return self._counted[0]
 
     @cached_property
     def _counted(self) -> tuple[Floats, Floats]:
-        """(R, T) what `lag` says, and (T,) the GPU-quanta of leaves that it counts."""
+        """(R, T) the `lag`, and (T,) the GPU-quanta of leaves that it counts."""
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
         for one, share in zip(self.rounds, self.shares, strict=True):
@@ -101,7 +101,7 @@ class Played:
             off = ahead + received - earned(share, received) - np.maximum(ahead, self.fluid)
             for leaf in np.flatnonzero((share > 0) & (off > 0)).tolist():
                 if not could_use(self.economy, one, leaf, ahead < 1e-9):
-                    # What nobody had earns less to all, to the leaf itself too.
+                    # Time that does not count earns less for all, also for the leaf itself.
                     received[leaf] -= min(
                         off[leaf] / max(1.0 - share[leaf] / share.sum(), 1e-9), received[leaf]
                     )
@@ -112,7 +112,7 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """(T,) by the jobs that are there: what leaves could have of an empty cluster, in the best of three orders."""
+        """(T,) by active jobs, what leaves could use of an empty cluster, in the best of three orders."""
         return {active: self._most_alone(active) for active in self._oracles}
 
     def _most_alone(self, active: tuple[int, ...]) -> Floats:
@@ -128,22 +128,22 @@ class Played:
 
     @cached_property
     def fluid(self) -> float:
-        """The most GPU-quanta by which anybody is off in the fluid stride, and at least the largest gang it runs."""
+        """The largest lag in GPU-quanta of any leaf in the fluid stride, and at least the largest gang that it runs."""
         lag, largest = fluid_lag(self.economy, self.shares)
         return max(float(np.abs(lag).max(initial=0.0)), float(largest))
 
     @property
     def served(self) -> float:
-        """The part of all shares that was received, as `lag` counts it; less than 1 where gangs leave gaps."""
+        """The fraction of all shares that was received, as `lag` counts it; less than 1 where gangs leave gaps."""
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0
 
     @cached_property
     def credit(self) -> list[Floats]:
-        """(T,) the most GPU-quanta that an account can have saved up of its guarantee before each round.
+        """(T,) for each round, the most GPU-quanta that an account can have saved of its guarantee.
 
-        Nothing of it is ever cut but by the memory, and absence ends it. A policy may forget more of it: whoever
-        has more than this and its guarantee is above its own by any account.
+        Only the memory limits it, and absence ends it. A policy may forget more. An account that has more than this
+        and its guarantee has surplus by any way of counting.
         """
         settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
         largest = max((job.size for job in self.economy.jobs), default=0)
@@ -155,7 +155,7 @@ class Played:
         return found
 
     def progress(self, since: int = 0) -> Floats:
-        """(T,) GPU-quanta of full speed that leaves received from round `since` on."""
+        """Returns (T,) GPU-quanta of full speed that leaves received from round `since` on."""
         found = np.zeros(len(self.economy.accounts))
         for one in self.rounds[since:]:
             for j, nodes in one.after.items():
@@ -164,19 +164,20 @@ class Played:
         return found
 
     def wants_more(self, one: int, other: int) -> bool:
-        """Whether the owner of two jobs of one account wants the first more: by priority, then by age if in order."""
+        """Returns whether the owner of two jobs of one account wants the first more: by priority, then by age if in
+        order."""
         jobs = self.economy.jobs
         if self.economy.accounts[jobs[one].account].evenly:
             return jobs[one].priority > jobs[other].priority
         return (-jobs[one].priority, one) < (-jobs[other].priority, other)
 
     def may_go_first(self, one: int, other: int) -> bool:
-        """Whether the first of two jobs of one account may be its next rather than the other."""
+        """Returns whether the first of two jobs of one account may go before the other."""
         return one != other and not self.wants_more(other, one)
 
 
 def alone(economy: Economy, jobs: list[int]) -> float:
-    """The progress of a round in which these jobs have the cluster alone, each in turn where it is fastest."""
+    """Returns the progress of a round in which only these jobs use the cluster, each in order where it is fastest."""
     free, found = [gpus for _, gpus in economy.nodes], 0.0
     held = np.zeros((len(economy.accounts), economy.generations))
     for j in jobs:
@@ -198,7 +199,7 @@ def alone(economy: Economy, jobs: list[int]) -> float:
 
 
 def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
-    """Whether limits let the job run on a generation where accounts hold `held` (T, K) GPUs."""
+    """Returns whether limits let the job run on a generation where accounts hold `held` (T, K) GPUs."""
     size = economy.jobs[job].size
     return all(
         held[t].sum() + size <= economy.accounts[t].cap_total
@@ -208,7 +209,8 @@ def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
 
 
 def could_use(economy: Economy, one: Round, leaf: int, some: Bools) -> bool:
-    """Whether a waiting job of another of `some` (T,) leaves would fit if this leaf had nothing, with nobody moved."""
+    """Returns whether a waiting job of another of `some` (T,) leaves would fit, without moves, if this leaf had
+    nothing."""
     rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
     kinds = {
         (economy.jobs[j].account, economy.jobs[j].workers, economy.jobs[j].gpus, economy.able[j].tobytes()): j
@@ -219,7 +221,7 @@ def could_use(economy: Economy, one: Round, leaf: int, some: Bools) -> bool:
 
 
 def used(economy: Economy, places: Places) -> Floats:
-    """(T,) the GPUs of each account with all below it."""
+    """Returns (T,) the GPUs of each account with all accounts below it."""
     found = np.zeros(len(economy.accounts))
     for j in places:
         found[economy.paths[economy.jobs[j].account]] += economy.jobs[j].size
@@ -227,7 +229,7 @@ def used(economy: Economy, places: Places) -> Floats:
 
 
 def would_fit(economy: Economy, job: int, places: Places) -> bool:
-    """Whether the job finds room beside `places`, with nobody moved, and its account's limits allow it."""
+    """Returns whether the job fits beside `places` without moves and within the limits of its accounts."""
     free = [gpus for _, gpus in economy.nodes]
     held = np.zeros((len(economy.accounts), economy.generations))
     for j, nodes in places.items():
@@ -243,6 +245,6 @@ def would_fit(economy: Economy, job: int, places: Places) -> bool:
 
 
 def siblings(economy: Economy, account: int) -> list[int]:
-    """The other accounts of its family."""
+    """Returns the other accounts of its family."""
     parent = economy.accounts[account].parent if account != NOWHERE else NOWHERE
     return [t for t in economy.children[parent] if t != account]

@@ -1,4 +1,4 @@
-"""The policies that can be judged, by name and version, and what each of them promises."""
+"""Lists the policies that can be checked, by name and version, and what each of them promises."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ POLICIES: dict[str, Judged] = {
     for version in policies.versions(name)
 }
 VERSION_1 = POLICIES["gandiva_fair:1"]
-# The one that clusters use unless they choose another.
+# The one that clusters use by default.
 DEFAULT = POLICIES[f"{policies.DEFAULT}:{policies.policy_type(policies.DEFAULT).version}"]
-# Its newest version, which may be judged and compared before clusters use it.
+# Its newest version, which may be checked and compared before clusters use it.
 NEWEST = POLICIES[f"{policies.DEFAULT}:{policies.versions(policies.DEFAULT)[-1]}"]
-# What a policy promises where that is less than everything: what is missing is broken in some random economies.
+# The promises of policies that do not keep all of them: those left out are broken in some random economies.
 _LESS = {
     VERSION_1.name: ("8a", "15"),
     "gandiva_fair:2": ("1", "2", "3", "5", "5b", "7", "8a", "8b", "9b", "10", "13", "14", "15"),
@@ -28,6 +28,6 @@ _LESS = {
 
 
 def promised(policy: Judged) -> tuple[Promise, ...]:
-    """The promises that the policy is bound by."""
+    """Returns the promises that the policy is bound by."""
     names = _LESS.get(policy.name)
     return tuple(promise for promise in PROMISES if names is None or promise.name in names)

@@ -1,6 +1,6 @@
-"""The promises, each a predicate over what was played, with the reading of it and the tolerance it allows.
+"""Defines the promises, each a predicate over a played economy, with its exact meaning and its tolerance.
 
-Where two promises seem to contradict each other, `reading` tells under which reading both hold.
+Where two promises seem to contradict each other, `reading` says how both hold.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ EPSILON = 1e-6  # GPUs
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one economy says about a promise."""
+    """What one economy shows about a promise."""
 
-    broken: str | None = None  # how, in a sentence; None: it held
-    figure: float | None = None  # the worst of what the promise measures
+    broken: str | None = None  # how it was broken, in a sentence; None: it held
+    figure: float | None = None  # the worst value of the promise's measure
 
 
-UNTESTED = None  # the economy does not put the promise to the test
+UNTESTED = None  # the economy does not test the promise
 
 
 @dataclass(frozen=True)
 class Promise:
-    """Something that a policy promises."""
+    """A property that a policy promises."""
 
     name: str
     title: str
@@ -48,11 +48,11 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
     return Verdict(broken[0] if broken else None, len(broken) if figure is None else figure)
 
 
-# ---- 1 and 14: who is within its guarantee comes before all surplus
+# ---- 1 and 14: accounts within their guarantees come before all surplus
 
 
 def _surplus(played: Played, one: Round, account: int) -> list[Places]:
-    """What of an account's gangs is above its guarantee and savings, in each order in which one may count them."""
+    """Returns the gangs of an account above its guarantee and savings, for each order in which they may be counted."""
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
     own = [j for j in one.after if account in economy.paths[economy.jobs[j].account]]
@@ -79,7 +79,7 @@ def _surplus(played: Played, one: Round, account: int) -> list[Places]:
 
 
 def _kept_out(played: Played, one: Round, job: int) -> str | None:
-    """Who above its guarantee has the GPUs that a waiting job of an account within its guarantee needs."""
+    """Returns which accounts above their guarantees have the GPUs that a waiting job within its guarantee needs."""
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
     ways: list[list[Places]] = []
@@ -92,22 +92,22 @@ def _kept_out(played: Played, one: Round, job: int) -> str | None:
             if any(surplus):
                 above.append(other)
                 ways.append([way for i, way in enumerate(surplus) if way not in surplus[:i]])
-    # An account counts its surplus in one way, its sibling perhaps in another.
+    # Each account may count its surplus in another way.
     gone = (set().union(*way) for way in product(*ways))
     left = ({j: nodes for j, nodes in one.after.items() if j not in some} for some in gone)
     if not above or not all(would_fit(economy, job, rest) for rest in left):
         return None
     leaf = economy.jobs[job].account
-    told = ", ".join(
+    having = ", ".join(
         f"account {t} has {use[t]:g} GPUs, its guarantee is {played.oracle(one).guarantee[2][t]:.2f} and it can have"
         f" saved {played.credit[one.number][t]:.2f} GPU-quanta"
         for t in above
     )
-    return f"account {leaf} has {use[leaf]:g} of {fewest[leaf]:.2f} guaranteed GPUs, but {told}"
+    return f"account {leaf} has {use[leaf]:g} of {fewest[leaf]:.2f} guaranteed GPUs, but {having}"
 
 
 def _is_next(played: Played, one: Round, job: int) -> bool:
-    """Whether its account wants no other waiting job more."""
+    """Returns whether the job's account wants no other waiting job more."""
     leaf = played.economy.jobs[job].account
     return not any(
         played.economy.jobs[j].account == leaf
@@ -123,7 +123,7 @@ def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
     broken = []
     for one in played.rounds_and_between:
         if played.economy.settings.ordering == "lottery" and not one.before:
-            continue  # all take part in the first draw
+            continue  # all take part in the first lottery
         for job in one.waiting:
             if (job in one.before) == ran and played.economy.able[job].any() and _is_next(played, one, job):
                 why = _kept_out(played, one, job)
@@ -147,14 +147,17 @@ def _is_market(played: Played) -> Verdict | None:
         for t in oracle.leaves:
             has = oracle.progress_of(one.share[t], t)
             better = {f"what account {o} has": one.share[o] * income[t] / income[o] for o in oracle.leaves}
-            better |= {"its private cluster": oracle.entitled[t], "what nobody has, too": one.share[t] + left}
+            better |= {
+                "its private cluster": oracle.entitled[t],
+                "its own with what is left": one.share[t] + left,
+            }
             for what, gpus in better.items():
                 could = oracle.progress_of(gpus, t)
                 worst = max(worst, could - has)
                 if could > has * 1.005 + 0.005:
                     broken.append(
-                        f"round {one.number}: account {t} makes the progress of {has:.3f} GPUs of full speed; of {what}"
-                        f" it would make {could:.3f}"
+                        f"round {one.number}: account {t} makes the progress of {has:.3f} GPUs of full speed; with"
+                        f" {what} it would make {could:.3f}"
                     )
     return _verdict(broken, worst)
 
@@ -230,7 +233,7 @@ def _stays(played: Played) -> Verdict | None:
 
 
 def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
-    """The jobs that leaves want most, as many as their private clusters hold."""
+    """Returns the jobs that leaves want most, as many as their private clusters hold."""
     economy, found = played.economy, []
     for t in oracle.leaves:
         left = float(oracle.entitled[t].sum())
@@ -259,7 +262,7 @@ def _not_locked_out(played: Played) -> Verdict | None:
     broken, worst = [], 1.0
     for t in oracle.leaves:
         if due[t] > EPSILON and all(had[above] < team[above] for above in economy.paths[t][1:]):
-            # A debt of two of the largest gangs is a matter of turns.
+            # A debt of two of the largest gangs may be due to the order of turns.
             worst = min(worst, (got[t] + 2 * played.fluid) / due[t])
             if got[t] < 0.95 * due[t] - 2 * played.fluid:
                 broken.append(
@@ -295,7 +298,7 @@ def _max_min(played: Played, *, limited: bool) -> Verdict | None:
 
 
 def _saturated(oracle: Oracle) -> bool:
-    """Whether nobody has a surplus: all wanted more than their private clusters, so that shares are guarantees."""
+    """Returns whether no account has surplus: all want more than their private clusters, so shares are guarantees."""
     progress = oracle.guarantee[0]
     return oracle.plain and all(
         abs(progress[t] - oracle.entitled[t].sum()) < EPSILON * 100 for t in oracle.leaves
@@ -317,7 +320,7 @@ def _held_lag(played: Played) -> Verdict | None:
         return UNTESTED
     if not all(_saturated(played.oracle(one)) for one in played.rounds if played.oracle(one).leaves):
         return UNTESTED
-    # While others hold, an account goes on earning what it may not use yet.
+    # While others hold GPUs, an account goes on earning what it may not use yet.
     most = max(float(share.max(initial=0.0)) for share in played.shares)
     bound = 1.25 * played.fluid + 1.0 + most * np.ceil(settings.min_hold / settings.quantum)
     return _lag(played, bound, np.maximum(-played.lag, 0.0))
@@ -335,7 +338,7 @@ def _lag(played: Played, bound: float, off: Floats) -> Verdict:
     )
 
 
-# ---- 8: no GPU idles in vain
+# ---- 8: no GPU idles while it could be used
 
 
 def _busy(played: Played) -> Verdict | None:
@@ -355,7 +358,7 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: Round, leaf: int, more: int) -> bool:
-    """Whether what a leaf has is within its guarantee with `more` GPUs too, or above it in any case."""
+    """Returns whether `more` GPUs leave a leaf within its guarantee, or it is above its guarantee already."""
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
     within = all(use[t] + more <= oracle.guarantee[1][t] + EPSILON for t in path)
@@ -363,7 +366,7 @@ def _equal_claim(played: Played, one: Round, leaf: int, more: int) -> bool:
 
 
 def _well_packed(played: Played) -> Verdict | None:
-    """One account that begins another of its own next jobs would have filled a node."""
+    """Checks that an account does not start a job where another of its next jobs would have filled a node."""
     economy, broken = played.economy, []
     if economy.settings.ordering == "lottery":
         return UNTESTED
@@ -382,7 +385,7 @@ def _well_packed(played: Played) -> Verdict | None:
                 if fills and _equal_claim(played, one, mine.account, gap):
                     rest = {j: nodes for j, nodes in one.after.items() if j != job}
                     own = [j for j in one.stopped if economy.jobs[j].account == mine.account]
-                    # Who was stopped for the job comes before who is wanted less (2).
+                    # A job stopped for this one goes before jobs that are wanted less (2).
                     again = any(played.wants_more(j, other) and would_fit(economy, j, rest) for j in own)
                     if would_fit(economy, other, rest) and not again:
                         broken.append(
@@ -397,7 +400,8 @@ def _well_packed(played: Played) -> Verdict | None:
 
 
 def _fills_instead(played: Played, one: Round, first: int) -> bool:
-    """Whether a larger job of the account and priority begins instead, and fills a node that the first would not."""
+    """Returns whether a larger job of the account and priority starts instead, and fills a node that the first would
+    not."""
     jobs, nodes = played.economy.jobs, played.economy.nodes
     used = [0] * len(nodes)
     for j, places in one.after.items():
@@ -413,12 +417,12 @@ def _fills_instead(played: Played, one: Round, first: int) -> bool:
 
 
 def _saved_for(played: Played, first: int) -> float:
-    """GPU-quanta that its account, and each one above, can have saved up for the first of the account's jobs.
+    """Returns the GPU-quanta that its account, and each one above, can have saved for the account's first job.
 
-    What other jobs below it have while it waits is used where nobody outside wants their GPUs who is not ahead, and
-    where one fills a node that it would not fill (8b). What they have beside it is used, too, and more than the
-    guarantee of that round where others want it. It is no more than private clusters have of the generations where the
-    job may run, and than what the others leave of the share.
+    GPU time of other jobs below the account while the first one waits counts as used where only accounts that are
+    ahead want their GPUs, and where one fills a node that the first would not (8b). What they have beside the first
+    counts as used too, and where others want it, more than the guarantee of that round. The savings are at most what
+    private clusters have of the generations where the job may run, and at most what the others leave of the share.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf
@@ -445,7 +449,7 @@ def _saved_for(played: Played, first: int) -> float:
 
 
 def _wanted_most(played: Played, one: Round) -> list[int]:
-    """The jobs of which no other of their account is wanted more: where an account shares evenly, several."""
+    """Returns the jobs that their accounts want most; several of an account that shares evenly."""
     jobs, active = played.economy.jobs, played.oracle(one).active
     first: dict[int, int] = {}
     for j in sorted(active, key=lambda j: (-jobs[j].priority, j)):
@@ -484,7 +488,7 @@ def _first_gets_turns(played: Played) -> Verdict | None:
 
 
 def _takes_turns(played: Played) -> Verdict | None:
-    """Jobs of one shape, account and priority have as much time as each other where the account shares evenly."""
+    """Checks that jobs of one shape, account and priority get equal time if the account shares evenly."""
     economy = played.economy
     settings = economy.settings
     if not economy.is_still or settings.trading or settings.min_hold or settings.ordering == "lottery":
@@ -525,7 +529,7 @@ def _trades_pay(played: Played) -> Verdict | None:
         if ratio < 0.98:
             broken.append(
                 f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta of full speed with trading, and of"
-                f" {without[t]:.1f} without; {due:.1f} of these are of its private cluster"
+                f" {without[t]:.1f} without; {due:.1f} of these are due to its private cluster"
             )
     return _verdict(broken, worst)
 
@@ -551,12 +555,12 @@ def _fair_chances(played: Played) -> Verdict | None:
             again = first.decide(1000 * played.seed + seed)
             if again.run.tolist() != decision.run.tolist():
                 return Verdict(
-                    f"seed {seed} draws {decision.run.tolist()} once and {again.run.tolist()} again"
+                    f"seed {seed} picks {decision.run.tolist()} once and {again.run.tolist()} again"
                 )
     expected = draws * oracle.entitled[leaves, 0]
     distance = float(((wins[leaves] - expected) ** 2 / expected).sum())
     chance = float(chi2.sf(distance, len(leaves) - 1))
-    if chance < 1e-6:  # one in a million among all economies that are judged
+    if chance < 1e-6:  # one in a million among all economies that are checked
         return Verdict(
             f"wins {wins[leaves].tolist()} where {expected.tolist()} were due: chance {chance:.1e}", chance
         )
@@ -566,54 +570,55 @@ def _fair_chances(played: Played) -> Verdict | None:
 PROMISES = (
     Promise(
         "1",
-        "Nobody within its guarantee is stopped for surplus",
-        "Guarantee: the best use of the private cluster. Above its own is who has more than guarantee and all that it"
-        " can have saved up, whichever of its gangs one counts first. What an account saves for its next gang is not at"
-        " the same time for those behind it (9).",
+        "No gang within its account's guarantee is stopped for surplus",
+        "Guarantee: the best use of the private cluster. An account has surplus if it has more than its"
+        " guarantee and all that it can have saved, in whichever order its gangs are counted. What an"
+        " account saves for its next gang is not available to later gangs at the same time (9).",
         "stops",
         lambda played: _within_guarantee(played, ran=True),
     ),
     Promise(
         "2",
         "No job is stopped for one that its account wants less",
-        "Stopped for: it would fit, within all limits, if those of its account that started in that round and are"
-        " wanted less had not. A smaller one that fills what another account's turn leaves is no such case.",
+        "A job is stopped for others if it would fit, within all limits, without those of its account that"
+        " started in that round and are wanted less. A smaller job that fills what another account's turn"
+        " leaves does not count.",
         "stops",
         _own_order,
     ),
     Promise(
         "3",
-        "Demand that fits runs, and stays",
-        "Fits: an assignment exists in which all run, and every account makes the progress of its private cluster (4)."
-        " After one round and the minimum hold of what ran before all run, and nothing stops. Nothing moves either"
-        " where all jobs are as fast wherever they may run. Not with services: a gang may find no room where these"
-        " stay (13).",
+        "If all jobs fit, all run and stay",
+        "Jobs fit if an assignment exists in which all run and every account makes the progress of its"
+        " private cluster (4). After one round and the minimum hold of running jobs all run, and nothing"
+        " stops. Nothing moves either where all jobs are equally fast wherever they may run. Excludes"
+        " economies with services: a gang may find no room where these stay (13).",
         "moves",
         _stays,
     ),
     Promise(
         "4",
-        "Nobody is locked out of a generation",
-        "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private cluster, by their"
-        " own speeds, less two gangs that turns may cost, in proportion to what whole gangs let anybody have. Which"
-        " jobs run is a matter of its own order (2, 9), in its private cluster too, where they run is one of their"
-        " speeds. A team that had its guarantee owes its users no more by this promise, and nobody is due more than"
-        " its own order lets whole gangs make of an empty cluster.",
+        "No account is locked out of a generation",
+        "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private"
+        " cluster, by their own speeds, less two gangs that turns may cost, in proportion to what whole"
+        " gangs can use. Which jobs run depends on the account's own order (2, 9), and where they run on"
+        " their speeds, also in the private cluster. A team that had its guarantee owes its users no more by"
+        " this promise. No account is due more than its own order lets whole gangs make of an empty cluster.",
         "part of private progress",
         _not_locked_out,
     ),
     Promise(
         "5",
-        "Shares are max-min over what each can use",
-        "No account can have more without taking from one of its family that has no more by tickets, guarantees kept;"
-        " to 1e-4 GPUs, beside limits on GPUs of all generations together. Where jobs have speeds of their own, which"
-        " of the fast GPUs an account keeps is judged by its progress (4).",
+        "Shares are max-min fair over what each account can use",
+        "No account can have more without taking from one of its family that has no more per ticket, with"
+        " guarantees kept; to 1e-4 GPUs, under limits on GPUs of all generations together. Where jobs have"
+        " different speeds, which of the fast GPUs an account keeps is checked by its progress (4).",
         "GPUs missed",
         lambda played: _max_min(played, limited=False),
     ),
     Promise(
         "5b",
-        "Shares are max-min beside limits on single generations",
+        "Shares are max-min fair under limits on single generations",
         "As 5.",
         "GPUs missed",
         lambda played: _max_min(played, limited=True),
@@ -621,95 +626,102 @@ PROMISES = (
     Promise(
         "6",
         "Lag is bounded",
-        "Where all want more than their private clusters: received minus due within 1.25 of the fluid stride's, or of"
-        " the largest gang, and one GPU-quantum. Elsewhere surplus is lent and never a debt (1). Holes that only who is"
-        " ahead fits in may not idle (8a): what an account gets there beyond that lag is nobody's loss. Nobody is"
-        " due more than its gangs could have of an empty cluster.",
+        "Where all accounts want more than their private clusters, received minus due is within 1.25 of the"
+        " fluid stride's lag, or of the largest gang, and one GPU-quantum. Elsewhere surplus is lent and"
+        " never a debt (1). Holes that only fit accounts that are ahead may not idle (8a): what these get"
+        " there beyond that lag is no loss to others. No account is due more than its gangs could use of an"
+        " empty cluster.",
         "of fluid lag",
         _bounded_lag,
     ),
     Promise(
         "7",
-        "A minimum hold starves nobody",
-        "As 6 for who waits, and as many quanta of the largest share as a hold lasts.",
+        "A minimum hold starves no account",
+        "As 6 for accounts that wait, plus as many quanta of the largest share as a hold lasts.",
         "of fluid lag",
         _held_lag,
     ),
     Promise(
         "8a",
-        "No GPU idles while a waiting job that may use it fits",
-        "As nobody is moved, and within limits.",
+        "No GPU idles while a waiting job fits that may use it",
+        "Without moving gangs, and within limits.",
         "idle part",
         _busy,
     ),
     Promise(
         "8b",
-        "Own next jobs fill nodes",
-        "Of the jobs of one account and priority that may start, none starts that leaves GPUs of a node idle which"
-        " another would fill exactly, where both are within the guarantee or both are surplus. Who runs is not stopped"
-        " for that, and who was stopped for the first comes before who is wanted less (2).",
+        "An account's next jobs fill nodes",
+        "Of the jobs of one account and priority that may start, none starts and leaves GPUs of a node idle"
+        " which another would fill exactly, where both are within the guarantee or both are surplus. No"
+        " running job is stopped for that, and a job that was stopped for the first goes before jobs that"
+        " are wanted less (2).",
         "gaps",
         _well_packed,
     ),
     Promise(
         "9",
-        "The job that its account wants most gets its turn",
-        "At least three quarters of the rounds that the guarantee is worth where the job may run, less three, in"
-        " proportion to what whole gangs let anybody have. What other jobs of its account (or team) have meanwhile of"
-        " GPUs that nobody else wants but who is ahead is used and not saved up: to stop others for it would break 1."
-        " Rounds in which the first jobs of others leave no room for it do not count: one of them has to wait."
-        " What a larger job of its account and priority has that fills a node which it would not is used, too (8b)."
-        " Not with services, which stay (13).",
+        "The job that its account wants most gets its turns",
+        "It runs in at least three quarters of the rounds that the guarantee is worth where the job may"
+        " run, less three, in proportion to what whole gangs can use. GPUs that other jobs of its account"
+        " (or team) have meanwhile, and that only accounts that are ahead want, count as used and not as"
+        " saved: to stop others for it would break 1. Rounds in which the first jobs of others leave no room"
+        " for it do not count, as one of them has to wait. What a larger job of its account and priority"
+        " gets by filling a node that it would not fill counts as used, too (8b). Excludes economies with"
+        " services, which stay (13).",
         "part of its turns",
         _first_gets_turns,
     ),
     Promise(
         "9b",
         "Jobs of an account that shares evenly take turns",
-        "Jobs alike in shape, choice and priority differ by at most three rounds at any time: one for the quantum that"
-        " what runs goes on, one for the present turn, one for a hole that only one of them fills.",
+        "Jobs equal in shape, accepted generations and priority differ by at most three rounds at any time:"
+        " one for the quantum that a running job goes on, one for the current turn, one for a hole that only"
+        " one of them fills.",
         "rounds apart",
         _takes_turns,
     ),
     Promise(
         "10",
         "Trades pay in progress",
-        "Played with and without trading: nobody makes less than 98 %, less two gangs. What somebody made without"
-        " trading beyond its private cluster, in its own order, was time on a generation that others' jobs did not want"
-        " and that it did not pay for: who sells this owes it to nobody.",
+        "Played with and without trading, no account makes less than 98 %, less two gangs. What an account"
+        " made without trading beyond its private cluster, in its own order, was time on a generation that"
+        " others' jobs did not want and that it did not pay for: an account that sells this time does not"
+        " owe it.",
         "of progress without",
         _trades_pay,
     ),
     Promise(
         "12",
         "Shares are those of a market",
-        "Certificate of an equilibrium from ticket incomes, where no account has a limit: by its own speeds nobody"
-        " makes more of what another has, in proportion to their incomes, nor of its private cluster, nor of what is"
-        " left beside its own; to 0.5 % and 0.005 GPUs. Without a market, trades and max-min make no such promise.",
+        "Certificate of an equilibrium from ticket incomes, where no account has a limit: by its own speeds"
+        " no account makes more of what another has, in proportion to their incomes, nor of its private"
+        " cluster, nor of its own with what is left; to 0.5 % and 0.005 GPUs. Without a market, trades and"
+        " max-min fairness make no such promise.",
         "GPUs of full speed missed",
         _is_market,
     ),
     Promise(
         "13",
         "Services and sessions are not time-sliced",
-        "While the guarantees of its account and of all above suffice for all their services and sessions that run,"
-        " one that runs is neither stopped nor moved.",
+        "While the guarantees of its account and of all above cover all their running services and"
+        " sessions, one that runs is neither stopped nor moved.",
         "stops and moves",
         _services_stay,
     ),
     Promise(
         "14",
         "Debts are paid at once",
-        "Who waits for its next gang within its guarantee gets it in the very round, unless somebody above its own is"
-        " within the minimum hold: by the turns of a quantum, and by the round between two when jobs come or go. In a"
-        " lottery that begins with nobody running all take part in the first draw (15).",
+        "An account that waits for its next gang within its guarantee gets it in the same round, unless a"
+        " gang with surplus is within the minimum hold: by the turns of a quantum, and by the round between"
+        " two when jobs come or go. In a lottery that begins with no running gang all take part in the first"
+        " round (15).",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),
     Promise(
         "15",
-        "A lottery's chances follow tickets, and a seed draws the same again",
-        "Chi-square over 400 draws of one GPU; less likely than one in a million is broken.",
+        "A lottery follows tickets, and its seed repeats it",
+        "Chi-square over 400 lotteries of one GPU; a chance below one in a million is broken.",
         "chance",
         _fair_chances,
     ),
