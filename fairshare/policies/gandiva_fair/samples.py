@@ -33,6 +33,8 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
         return picks
     generation, nodes = picks.generation.copy(), dict(picks.nodes)
     movable = (generation != NOWHERE) & _trades(snapshot, tree)[jobs.account]
+    # What leaves a closed node cannot come back, and nothing else may start there.
+    movable &= ~jobs.on_any(snapshot.cluster.closed)
     if jobs.keeps is not None:
         movable &= ~jobs.keeps
     picked = np.flatnonzero(movable)

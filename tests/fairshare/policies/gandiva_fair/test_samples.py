@@ -1,4 +1,4 @@
-"""Gangs of one account change places until each was measured wherever it may run, and nobody else notices."""
+"""Gangs of one account change places until each is measured wherever it may run, at no cost to others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fairshare.policies.gandiva_fair.samples import swap_for_samples
 from fairshare.policies.gandiva_fair.selection import Picks
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, snapshot, snapshots
+from tests.fairshare.build import Account, Job, snapshot, snapshots, with_closed
 
 
 def decided(view: Snapshot) -> tuple[Picks, Picks]:
-    """What the policy picks, and the same with changed places."""
+    """Returns the policy's picks without and with gangs swapped for samples."""
     plan = Situation.first(GandivaFair(GandivaFair.options_type(trading=False)), view).decide(1)
     generation = np.full(len(view.jobs), NOWHERE, dtype=np.int64)
     generation[plan.run] = plan.generation
@@ -35,6 +35,10 @@ def decided(view: Snapshot) -> tuple[Picks, Picks]:
 
 def two(first: Job, second: Job, **more: object) -> Snapshot:
     return snapshot([(0, 1), (1, 1)], [Account(trades=True)], [first, second], **more)
+
+
+def beside_a_free_node(first: Job, second: Job) -> Snapshot:
+    return snapshot([(0, 1), (0, 1), (1, 1)], [Account(trades=True)], [first, second])
 
 
 MEASURED = {"on": (0,), "rate": {0: 1.0}}
@@ -60,6 +64,8 @@ def test_a_measured_gang_changes_places_with_one_where_it_is_not_measured() -> N
         two(Job(0, **MEASURED), Job(0, on=(1,), resident=20.0)),
         two(Job(0, **MEASURED), Job(0, on=(1,), preemptible=True)),
         snapshot([(0, 1), (1, 1)], [Account()], [Job(0, **MEASURED), Job(0, on=(1,))]),
+        with_closed(beside_a_free_node(Job(0, **MEASURED), Job(0, on=(2,))), {0}),
+        with_closed(beside_a_free_node(Job(0, on=(2,), rate={1: 1.0}), Job(0, on=(0,))), {0}),
     ],
     ids=[
         "unmeasured",
@@ -70,18 +76,20 @@ def test_a_measured_gang_changes_places_with_one_where_it_is_not_measured() -> N
         "fill",
         "new",
         "new there",
-        "only idle there",
+        "preemptible there",
         "no trader",
+        "on a closed node",
+        "closed node there",
     ],
 )
-def test_else_it_stays(view: Snapshot) -> None:
+def test_a_gang_stays_where_a_swap_is_not_allowed_or_teaches_nothing(view: Snapshot) -> None:
     before, after = decided(view)
-    assert before.generation.tolist() == after.generation.tolist() == [0, 1]
+    assert before.generation.tolist() == after.generation.tolist() == view.jobs.running_on.tolist()
 
 
 @settings(max_examples=100, deadline=None)
 @examples(snapshots(trading=True, may_preempt=True))
-def test_it_changes_nothing_for_any_account_or_node(view: Snapshot) -> None:
+def test_swaps_leave_the_gpus_of_each_account_on_each_node_unchanged(view: Snapshot) -> None:
     rate = np.full_like(view.jobs.rate, np.nan)
     running = np.flatnonzero(view.jobs.running_on >= 0)
     rate[running, view.jobs.running_on[running]] = 1.0
@@ -98,7 +106,7 @@ def test_it_changes_nothing_for_any_account_or_node(view: Snapshot) -> None:
         assert view.jobs.accepts[job, after.generation[job]]
 
 
-def test_nothing_goes_to_and_fro_where_no_speed_is_ever_told() -> None:
+def test_gangs_swap_only_once_if_no_speed_is_ever_measured() -> None:
     now = Situation.first(
         GandivaFair(GandivaFair.options_type()), two(Job(0, **MEASURED), Job(0, on=(1,)), quantum=60.0)
     )
