@@ -1,11 +1,11 @@
-"""Old vouchers as files: what leases held, minute by minute, leaves the database; the ledger and all sums stay.
+"""Archives old vouchers in files: the detailed usage of leases leaves the database; the ledger and all rollups stay.
 
-A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
-hour, day and job stay, with sums by hour of what its bills say of prices, classes and corrections. So balances, the
-identity of closed books, and statements and reports of whole hours (by job: whole days, UTC) say what they said. Only
-the files that were written last come back, and the seals cover the vouchers in them. What stays has leaves of its own,
-so that it is verified without the vouchers, and the seals tell of the files: no month that was not archived passes for
-one that was.
+A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the
+rollups by hour, day and job stay, with hourly rollups of prices, classes and corrections in its bills. So balances,
+the identity of closed books, and statements and reports of whole hours (by job: whole days, UTC) stay the same. Only
+the files that were written last can be restored, and the seals cover the vouchers in them. What stays has its own
+leaves, so that it is verified without the vouchers, and the seals cover the files: a month that was not archived
+cannot pass for an archived one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from accounting.pricing.tariff import MICROSECOND
 
 VOUCHERS = ("usagesegment", "correctedsegment", "classcharge")
 SUMS_FILE = "SHA256SUMS"
-# What vouchers refer to: dropping them changes these tables, too. Others lock them in this order.
+# Tables that vouchers refer to: dropping the vouchers locks them, in this order, like all others do.
 REFERENCED = ("accounting_tenant", "accounting_user", "accounting_generation")
 IN_THE_WAY = ("55P03", "40P01")  # lock not available, deadlock
 MOST_TRIES = 120
@@ -86,7 +86,7 @@ class Archived:
 
 
 def archived_until() -> datetime | None:
-    """Of what was held before it only sums are in the database."""
+    """Returns the time before which the database has only rollups of what was held."""
     until: datetime | None = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
     return until
 
@@ -107,7 +107,7 @@ def files_of(month: date) -> dict[str, str]:
 
 
 def months_with_vouchers() -> list[date]:
-    """Those of which the vouchers are in the database, the oldest first."""
+    """Returns the months whose vouchers are in the database, oldest first."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT accounting_months_with_vouchers()")
         (months,) = cursor.fetchone()
@@ -115,7 +115,7 @@ def months_with_vouchers() -> list[date]:
 
 
 def archived_months() -> list[date]:
-    """Those with transactions of which the vouchers are not in the database, the oldest first."""
+    """Returns the months with transactions whose vouchers are not in the database, oldest first."""
     archived = LedgerTransaction.objects.exclude(month__in=months_with_vouchers()).order_by("month")
     return list(archived.values_list("month", flat=True).distinct())
 
@@ -124,14 +124,14 @@ def archived_months() -> list[date]:
 def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     """Writes the vouchers of a month to files in `folder`, and drops them.
 
-    The files are whole and on the disk before anything is dropped. Refused unless the month is the oldest, closed,
-    priced and sealed in every book, and all of it is in the sums. What stays of it is sealed with that, as is what
-    stays of months that were archived before this was done.
+    The files are complete and on the disk before anything is dropped. Raises Refused unless the month is the oldest,
+    is closed, priced and sealed in every book, and is fully in the rollups. What stays of it is sealed at the same
+    time, as is what stays of months that an earlier release archived.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
     with connection.cursor() as cursor:
-        for name in VOUCHERS:  # who reads goes on
+        for name in VOUCHERS:  # readers continue
             cursor.execute(f"LOCK TABLE {_part(name, month)} IN SHARE MODE")
         cursor.execute(SUMS_OF_BILLS, [month])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -156,10 +156,10 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
 
 @transaction.atomic(durable=True)
 def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
-    """Reads the vouchers of an archived month back from its files; returns how many rows.
+    """Restores the vouchers of an archived month from its files; returns the number of rows.
 
-    Refused unless it is the last that was archived, and the files are, digest for digest, those that were written when
-    it was archived last. Whether they say what was sealed then `manage.py verify_ledger` tells afterwards.
+    Raises Refused unless it is the month archived last, and the files have the digests of those written when it was
+    last archived. `manage.py verify_ledger` checks afterwards whether they match what was sealed.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     since = archived_until()
@@ -175,13 +175,13 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
 
 
 def archivable_before(now: datetime, *, keep_months: int) -> list[date]:
-    """Months with vouchers that ended more than `keep_months` whole months ago."""
+    """Returns the months with vouchers that ended more than `keep_months` whole months ago."""
     bound = months_after(first_of_month(now), -keep_months)
     return [month for month in _months_with_bills() if month < bound]
 
 
 def _months_with_bills() -> Iterator[date]:
-    """Of the months with vouchers those that have any, the oldest first."""
+    """Yields the months that have bills among those with vouchers, oldest first."""
     return (month for month in months_with_vouchers() if UsageSegment.objects.filter(month=month).exists())
 
 
@@ -219,14 +219,14 @@ def _part(name: str, month: date) -> str:
 
 
 def _archived_until_before(month: date) -> datetime | None:
-    """The end of the last earlier month whose vouchers are not in the database."""
+    """Returns the end of the last earlier month whose vouchers are not in the database."""
     older = LedgerTransaction.objects.filter(month__lt=month).exclude(month__in=months_with_vouchers())
     last: date | None = older.aggregate(last=Max("month"))["last"]
     return None if last is None else start_of_month(months_after(last, 1))
 
 
 def _drop(month: date, remains: list[Remains]) -> None:
-    """Takes all locks that it needs at once, and lets go of them where somebody is in the way."""
+    """Drops the vouchers: takes all locks at once, and releases them if another transaction is in the way."""
     for _ in range(MOST_TRIES - 1):
         try:
             _try_to_drop(month, remains)
@@ -242,9 +242,9 @@ def _drop(month: date, remains: list[Remains]) -> None:
 def _try_to_drop(month: date, remains: list[Remains]) -> None:
     parents = [f"accounting_{name}" for name in VOUCHERS]
     with connection.cursor() as cursor:
-        # Shorter than the time after which somebody who waits for this looks for a deadlock, and would lose.
+        # Shorter than the deadlock timeout of a transaction that waits for this one and would be aborted.
         cursor.execute("SET LOCAL lock_timeout = '500ms'")
-        seal_remains(remains)  # before the tables: whoever books has the book first, too
+        seal_remains(remains)  # before the tables, because postings lock the book first, too
         cursor.execute(f"LOCK TABLE {', '.join([*REFERENCED, *parents])} IN ACCESS EXCLUSIVE MODE")
         for name in VOUCHERS:
             cursor.execute(f"ALTER TABLE accounting_{name} DETACH PARTITION {_part(name, month)}")
@@ -253,7 +253,7 @@ def _try_to_drop(month: date, remains: list[Remains]) -> None:
 
 
 def _write(name: str, month: date, file: Path) -> int:
-    """A whole table as compressed CSV with a header; returns its rows."""
+    """Writes a whole table as compressed CSV with a header; returns the number of rows."""
     with connection.cursor() as cursor:
         with _whole(file) as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
             in_order = f"SELECT * FROM {_part(name, month)} ORDER BY 1"  # noqa: S608 - own names
@@ -264,7 +264,7 @@ def _write(name: str, month: date, file: Path) -> int:
 
 @contextmanager
 def _whole(file: Path) -> Iterator[BinaryIO]:
-    """To be written; it is there only when all of it is on the disk."""
+    """Opens a file for writing; it appears under its name only once it is completely on the disk."""
     part = file.with_suffix(".part")
     with open(part, "wb", opener=_private) as opened:
         yield opened
@@ -274,7 +274,7 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
 
 
 def _private(path: str, flags: int) -> int:
-    """For the portal's own user alone: it is who used what, and at which price."""
+    """Opens a file that only the portal's user can read: it says who used what at which price."""
     return os.open(path, flags, mode=0o600)
 
 
@@ -303,7 +303,7 @@ def _sealed_files_of(month: date) -> dict[str, str]:
 
 
 def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Each table's file, after a look whether it is the one with this digest."""
+    """Yields each table's file after checking its digest."""
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
@@ -314,7 +314,7 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
 
 
 def _load(name: str, month: date, file: Path) -> int:
-    """As a table of its own first: a partition would refuse what is not booked now."""
+    """Loads a file into a separate table first, because a partition would refuse rows that are not posted now."""
     part, parent = _part(name, month), f"accounting_{name}"
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {part} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")

@@ -1,11 +1,11 @@
-"""Prices of classes: what was held idle, only because nobody else wanted it, or borrowed, may cost another price.
+"""Class prices: idle, preemptible or borrowed time may cost another price.
 
-A lease is billed at once, at the plain price of its time. How its time was held is known when the hour is closed and
-its shares are summed; then each segment, of which a part is in a class with a price of its own, gets a charge or a
-credit. A moment is in the first such class of idle, preemptible and borrowed. What a team borrowed of a generation in
-an hour is spread evenly over what it held otherwise than preemptible. Corrections change nothing of that: what is
-taken back before its hour is settled leaves the rest at its prices, and what is booked anew for another payer costs as
-much as it would have cost who held it.
+A lease is billed at once at the plain price. How its time was held is known when the hour is closed and its shares
+are summed; then each segment with time in a class that has a price gets a charge or a credit. A moment belongs to
+the first such class of idle, preemptible and borrowed. What a team borrowed of a generation in an hour is spread
+evenly over the time that it held without being preemptible. Corrections do not change the classes: if usage is
+reversed before its hour is settled, the rest keeps its prices, and what is posted for another payer costs what it
+would have cost the holder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from accounting.models import ClassCharge, ClosedBook, LedgerAccount, LedgerTran
 from accounting.pricing.tariff import gpu_seconds
 
 HAS_CLASSES = Q(idle__isnull=False) | Q(preemptible__isnull=False) | Q(borrowed__isnull=False)
-# Of segments: at their time.
+# For segments, at their time.
 HAS_PRICES_OF_CLASSES = Exists(
     Price.objects.filter(
         HAS_CLASSES, generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
@@ -44,18 +44,17 @@ Stretch = tuple[datetime, datetime]
 class HeldHow:
     """How the time of one hour was held."""
 
-    # GPU-seconds by tenant and generation, of its own members alone.
+    # GPU-seconds by tenant and generation, of a tenant's own members.
     borrowed: Mapping[tuple[int, int], Decimal]
-    # By lease, when it ran only because nobody else wanted its GPUs, and when it was idle; in order, apart.
+    # By lease, when it was preemptible and when it was idle; sorted, without overlaps.
     preemptible: Mapping[int, Sequence[Stretch]]
     idle: Mapping[int, Sequence[Stretch]]
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
-    """The first closed hour that is not settled yet and in which something was billed whose class may have a price.
+    """Returns the first closed, unsettled hour with a bill whose class may have a price; None if there is none.
 
-    None: there is none. Hours before it are settled with that, in one step however many there are. Inside the caller's
-    transaction.
+    Marks the hours before it as settled, in one step however many they are. Runs in the caller's transaction.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
@@ -81,9 +80,9 @@ def next_hour_to_price(*, book: int) -> datetime | None:
 def unsettled(
     begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
 ) -> dict[int, datetime]:
-    """By book, the first moment in [begins, ends) whose bill prices of classes may still change.
+    """Returns, by book, the first moment in [begins, ends) whose bill class prices may still change.
 
-    Only books on which one of `tenants` (None: any) was billed for such time. Two queries at most.
+    Considers only books on which one of `tenants` (None: any) was billed for such time. At most two queries.
     """
     books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
     waiting = [
@@ -104,16 +103,16 @@ def unsettled(
 
 
 def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:
-    """Charges and credits for the closed hour that begins at `hour`; a transaction of each, where there are any.
+    """Posts the charges and the credits of the closed hour that begins at `hour`, at most one transaction each.
 
-    Inside the caller's transaction. Raises BookedOtherwise when the hour is not the next one.
+    Runs in the caller's transaction. Raises BookedOtherwise if the hour is not the next one.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().get(book=book)
     if closed.priced_until != hour or hour >= closed.until:
         raise BookedOtherwise(f"the next hour to be priced is {closed.priced_until}, not {hour}")
     charges = list(_charges(book, hour, how))
-    # Apart, so that neither can make up for the other and leave a transaction without entries.
+    # Separate, so that charges and credits cannot cancel each other and leave a transaction without entries.
     bookings = [
         _booking(book, hour, name, some)
         for name, some in (
@@ -160,7 +159,7 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
     held = {(one.lease_id, one.period.lower): one for one in versions if one.version == 0}
     teams = _teams(held.values(), preemptible, how)
     for one in versions:
-        if hasattr(one, "taken_back"):  # it does not stand
+        if hasattr(one, "taken_back"):  # it was reversed
             continue
         valid = (price for price in prices if price.generation_id == one.generation_id)
         price = next((price for price in valid if one.period.lower in price.valid), None)
@@ -180,11 +179,11 @@ class _Team:
 
     borrowed: Decimal
     held: Decimal = Decimal(0)
-    preemptible: Decimal = Decimal(0)  # of it
+    preemptible: Decimal = Decimal(0)  # the preemptible part
 
     @property
     def borrowed_part(self) -> Decimal:
-        """Of what it held otherwise than preemptible: that is beyond its claim, and no share was borrowed for it."""
+        """Returns the borrowed fraction of non-preemptible time; preemptible time borrows no share."""
         held = self.held - self.preemptible
         return min(Decimal(1), self.borrowed / held) if held else Decimal(0)
 
@@ -192,7 +191,7 @@ class _Team:
 def _teams(
     segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
 ) -> Mapping[tuple[int, int], _Team]:
-    """By tenant and generation."""
+    """Returns teams by tenant and generation."""
     found: dict[tuple[int, int], _Team] = {}
     for one in segments:
         key = one.tenant_id, one.generation_id
@@ -219,13 +218,13 @@ def _held_in(segment: UsageSegment, stretches: Iterable[Stretch]) -> Decimal:
 def _charge(
     segment: UsageSegment, price: Price, preemptible: Decimal, preemptible_and_idle: Decimal, team: _Team
 ) -> ClassCharge:
-    """In each class what is in none before it that has a price."""
+    """Returns a segment's time in each class, without time in an earlier class that has a price."""
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)
     otherwise = segment.gpu_seconds - preemptible - (idle - both)
     only_wanted_here = preemptible - both
     borrowed = (otherwise * team.borrowed_part).quantize(MICRO, ROUND_DOWN)
-    if price.preemptible is None:  # then it is what it is besides: more than the team's part
+    if price.preemptible is None:  # then it counts as what it is otherwise: the team's other classes
         borrowed, only_wanted_here = borrowed + only_wanted_here, nothing
     if price.borrowed is None:
         borrowed = nothing
@@ -244,7 +243,7 @@ def _charge(
 
 
 def _cost(charge: ClassCharge) -> Decimal:
-    """Of the whole segment, rounded once as any cost is."""
+    """Returns the cost of the whole segment, rounded once like any cost."""
     segment = charge.segment
     plain = segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed
     with localcontext(prec=60):

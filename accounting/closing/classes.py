@@ -1,9 +1,9 @@
-"""In which class every GPU was at every moment: the arithmetic of the closed books, without a database.
+"""The class of every GPU at every moment: the arithmetic of closed books, without a database.
 
-A GPU that a gang holds is *assembling* until all workers run, then *busy*, or *idle* for as long as nobody saw
-it being used. One that nobody holds is *down* with its node or when it has failed, used by *others* than Fairlot,
-*drained* when nothing new may start on its node, or *free*. What is held counts as there, whatever is said of its
-node: it is billed. All times are whole microseconds, so that nothing is lost between them.
+A GPU that a gang holds is *assembling* until all workers run, then *busy*, or *idle* while no use of it is observed.
+A GPU that nobody holds is *down* with its node or after it failed, used by *others* than Fairlot, *drained* if
+nothing new may start on its node, or *free*. Held GPUs count as present whatever the state of their node, because
+they are billed. All times are whole microseconds, so that nothing is lost between them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a node was from a moment on, until its next condition."""
+    """The state of a node from one moment until its next condition."""
 
     since: int
     generation: int
@@ -37,9 +37,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """GPUs of one node that a gang held; times may reach beyond what is looked at.
+    """GPUs of one node that a gang held; times may reach beyond the hour.
 
-    `assembled` is when all workers ran; None: not while it was held. `unused`: when nobody saw a use of them.
+    `assembled` is when all workers ran; None: never while it was held. `unused` are the times without observed use.
     """
 
     generation: int
@@ -81,7 +81,7 @@ HELD = ("busy", "idle", "assembling")
 
 @dataclass(slots=True)
 class _Change:
-    """What changes at one moment: GPUs held more or less, by generation and class; the node's new condition."""
+    """The changes at one moment: of held GPUs by generation and class, and of the node's condition."""
 
     held: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
     condition: Condition | None = None
@@ -90,10 +90,10 @@ class _Change:
 def classify(
     bounds: Mapping[int, Sequence[int]], conditions: Iterable[Condition], holdings: Iterable[Holding]
 ) -> dict[tuple[int, int], Classes]:
-    """Of one node, what its GPUs were, by generation and piece of time.
+    """Returns the classes of one node's GPUs, by generation and interval.
 
-    `bounds` has for each generation the edges of its pieces, in order; the first and the last edge are the same
-    for all. Pieces count from 0. A node of which nothing is known yet has no GPUs but those that are held.
+    `bounds` has the sorted edges of each generation's intervals; the first and last edge are the same for all.
+    Intervals count from 0. A node without any condition yet has no GPUs except those that are held.
     """
     begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
     changes: dict[int, _Change] = defaultdict(_Change)
@@ -112,7 +112,7 @@ def classify(
 
 
 def _stretches(holding: Holding) -> Iterable[tuple[str, int, int]]:
-    """The holding's time, by class; none of it twice."""
+    """Yields the holding's time by class, without overlaps."""
     assembled = holding.ends if holding.assembled is None else holding.assembled
     assembled = min(max(assembled, holding.begins), holding.ends)
     yield "assembling", holding.begins, assembled
@@ -154,7 +154,7 @@ def _sweep(
 
 
 def _unheld(condition: Condition, left: int) -> Iterable[tuple[str, int]]:
-    """The classes of the `left` GPUs that nobody holds."""
+    """Yields the classes of the `left` GPUs that nobody holds."""
     if not left:
         return
     if condition.standing is Standing.DOWN:

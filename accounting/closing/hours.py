@@ -1,7 +1,7 @@
-"""Closing the books, hour by hour: what all GPUs were, what nobody held, and what that was worth.
+"""Closes the books hour by hour: the class of all GPUs, those that nobody held, and their worth.
 
-An hour is closed once, in order, when all that was held in it is booked. From then on only corrections change
-what tenants pay for it; capacity, and what it was worth, stay.
+Hours are closed once and in order, when everything held in them is posted. From then on only corrections change what
+tenants pay; capacity and its worth stay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNHELD = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class NodeStory:
-    """What one node was in an hour and who held its GPUs; times are microseconds since the hour began."""
+    """The states of one node in an hour and who held its GPUs; times are microseconds since the hour began."""
 
     node_id: int
     name: str
@@ -49,23 +49,23 @@ class NodeStory:
 
 
 def closed_until(book: int) -> datetime | None:
-    """The end of the last closed hour of a cluster's book; None: none was closed yet."""
+    """Returns the end of the last closed hour of a cluster's book; None if none is closed yet."""
     return ClosedBook.objects.filter(book=book).values_list("until", flat=True).first()
 
 
 def open_book(*, book: int, since: datetime) -> ClosedBook:
-    """From which full hour on a cluster's hours are to be closed; has no effect when that is known."""
+    """Sets the full hour from which a cluster's hours are closed; has no effect if it is set."""
     return ClosedBook.objects.get_or_create(
         book=book, defaults={"since": since, "until": since, "priced_until": since}
     )[0]
 
 
 def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> LedgerTransaction | None:
-    """Books what nobody held in the hour that begins at `hour`, and writes the sums that reports are made of.
+    """Posts what nobody held in the hour that begins at `hour`, and writes the rollups for reports.
 
-    Inside the caller's transaction, which keeps others from changing the cluster's leases and nodes. Returns
-    None where there was nothing. Raises BookedOtherwise when the hour is not the next one, or when what the
-    stories hold is not what was billed.
+    Runs in the caller's transaction, which blocks changes of the cluster's leases and nodes. Returns None if there
+    were no GPUs. Raises BookedOtherwise if the hour is not the next one, or if what the nodes' histories hold was
+    billed otherwise.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)
@@ -86,9 +86,9 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> Ledg
 
 
 def close_empty_days(*, book: int, until: datetime) -> None:
-    """Closes the days (UTC) up to `until`, in which there were no GPUs and nothing was held. Inside a transaction.
+    """Closes the days (UTC) up to `until` in which there were no GPUs and nothing was held; in a transaction.
 
-    Raises BookedOtherwise when something was billed in them, or the last closed hour does not end a day.
+    Raises BookedOtherwise if something was billed in them, or if the last closed hour does not end a day.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)

@@ -1,4 +1,4 @@
-"""Which addresses Fairlot calls for somebody else: public ones, unless a setting says otherwise."""
+"""Which addresses Fairlot calls on behalf of users: public ones, unless a setting allows more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import SplitResult, urlsplit
 
-# Programs there give away keys of the machine to whoever asks. They stay refused where private networks may be
-# called. AWS, Azure, GCP, OpenStack and others have 169.254.169.254; these are the rest.
+# Metadata services, which give the machine's keys to any client. They are refused even if private networks are allowed.
+# AWS, Azure, GCP, OpenStack and others use 169.254.169.254; these are the rest.
 METADATA = {
     IPv4Address("168.63.129.16"),  # Azure; looks public
     IPv4Address("100.100.100.200"),  # Alibaba
@@ -15,19 +15,19 @@ METADATA = {
     IPv6Address("fd20:ce::254"),  # GCP
     IPv6Address("fd00:42::42"),  # Scaleway
 }
-# What Python's tables lack in some of its versions (IANA's registries of special-purpose addresses).
+# What Python's tables lack in some versions (IANA's special-purpose address registries).
 SPECIAL: list[IPv4Network | IPv6Network] = [
     *map(IPv4Network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15")),
     *map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")),
 ]
-GLOBAL_UNICAST = IPv6Network("2000::/3")  # all that IANA has given out
+GLOBAL_UNICAST = IPv6Network("2000::/3")  # everything that IANA has allocated
 NAT64 = IPv6Network("64:ff9b::/96")
 LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
-METADATA_NETWORK = IPv6Network("fd00:ec2::/32")  # AWS: of instances and of pods
+METADATA_NETWORK = IPv6Network("fd00:ec2::/32")  # AWS: for instances and for pods
 ISATAP = {
     0x00005EFE,
     0x02005EFE,
-}  # the upper half of an interface's identifier that ends with an IPv4 address
+}  # the upper half of an interface identifier that ends with an IPv4 address
 
 ACCEPTED = "Accepted: an address such as https://hooks.example.org/fairlot."
 LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
@@ -47,14 +47,14 @@ LOCAL_ENDINGS = {
 
 
 class WrongAddress(ValueError):
-    """An address that is not called; `str(error)` says what is wrong and what is accepted."""
+    """An address that Fairlot does not call; `str(error)` says what is wrong and what is accepted."""
 
 
 def read_url(url: str, *, to_private: bool) -> SplitResult:
-    """The parts of an address that may be called, as far as that is known before its name is looked up.
+    """Returns the parts of an address that may be called, as far as that is known before the name is looked up.
 
-    Without `to_private` it has TLS and a host that can be public. Raises WrongAddress, and refuses whatever one
-    program could read otherwise than another: blanks, backslashes, users, and IPv4 in other forms than a.b.c.d.
+    Without `to_private` it must have TLS and a host that can be public. Raises WrongAddress, also for anything that
+    two programs could read differently: blanks, backslashes, users, and IPv4 in other forms than a.b.c.d.
     """
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WrongAddress(
@@ -78,7 +78,7 @@ def read_url(url: str, *, to_private: bool) -> SplitResult:
 
 
 def why_not_callable(address: str, *, to_private: bool) -> str:
-    """Why an address that a name leads to is not called, in words; empty when it may be."""
+    """Returns why an address that a name resolves to may not be called; empty if it may."""
     ip = ip_address(address.partition("%")[0])
     for one in (ip, *within(ip)):
         if one in METADATA or one in METADATA_NETWORK or one.is_link_local:
@@ -91,7 +91,7 @@ def why_not_callable(address: str, *, to_private: bool) -> str:
 
 
 def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
-    """The IPv4 addresses to which an IPv6 address may lead by one of the ways from IPv6 to IPv4."""
+    """Returns the IPv4 addresses to which an IPv6 address may lead by translation or tunnelling."""
     if isinstance(ip, IPv4Address):
         return []
     last, found = int(ip) & 0xFFFF_FFFF, [ip.sixtofour, *(ip.teredo or ())]
@@ -99,16 +99,16 @@ def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
     # Mapped (::ffff:a.b.c.d), translated (::ffff:0:a.b.c.d), compatible (::a.b.c.d), and NAT64.
     if upper in {0xFFFF, 0xFFFF_0000, 0} or ip in NAT64 or upper & 0xFFFF_FFFF in ISATAP:
         found.append(IPv4Address(last))
-    if ip in LOCAL_NAT64:  # how much of it is a prefix is known to its network alone
+    if ip in LOCAL_NAT64:  # only its network knows how long the prefix is
         maybe = (_behind(ip, prefix) for prefix in (48, 56, 64, 96))
         found += [one for one in maybe if not (one.is_unspecified or one.is_multicast)]
     return [one for one in found if one is not None]
 
 
 def _behind(ip: IPv6Address, prefix: int) -> IPv4Address:
-    """The IPv4 address that follows a NAT64 prefix of so many bits (RFC 6052, section 2.2)."""
+    """Returns the IPv4 address that follows a NAT64 prefix of `prefix` bits (RFC 6052, section 2.2)."""
     content = ip.packed
-    if prefix < 96:  # whose octet 8 is no part of it
+    if prefix < 96:  # octet 8 is not part of it
         content = content[:8] + content[9:]
     return IPv4Address(content[prefix // 8 : prefix // 8 + 4])
 
@@ -116,7 +116,7 @@ def _behind(ip: IPv6Address, prefix: int) -> IPv4Address:
 def _is_public(ip: IPv4Address | IPv6Address) -> bool:
     if isinstance(ip, IPv6Address):
         if ip.ipv4_mapped or ip in NAT64:
-            return True  # as far as it goes: the address within decides
+            return True  # for this check: the embedded address decides
         if ip not in GLOBAL_UNICAST or ip.is_site_local:
             return False
     special = any(ip in network for network in SPECIAL)  # of the same version only
@@ -128,7 +128,7 @@ def _check_host(host: str, *, bracketed: bool, to_private: bool) -> None:
         _check_literal(_ipv6(host), to_private)
         return
     labels = host.split(".")
-    if NUMERIC.fullmatch(labels[-1] or "x"):  # by the rules of browsers an IPv4 address, in whatever form
+    if NUMERIC.fullmatch(labels[-1] or "x"):  # browsers read any such form as an IPv4 address
         _check_literal(_ipv4(host), to_private)
         return
     if len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels):

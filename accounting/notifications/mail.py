@@ -1,4 +1,4 @@
-"""Mail to people: written into the outbox within a change's transaction, sent by beat."""
+"""Mail to people: written to the outbox in a change's transaction, sent by beat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file to go with a letter; keep it small, as each letter has a copy of its own."""
+    """A file attached to a mail; keep it small, because each recipient's mail has a copy."""
 
     name: str
     content_type: str
@@ -28,7 +28,7 @@ class Attachment:
 
 
 def why_none() -> str:
-    """Why nobody gets mail; empty where a mail server is set."""
+    """Returns why nobody gets mail; empty if a mail server is set."""
     return "" if settings.EMAIL_HOST else "This portal sends no mail: it knows of no mail server."
 
 
@@ -39,9 +39,9 @@ def write(
     text: str | Callable[[User], str],
     attachments: Sequence[Attachment] = (),
 ) -> None:
-    """A letter to each that is active and has an address; none where no mail server is set.
+    """Writes a mail to each active user with an address; none if no mail server is set.
 
-    `text` may be another one for each. Of the subject, which names of teams are part of, all is one line.
+    `text` may differ by user. The subject, which may contain names of teams, is put on one line.
     """
     if why_none():
         return
@@ -62,10 +62,10 @@ def write(
 
 
 def send(*, letter_id: int) -> bool:
-    """Sends it unless another worker does; whether it left now. What cannot be sent is tried again, later and later.
+    """Sends a mail unless another worker does; returns whether it was sent. Failures are retried with back-off.
 
-    If a worker dies after the mail server's yes, it is sent again with the same Message-ID. What no message can be
-    made of is given up at once.
+    If a worker dies after the mail server accepted it, it is sent again with the same Message-ID. A mail from which
+    no valid message can be made is given up at once.
     """
     letter = claim(Letter, letter_id)
     if letter is None:
@@ -81,7 +81,7 @@ def send(*, letter_id: int) -> bool:
     else:
         letter.sent_at, letter.error = now_from_database(), ""
     told = {"attempts": letter.attempts, "error": letter.error, "sent_at": letter.sent_at}
-    Letter.objects.filter(pk=letter.pk).update(**told)  # it may have been forgotten meanwhile
+    Letter.objects.filter(pk=letter.pk).update(**told)  # it may have been deleted meanwhile
     return letter.sent_at is not None
 
 

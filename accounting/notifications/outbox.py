@@ -1,4 +1,4 @@
-"""What is written in the transaction that it tells of, and leaves after that: letters, and calls of webhooks."""
+"""The outbox of mails and webhook calls: written in the transaction that they report, sent after it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
 def due(model: type[Sent], *, most: int) -> list[int]:
-    """New ones first: they do not wait for those that are never taken."""
+    """Returns the ids of what to send, new ones first, so that they do not wait for those that always fail."""
     waiting = model.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
     return list(waiting.order_by("attempts", "not_before", "pk").values_list("pk", flat=True)[:most])
 
 
 @transaction.atomic(durable=True)
 def claim(model: type[Sent], pk: int) -> Sent | None:
-    """The one to send now, unless another worker has it.
+    """Claims one for sending; returns None if another worker has it.
 
-    The attempt is counted and the next one put off before it is made: whoever dies in it has been counted.
+    It counts the attempt and postpones the next one before sending, so that a crash during sending is counted, too.
     """
     waiting = model.objects.select_for_update(skip_locked=True).filter(sent_at=None, not_before__lte=Now())
     one = waiting.filter(pk=pk, attempts__lt=MOST_ATTEMPTS).first()
@@ -41,5 +41,5 @@ def claim(model: type[Sent], pk: int) -> Sent | None:
 
 
 def forget(model: type[Sent]) -> None:
-    """Deletes those that were written longer ago than anybody asks for them."""
+    """Deletes those that are older than anybody needs."""
     model.objects.filter(written_at__lt=Now() - KEPT).delete()

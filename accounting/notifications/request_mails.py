@@ -1,4 +1,4 @@
-"""Letters about requests: who asked for what, who answered what, and until when, on the reader's own clock."""
+"""Mails about requests: who asked for what, who answered what, and until when, in the reader's time zone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fact = tuple[str, str | datetime | None]
 
 
 def text_of(request: Request, said: str) -> Callable[[User], str]:
-    """The letter to each reader: `said` first, then all that is known of the request, read when somebody reads it."""
+    """Returns the text for each reader: `said` first, then the request's details, read from the database once."""
     facts = cache(partial(_facts, request))
 
     def text(reader: User) -> str:

@@ -1,4 +1,4 @@
-"""What is asked for and granted, in words; names of generations and users are read once for a page."""
+"""Requests and grants in words; names of generations and users are read once per page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Words:
         )
 
     def say(self, request: Request, values: Mapping[str, Any] | None) -> str:
-        """One line; `values` are what is wanted or granted."""
+        """Returns one line; `values` are what is requested or granted."""
         told = values or {}
         match request.kind:
             case Request.Kind.TICKETS:

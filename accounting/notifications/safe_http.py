@@ -1,8 +1,8 @@
-"""Calls to an address that somebody else chose: never to this machine or a private network, unless told so.
+"""HTTP calls to addresses that users chose: never to this machine or a private network, unless a setting allows it.
 
-The name is looked up once and the connection made to an address that was found and checked, so that a
-name which answers otherwise a moment later leads nowhere else. Redirects are not followed. A call has its
-time in all: who is called cannot hold up the caller by answering a byte at a time.
+The name is looked up once and the connection is made to a checked address, so that a name that resolves differently
+a moment later leads nowhere else. Redirects are not followed. A call has one time limit in total: a slow server
+cannot hold up the caller by answering one byte at a time.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from accounting.notifications.addresses import WrongAddress, read_url, why_not_callable
 
-SECONDS = 10.0  # of a call in all, from the look-up of the name to the last byte
+SECONDS = 10.0  # for a whole call, from the name look-up to the last byte
 TO_CONNECT = 5.0
 MOST_TRIED = 4  # addresses of one name
 
 
 class NotReachable(Exception):
-    """Nothing was sent, or not taken; `str(error)` says why in plain words."""
+    """The call was not sent or not accepted; `str(error)` gives the reason for people."""
 
 
 def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
-    """The parts of an address that may be called; NotReachable, with what is accepted, for one that never may.
+    """Returns the parts of an address that may be called. Raises NotReachable, with what is accepted, if it never may.
 
-    With `to_private`, which is FAIRLOT_WEBHOOKS_TO_PRIVATE unless said, it may be in a private network and
-    without TLS. What a name leads to is looked up, and checked, for each call.
+    With `to_private`, by default FAIRLOT_WEBHOOKS_TO_PRIVATE, it may be in a private network and without TLS. Names
+    are looked up and checked at each call.
     """
     try:
         return read_url(url, to_private=_may(to_private))
@@ -43,7 +43,7 @@ def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> None:
-    """Raises NotReachable unless it was answered with 2xx; what else the answer says is not read."""
+    """Posts `body`. Raises NotReachable unless the answer is 2xx; the rest of the answer is not read."""
     parts, to_private = check_url(url), _may(None)
     _in_time(
         lambda line: _call("POST", parts, line, body=body, headers=headers, to_private=to_private, most=0)
@@ -51,7 +51,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> None:
 
 
 def get(url: str, *, to_private: bool, most: int) -> bytes:
-    """What it answers. Raises NotReachable unless that is 2xx with at most so many bytes."""
+    """Returns the answer. Raises NotReachable unless it is 2xx with at most `most` bytes."""
     parts = check_url(url, to_private=to_private)
     answer = _in_time(
         lambda line: _call("GET", parts, line, headers={}, to_private=to_private, most=most + 1)
@@ -66,7 +66,7 @@ def _may(to_private: bool | None) -> bool:
 
 
 class _Line:
-    """The connection of a call, which whoever has waited long enough for it cuts."""
+    """The connection of a call, which the caller cuts when the time is over."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -84,12 +84,12 @@ class _Line:
             self._is_cut = True
             if self._connected is not None:
                 with suppress(OSError):  # it is closed already
-                    # Not that of TLS, which would say farewell first.
+                    # Not TLS's shutdown, which would first exchange messages.
                     socket.socket.shutdown(self._connected, socket.SHUT_RDWR)
 
 
 def _in_time(work: Callable[[_Line], bytes]) -> bytes:
-    """What `work` answers. Time limits of sockets are of one read each, and the look-up of a name has none."""
+    """Returns the result of `work`, within SECONDS. Socket timeouts limit each read alone, and look-ups not at all."""
     line = _Line()
     found: Future[bytes] = Future()
 
@@ -140,7 +140,7 @@ def _call(
 
 
 def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
-    """The first so many bytes of an answer; it may come in pieces."""
+    """Returns the first `most` bytes of an answer, which may come in pieces."""
     content = b""
     while len(content) < most:
         piece = answer.read(most - len(content))
@@ -151,7 +151,7 @@ def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
 
 
 def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> HTTPConnection:
-    """A connection to the first of these addresses that takes one. They were checked; none is looked up again."""
+    """Connects to the first of these checked addresses that accepts; none is looked up again."""
     for place, (address, port) in enumerate(addresses):
         connection: HTTPConnection
         if scheme == "https":
@@ -172,13 +172,14 @@ def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> 
 
 
 def _addresses(host: str, port: int, to_private: bool) -> list[tuple[str, int]]:
-    """Where a host is, each once; looked up once for a call. NotReachable unless all of them may be called."""
+    """Returns a host's addresses, each once, with one look-up per call. Raises NotReachable unless all may be
+    called."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise NotReachable(f"{host} has no address.") from error
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-    # One that is private would do for an attack: whoever is asked may pick it.
+    # One private address would suffice for an attack, because any of them may be picked.
     for address in addresses:
         if why := why_not_callable(address, to_private=to_private):
             raise NotReachable(f"{host} {why} ({address}).")

@@ -1,4 +1,4 @@
-"""Which reports are to be sent by mail now."""
+"""Which subscribed reports are due for sending by mail."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.db.models import Max
 from accounting.core.clock import zone_named
 from accounting.models import ReportDelivery, ReportSubscription
 
-# By then what was held at the end of a period is booked.
+# After this time everything held at the end of a period is posted.
 SETTLES = timedelta(hours=6)
 
 
 def last_period(rhythm: str, zone: ZoneInfo, now: datetime) -> tuple[date, date]:
-    """The first and the last day of the last whole week or month that is settled, on the clocks of `zone`."""
+    """Returns the first and last day of the last whole, settled week or month in the time zone `zone`."""
     today = (now - SETTLES).astimezone(zone).date()
     if rhythm == ReportSubscription.Rhythm.WEEKLY:
         monday = today - timedelta(days=today.weekday())
@@ -28,10 +28,10 @@ def last_period(rhythm: str, zone: ZoneInfo, now: datetime) -> tuple[date, date]
 def period_to_send(
     subscription: ReportSubscription, now: datetime, *, sent: date | None
 ) -> tuple[date, date] | None:
-    """The period of which the reader is to get the report; None where that was done or is not to be.
+    """Returns the period to send to the reader; None if it was sent or none is due.
 
-    `sent` is the beginning of the last one that was sent. Of several that were missed only the last one is sent, and
-    none that was over before the reader asked for it.
+    `sent` is the beginning of the last period sent. If several were missed only the last one is sent, and none that
+    was over before the reader subscribed.
     """
     zone = zone_named(subscription.user.time_zone)
     first, last = last_period(subscription.rhythm, zone, now)
@@ -42,9 +42,9 @@ def period_to_send(
 
 
 def due_subscriptions(now: datetime) -> list[int]:
-    """Ids of those of which a report is to be sent; none where there is no mail server.
+    """Returns the ids of subscriptions with a report to send; none without a mail server.
 
-    In random order, so that the first few are others each time: some that always fail keep none waiting for ever.
+    The order is random, so that subscriptions that always fail do not block the others.
     """
     if not settings.EMAIL_HOST:
         return []

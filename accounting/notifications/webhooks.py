@@ -1,4 +1,4 @@
-"""Making the webhook calls of the outbox, signed, so that who is called knows that Fairlot calls."""
+"""Sends the webhook calls of the outbox, signed, so that receivers can verify that Fairlot calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 def call(*, call_id: int) -> bool:
-    """Makes it unless another worker does; whether it was taken now. Else it is made again, later and later.
+    """Sends a call unless another worker does; returns whether it was accepted. Failures are retried with back-off.
 
-    If a worker dies after the answer, the next one has the same X-Fairlot-Delivery.
+    If a worker dies after the answer, the next attempt has the same X-Fairlot-Delivery.
     """
     one = claim(WebhookCall, call_id)
     if one is None:
@@ -30,7 +30,7 @@ def call(*, call_id: int) -> bool:
         one.error = str(error)[:300]
     else:
         one.sent_at, one.error = now, ""
-    # It may have been forgotten meanwhile, with its team.
+    # It may have been deleted meanwhile, with its team.
     WebhookCall.objects.filter(pk=one.pk).update(sent_at=one.sent_at, error=one.error)
     return one.sent_at is not None
 
@@ -45,5 +45,5 @@ def headers_of(one: WebhookCall, timestamp: int) -> dict[str, str]:
 
 
 def signature(key: str, timestamp: int, body: str) -> str:
-    """HMAC-SHA-256 over the timestamp, a dot and the body, in hexadecimal digits."""
+    """Returns the HMAC-SHA-256 of the timestamp, a dot and the body, in hexadecimal digits."""
     return hmac.new(key.encode(), f"{timestamp}.{body}".encode(), hashlib.sha256).hexdigest()

@@ -1,6 +1,6 @@
-"""Verifying the ledger, independently of the triggers that guard it: a list of checks, each a function of its own.
+"""Verifies the ledger independently of the triggers that guard it: a list of checks, one function each.
 
-All are counted in the database. What they cannot know docs/accounting.md says.
+All sums are computed in the database. docs/accounting.md says what the checks cannot detect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from accounting.verification.found import Found
 
 Check: TypeAlias = Callable[[], Found | None]
 
-# In this order, the first that finds something counts: what others rest on comes first.
+# The first check that finds something counts, so what others depend on comes first.
 CHECKS: list[Check] = [
     months.a_month_is_missing,
     chain.a_seal_does_not_hold,
@@ -62,5 +62,5 @@ CHECKS: list[Check] = [
 
 
 def first_found() -> Found | None:
-    """What the first check finds that finds anything; None where all is sound."""
+    """Returns the finding of the first check that has one; None if the ledger is sound."""
     return next((found for check in CHECKS if (found := check()) is not None), None)

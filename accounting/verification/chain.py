@@ -1,4 +1,4 @@
-"""The chain of seals, its end, the heads that name the seals, and what should have been sealed by now."""
+"""Checks of the hash chain, its end, the heads that name the seals, and rows that should be sealed by now."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _named(what: str | None) -> Found | None:
 
 
 def a_head_does_not_hold() -> Found | None:
-    """Also where seals are gone that heads name, as those of all of a book."""
+    """Finds a broken head, or seals that heads name but that are gone, as when all of a book were deleted."""
     return _named(heads.first_broken(signing.trusted_keys()))
 
 
 def a_transaction_was_never_sealed() -> Found | None:
-    """Beat seals every minute; after a day something is wrong with it, or somebody took seals away."""
+    """Finds rows unsealed for a day: beat seals every minute, so it failed or somebody removed seals."""
     return first_row(
         "a transaction was booked more than a day ago and has no seal",
         """

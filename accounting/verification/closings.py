@@ -1,4 +1,4 @@
-"""Closed hours: what all GPUs were, against what was billed, and against the hours of nodes."""
+"""Checks of closed hours: the classes of all GPUs against what was billed, and against the hours of nodes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_closing_differs_from_what_was_billed() -> Found | None:
-    """Also one that is missing, or of which a price tells another part of the hour.
+    """Finds a closing that is missing, differs from what was billed, or whose price belongs to another part of the
+    hour.
 
-    Prices tell in which currency; time without a price is in that which Fairlot has when it is booked or closed.
+    The price determines the currency; time without a price has Fairlot's currency at the time of posting or closing.
     """
     return first_row(
         "a closing differs from what was billed",
@@ -65,7 +66,7 @@ def nodes_differ_from_their_closing() -> Found | None:
 
 
 def more_is_summed_than_was_held() -> Found | None:
-    """Corrections only ever take away from what a closing says, and give what they took to another."""
+    """Finds rollups above what was held: corrections only reduce what a closing says, and move it to another payer."""
     return first_row(
         "the sums of an hour are more than its closing says was held",
         """

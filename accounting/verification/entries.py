@@ -1,17 +1,17 @@
-"""Transactions, their entries and their vouchers: balances of all accounts, counted again from their vouchers."""
+"""Checks of transactions, entries and vouchers: recomputes the balances of all accounts from the vouchers."""
 
 from __future__ import annotations
 
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
-# Which kind of transaction has which vouchers; a correction of a trade has none.
+# The vouchers of each kind of transaction; a correction of a trade has none.
 VOUCHERS = {
     "usage": "usagesegment",
     "pricing": "classcharge",
     "correction": "correctedsegment",
     "closing": "capacitysegment",
 }
-# Before hours were closed nothing was waived: a correction gave back to the cluster what it took.
+# Before hours were closed nothing was written off: a correction returned to the cluster what it took.
 WAS_GIVEN_BACK = (
     "booked.kind = 'correction' AND (closed.since IS NULL OR lower(booked.period) < closed.since)"
 )
@@ -57,7 +57,7 @@ def a_transaction_does_not_balance() -> Found | None:
 
 
 def an_account_has_another_unit() -> Found | None:
-    """Than its generation has: what balances in the one would not in the other."""
+    """Finds an account whose unit is not that of its generation, so that balances could be moved between units."""
     return first_row(
         "an account is not of its generation's unit",
         """
@@ -70,7 +70,7 @@ def an_account_has_another_unit() -> Found | None:
 
 
 def a_transaction_lacks_vouchers() -> Found | None:
-    """Of months of which the vouchers are there; capacity never goes."""
+    """Finds missing vouchers in months that have them; capacity segments are never archived."""
     without = " UNION ALL ".join(
         f"""
         SELECT booked.id, booked.key FROM accounting_ledgertransaction booked
@@ -90,7 +90,8 @@ def a_transaction_lacks_vouchers() -> Found | None:
 
 
 def a_voucher_belongs_nowhere() -> Found | None:
-    """Or to a transaction of another kind, book or time; what is taken back or charged must be there, too."""
+    """Finds vouchers without a transaction of matching kind, book and time, and missing reversed or charged
+    segments."""
     of_segment = {"correctedsegment", "classcharge"}
     queries = []
     for kind, name in VOUCHERS.items():
@@ -102,7 +103,7 @@ def a_voucher_belongs_nowhere() -> Found | None:
                 " ON segment.id = voucher.segment_id AND segment.month = voucher.month"
             )
         kinds, astray = f"('{kind}')", "false"
-        if name == "classcharge":  # who books a segment anew brings its charge along
+        if name == "classcharge":  # a segment that is posted again brings its charge along
             kinds, astray = (
                 "('pricing', 'usage')",
                 "booked.kind = 'usage' AND segment.transaction_id <> booked.id",
@@ -125,7 +126,7 @@ def a_voucher_belongs_nowhere() -> Found | None:
 
 
 def a_transaction_differs_from_its_vouchers() -> Found | None:
-    """In any account: those of users, and those of the cluster, in GPU-seconds and in money."""
+    """Finds differences in any account: of users and of the cluster, in GPU-seconds and in money."""
     return first_row(
         "a transaction differs from its vouchers",
         f"""
@@ -208,7 +209,8 @@ def a_transaction_differs_from_its_vouchers() -> Found | None:
 
 
 def an_entry_is_of_an_account_of_another_kind() -> Found | None:
-    """Of one that no transaction of this kind touches; where vouchers are archived nothing else tells."""
+    """Finds entries in accounts that this kind of transaction never touches; for archived months nothing else
+    shows it."""
     return first_row(
         "an entry is of an account that its transaction cannot touch",
         f"""
@@ -231,7 +233,7 @@ def an_entry_is_of_an_account_of_another_kind() -> Found | None:
 
 
 def a_trade_is_no_exchange() -> Found | None:
-    """Between two tenants, of one generation for another: each gives of the one and gets of the other."""
+    """Finds trades that are not between two tenants, or in which one does not give one generation and get another."""
     return first_row(
         "a trade is not an exchange of two generations between two tenants",
         """
@@ -294,7 +296,7 @@ def a_lease_is_billed_twice() -> Found | None:
 
 
 def a_segment_was_never_taken_back() -> Found | None:
-    """One that is said to be booked anew, after another of the same lease and time, use and price."""
+    """Finds segments marked as posted again without a reversed one of the same lease, time, use and price."""
     return first_row(
         "a segment is booked anew and none before it was taken back",
         """

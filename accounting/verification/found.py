@@ -1,4 +1,4 @@
-"""What a check of the ledger finds, and how most of them look."""
+"""What a check of the ledger finds, and a helper for most checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connection
 
-# Of months that have their vouchers in the database; to be compared with a month.
+# The months with vouchers in the database; compare it with a month.
 WITH_VOUCHERS = "ANY((SELECT accounting_months_with_vouchers())::date[])"
 
 
@@ -23,7 +23,7 @@ class Found:
 
 
 def first_row(what: str, query: str) -> Found | None:
-    """The first row of a query for rows that must not exist; None where there is none."""
+    """Returns the first row of a query for rows that must not exist; None if there is none."""
     with connection.cursor() as cursor:
         cursor.execute(query)
         row = cursor.fetchone()

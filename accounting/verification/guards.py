@@ -1,7 +1,7 @@
-"""The triggers that guard the tables, and their functions: that each is there, is on, and says what it should.
+"""Checks that each trigger that guards a table exists, is enabled, and has the expected function.
 
-guards.txt has what they should say. tests/accounting/ledger/test_guards.py compares it with what the migrations make,
-and writes it with FAIRLOT_WRITE_GUARDS=1.
+guards.txt has the expected texts. tests/accounting/ledger/test_guards.py compares it with what the migrations
+create, and writes it with FAIRLOT_WRITE_GUARDS=1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from accounting.verification.found import Found
 
 EXPECTED = Path(__file__).with_name("guards.txt")
 OF_FAIRLOT = r"^(accounting|scheduling)_"
-# Of a month's table the guards are those of its whole table: both are written with the name of that.
+# The guards of a month's partition are written with the name of its parent table.
 GUARDS = r"""
     SELECT 'trigger ' || coalesce(whole.relname, part.relname) || ' ' || tgname AS guard, part.relname::text AS place,
            'enabled ' || tgenabled::text || ' '
@@ -37,7 +37,7 @@ MONTHS = """
 
 
 def guards() -> dict[tuple[str, str], str]:
-    """Returns what each guard of the database says, by its name and the table that it is on."""
+    """Returns the text of each guard in the database, by its name and table."""
     with connection.cursor() as cursor:
         cursor.execute(GUARDS, {"ours": OF_FAIRLOT})
         return {(guard, place): says for guard, place, says in cursor.fetchall()}
@@ -45,13 +45,13 @@ def guards() -> dict[tuple[str, str], str]:
 
 @cache
 def expected() -> dict[str, str]:
-    """Returns what each guard should say, by its name."""
+    """Returns the expected text of each guard, by its name."""
     lines = EXPECTED.read_text().splitlines()
     return {guard: says for guard, _, says in (line.partition(": ") for line in lines)}
 
 
 def a_guard_is_off() -> Found | None:
-    """Also one that is there and on, and says something else: a function that was emptied guards nothing."""
+    """Finds a guard that is missing, disabled or changed: a function that was emptied guards nothing."""
     found = guards()
     for guard, place in sorted(_places() - found.keys()):
         return Found("a guard is missing or switched off", _name(guard, place))
@@ -72,7 +72,7 @@ def _name(guard: str, place: str) -> tuple[str, ...]:
 
 
 def _places() -> set[tuple[str, str]]:
-    """Where each guard should be: on its table and on all months of that."""
+    """Returns where each guard should be: on its table and on all monthly partitions of it."""
     with connection.cursor() as cursor:
         cursor.execute(MONTHS, {"ours": OF_FAIRLOT})
         months = cursor.fetchall()

@@ -1,4 +1,5 @@
-"""Archived months: that they were archived, with seals of what stays and of the files, and that what stays fits."""
+"""Checks of archived months: that they were archived, that seals cover what stays and the files, and that sums
+match."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_month_is_missing() -> Found | None:
-    """Of a table that loses none when it is archived, while another one has it."""
+    """Finds a month without a partition in a table that keeps its rows, while another table has the month."""
     return first_row(
         "a table lacks a month that others have",
         """
@@ -36,7 +37,7 @@ def a_month_is_missing() -> Found | None:
 
 
 def a_month_was_not_archived() -> Found | None:
-    """And lacks its vouchers all the same: neither the audit trail nor the chains of its books say who took them."""
+    """Finds a month without vouchers for which neither the audit trail nor the chains say who archived it."""
     for month in archived_months():
         told = told_when_archived(month)
         if told is None:
@@ -49,7 +50,7 @@ def a_month_was_not_archived() -> Found | None:
 
 
 def _unsealed(book: int, month: date, told: dict[str, Any]) -> str | None:
-    """What is wrong with the seals that the book got when the month was archived."""
+    """Returns what is wrong with the seals that the book got when the month was archived."""
     number = told.get("seals", {}).get(str(book))
     of_month = LedgerSeal.objects.filter(book=book, month=month)
     if number is not None and not of_month.filter(number=number).exists():
@@ -63,7 +64,7 @@ def _unsealed(book: int, month: date, told: dict[str, Any]) -> str | None:
 
 
 def _must_be_sealed(month: date) -> bool:
-    """Whether it was archived by a release that sealed its sums with that, or another month was since."""
+    """Returns whether a release that seals rollups archived this month or a later one."""
     if LedgerSeal.objects.filter(of_sums=True, month__gte=month).exists():
         return True
     since = LedgerSeal.objects.filter(form__gte=APART).aggregate(at=Min("sealed_at"))["at"]
@@ -100,7 +101,7 @@ def an_archived_transaction_was_not_sealed() -> Found | None:
 
 
 def archived_entries_differ_from_sums() -> Found | None:
-    """Of users, with the sums of their hours; all of an archived month lies in closed hours."""
+    """Compares users' entries with their hourly rollups; all of an archived month is in closed hours."""
     return first_row(
         "the entries of an archived month are not the sums of its hours",
         f"""
@@ -125,9 +126,9 @@ def archived_entries_differ_from_sums() -> Found | None:
 
 
 def archived_entries_differ_from_closings() -> Found | None:
-    """Of the cluster: what it provided is what was used, and what it earned is what all its GPUs were worth.
+    """Compares the cluster's entries: provided with used time, and revenue with the worth of all GPUs.
 
-    In all currencies together, as what an earlier release billed in one it may have closed in the next.
+    In all currencies together, because an earlier release may have billed in one and closed in the next.
     """
     return first_row(
         "the entries of an archived month are not what its closings tell",

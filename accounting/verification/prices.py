@@ -1,4 +1,4 @@
-"""Prices: what is billed is GPU-seconds times what the price list said of that generation, class and time."""
+"""Checks of prices: each bill is GPU-seconds times the price of its generation, class and time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ SINCE_PRICES_HAVE_CURRENCIES = """
 """
 
 
-# Until then costs were rounded to four decimals; what is booked anew, or settled, of time before that keeps them.
+# Before that, costs were rounded to four decimals; later postings and settlements for that time keep these.
 SINCE_COSTS_HAVE_MILLIONTHS = """
     (SELECT applied FROM django_migrations WHERE app = 'accounting' AND name LIKE '%costs_in_millionths')
 """
 
 
 def costs(amount: str, worth: str, period: str) -> str:
-    """SQL: the amount is what GPU-seconds times a price of a GPU-hour cost, rounded as `tariff.cost_of` does."""
+    """Returns SQL that is true if an amount is GPU-seconds times a price, rounded like `tariff.cost_of`."""
     return f"""(
         {_is_rounded(amount, worth, 6)}
         OR lower({period}) < {SINCE_COSTS_HAVE_MILLIONTHS} AND {_is_rounded(amount, worth, 4)}
@@ -32,7 +32,7 @@ def _is_rounded(amount: str, worth: str, decimals: int) -> str:
 
 
 def _priced_otherwise(table: str) -> str:
-    """Rows of which the price, or a part of the time, is not that of one line of the list; without any it is 0."""
+    """Returns SQL for rows whose price, or a part of whose time, does not match one price line; without one it is 0."""
     return f"""
         FROM accounting_{table} voucher
         LEFT JOIN accounting_price price ON price.generation_id = voucher.generation_id
@@ -75,9 +75,9 @@ def a_closing_has_another_price() -> Found | None:
 
 
 def a_bill_is_in_another_currency() -> Found | None:
-    """Than its price, or a closing is. What is booked anew has that of what was taken back.
+    """Finds bills or closings in another currency than their price; what is posted again keeps the reversed currency.
 
-    Prices have had a currency of their own only since a migration; until then bills had that of their moment.
+    Prices have a currency since a migration; earlier bills have that of their time.
     """
     return first_row(
         "a bill or a closing is not in the currency of its price",
@@ -101,7 +101,7 @@ def a_bill_is_in_another_currency() -> Found | None:
 
 
 def a_closing_is_worth_otherwise() -> Found | None:
-    """All of it, and each class that nobody held."""
+    """Finds closings whose worth, in total or of a class that nobody held, does not match the price."""
     worths = " AND ".join(
         costs(amount, f"{seconds} * price_per_gpu_hour", "period")
         for amount, seconds in [("value", "capacity")]
@@ -122,7 +122,7 @@ def a_closing_is_worth_otherwise() -> Found | None:
 
 
 def a_charge_costs_otherwise() -> Found | None:
-    """Which part was preemptible or borrowed nothing in the books tells; at which price, and what was idle, does."""
+    """Finds charges with a wrong price or idle part; the books do not show which part was preemptible or borrowed."""
     worth = (
         "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"
         " + charge.borrowed * charge.borrowed_price"
@@ -155,7 +155,7 @@ def a_charge_costs_otherwise() -> Found | None:
 
 
 def a_charge_is_missing() -> Found | None:
-    """Of what was idle, where no other class has a price that could make up for it."""
+    """Finds missing charges for idle time, if no other class has a price that could compensate."""
     worth = "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
     return first_row(
         "what was idle in a settled hour is not charged at its price",
@@ -178,7 +178,8 @@ def a_charge_is_missing() -> Found | None:
 
 
 def archived_usage_costs_otherwise() -> Found | None:
-    """Than at any price that its hour had for any class; each bill may be off by half of its last decimal."""
+    """Finds archived usage that matches no price of its hour for any class; each bill may be off by half its last
+    decimal."""
     return first_row(
         "the sums of an archived hour cost what no price of it makes",
         f"""

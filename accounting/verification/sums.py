@@ -1,10 +1,10 @@
-"""Sums of usage by hour, day and job: each is the sum of its rows."""
+"""Checks of rollups by hour, day and job: each is the sum of its rows."""
 
 from __future__ import annotations
 
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
-# What stands of segments, as sums have it; closed hours are joined to it.
+# What stands of segments, as rollups count it; closed hours are joined to it.
 SEGMENTS = """
     FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
     LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month
@@ -104,7 +104,8 @@ def a_jobs_day_has_another_name() -> Found | None:
 
 
 def a_sum_is_of_no_transaction() -> Found | None:
-    """That closed its time, or changed it; days that end without any GPUs were closed by none, which is 0."""
+    """Finds rollups that no transaction closed or changed; days without GPUs at their end are closed by none, which is
+    0."""
     queries = " UNION ALL ".join(
         f"""
         SELECT '{name}' AS name, told.id, told.book, told.hour
