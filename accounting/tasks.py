@@ -1,4 +1,4 @@
-"""Celery's doors into the accounting room. Each may come twice, late or never."""
+"""Celery tasks of the accounting room. Each message may come twice, late or never."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from accounting.models import Letter, WebhookCall
 from accounting.notifications import mail, webhooks
 from accounting.notifications.outbox import due, forget
 
-# A server that does not answer must not keep other mail, or the books of the same worker, waiting. Beat asks again.
+# A server that does not answer must not delay other mail, or the books of the same worker. Beat asks again.
 LASTS = 20.0  # seconds
 
 
 @shared_task
 def send_letters() -> None:
-    """Sends the mail that waits in the outbox, in one worker at a time."""
+    """Sends the mail in the outbox, in one worker at a time."""
     with only_one(OutboxLock.LETTERS) as is_mine:
         if is_mine:
             each(due(Letter, most=200), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
@@ -27,14 +27,14 @@ def send_letters() -> None:
 
 @shared_task
 def tell_of_ends() -> None:
-    """Tells of what was granted until a moment that comes soon."""
+    """Notifies people of grants that end soon."""
     ids = requests_soon_to_end().values_list("pk", flat=True)
     each(ids, lambda request_id: tell_of_end(request_id=request_id))
 
 
 @shared_task
 def call_webhooks() -> None:
-    """Makes the calls that wait in the outbox, in one worker at a time."""
+    """Makes the webhook calls in the outbox, in one worker at a time."""
     with only_one(OutboxLock.WEBHOOKS) as is_mine:
         if is_mine:
             each(due(WebhookCall, most=100), lambda call_id: webhooks.call(call_id=call_id), seconds=LASTS)
@@ -42,12 +42,12 @@ def call_webhooks() -> None:
 
 @shared_task
 def empty_outboxes() -> None:
-    """Lets go of letters and calls of long ago, sent or given up: addresses of people are in them."""
+    """Deletes old mails and calls, sent or given up, because they contain people's addresses."""
     forget(Letter)
     forget(WebhookCall)
 
 
 @shared_task
 def prepare_months() -> None:
-    """Makes the ledger's partitions of the next months, long before they are needed."""
+    """Creates the ledger's partitions of the next months, long before they are needed."""
     add_months_ahead(now_from_database())

@@ -1,4 +1,4 @@
-"""The audit trail: every change of what people are, may and pay leaves a row."""
+"""Writes the audit trail: every change of what people are, may do and pay."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def record(
 ) -> AuditEvent:
     """Writes one audit event in the caller's transaction.
 
-    `actor` None is Fairlot itself. `tenant` decides which managers may read the event. `before` and
-    `after` hold what changed; dates, decimals and UUIDs are kept as text. Names are kept as they are now.
+    `actor` None stands for Fairlot. `tenant` decides which managers may read the event. `before` and `after` hold
+    what changed; dates, decimals and UUIDs are stored as text. Names are stored as they are now.
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)
     event.save(force_insert=True)
@@ -46,7 +46,7 @@ def record_many(
     tenant: Tenant | None,
     changes: Sequence[tuple[models.Model, Mapping[str, Any]]],
 ) -> None:
-    """Writes an audit event for each of `changes`, a target and what it is after, like `record` of each."""
+    """Writes an audit event for each of `changes`, pairs of a target and its new values, like `record` for each."""
     insert_rows(_event(actor, verb, target, tenant, after=after) for target, after in changes)
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: one table, which actions, pages and docs/permissions.md follow.
+"""Who may do what: one table for actions, pages and docs/permissions.md.
 
 An actor of None is Fairlot itself (commands on the machine) and may do everything.
 """
@@ -15,7 +15,7 @@ from accounting.models.tenants import TenantQuerySet, ids_with_role
 
 
 class Role(StrEnum):
-    """Admins and operators are of the whole portal; managers and members of a team and of all teams below it."""
+    """A role: admins and operators in the whole portal; managers and members in a team and all teams below it."""
 
     ADMIN = "admin"
     OPERATOR = "operator"
@@ -75,7 +75,7 @@ PERMISSIONS: dict[str, Permission] = {
 
 
 def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
-    """Whether `user` may do it: by a role in the whole portal or, where it is done to `tenant`, by one there."""
+    """Returns whether `user` may do it, by a portal role or by a role in `tenant`."""
     roles = PERMISSIONS[verb].roles
     if user.is_authenticated and (
         (ADMIN in roles and user.is_admin) or (OPERATOR in roles and user.is_operator)
@@ -85,21 +85,21 @@ def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
 
 
 def may_somewhere(user: User, verb: str) -> bool:
-    """Whether there is anything to which `user` may do it."""
+    """Returns whether `user` may do it anywhere."""
     return may(user, verb) or any(ids_with_role(user, role) for role in _team_roles(PERMISSIONS[verb].roles))
 
 
 def tenants_where(user: User, verb: str) -> TenantQuerySet:
-    """The tenants to which `user` may do it."""
+    """Returns the tenants in which `user` may do it."""
     if may(user, verb):
         return Tenant.objects.all()
     (role, *others) = _team_roles(PERMISSIONS[verb].roles) or [""]
-    least = others[-1] if others else role  # they are listed from the highest
+    least = others[-1] if others else role  # the highest role comes first
     return Tenant.objects.visible_to(user, role=least) if least else Tenant.objects.none()
 
 
 def changeable_where(user: User, verb: str) -> TenantQuerySet:
-    """The tenants to which `user` may do it now: archived ones are for who may do it in the whole portal."""
+    """Returns the tenants in which `user` may do it now: in archived ones only those with a portal role may."""
     found = tenants_where(user, verb)
     return found if may(user, verb) else found.active()
 
@@ -119,7 +119,7 @@ def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None
 
 
 def as_markdown() -> str:
-    """The table of docs/permissions.md."""
+    """Returns the table of docs/permissions.md."""
     lines = [f"| | {' | '.join(Role)} |", f"| --- |{' :-: |' * len(Role)}"]
     for permission in PERMISSIONS.values():
         cells = ("yes" if role in permission.roles else "" for role in Role)

@@ -1,4 +1,4 @@
-"""Which teams somebody sees, for reports that ask many tables about the same ones."""
+"""Which teams a reader sees, for reports that query many tables about the same teams."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from accounting.core.consistent_read import read_once
 from accounting.models import Tenant, User
 from accounting.models.tenants import ids_with_role
 
-ANOTHER = "another team"  # the name of one that a reader may not see
+ANOTHER = "another team"  # replaces the name of a team that a reader may not see
 
 
 def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
-    """Whether these are all teams that there are; None: Fairlot itself looks."""
+    """Returns whether these are all teams; viewer None stands for Fairlot."""
     return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
 
 
@@ -21,7 +21,8 @@ def visible_ids(user: User) -> set[int]:
 
 @read_once
 def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
-    """The ids of those that `viewer` may see (None: all), of `tenant` with all below it; None: all that there are."""
+    """Returns the ids of tenants that `viewer` may see (None: all), `tenant` and its subtree; None for all there
+    are."""
     if sees_all(viewer, tenant):
         return None
     if tenant is None and viewer is not None:

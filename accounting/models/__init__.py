@@ -1,4 +1,4 @@
-"""State of the accounting room: people, hardware prices, quotas, the ledger and the audit trail."""
+"""State of the accounting room: people, hardware prices, limits, the ledger and the audit trail."""
 
 from accounting.models.audit import AuditEvent
 from accounting.models.budgets import Budget, BudgetWarning, WebhookCall

@@ -1,4 +1,4 @@
-"""Who changed what: one row a change, written in the change's own transaction, never edited."""
+"""The audit trail: one row per change, written in the change's transaction, never edited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accounting.models.tenants import Membership, Tenant, User
 
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
     def visible_to(self, user: User) -> Self:
-        """All for operators; else what concerns tenants that the user manages."""
+        """Returns all events for operators, else those of tenants that the user manages."""
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:

@@ -1,4 +1,4 @@
-"""Budgets: money for a period, of which a team is warned in time. They bind nobody; limits of money do."""
+"""Budgets: money for a period, with warnings to the team. They block nothing; limits on money do."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
 
 
 class Budget(models.Model):
-    """What a tenant with all below it means to spend in a calendar month or quarter (UTC).
+    """What a tenant and its subtree plan to spend in a calendar month or quarter (UTC).
 
-    A removed one stays, with what was warned of and what is still to be sent, and comes back when it is set again.
+    A removed budget stays with its warnings and unsent messages, and is reused when it is set again.
     """
 
     class Period(models.TextChoices):
@@ -39,9 +39,9 @@ class Budget(models.Model):
     percentages = ArrayField(models.PositiveSmallIntegerField(), help_text="At which somebody is warned.")
     by_forecast = models.BooleanField(default=True)
     webhook_url = models.CharField(max_length=500, blank=True)
-    # None: Fairlot itself, or nobody knows.
+    # None: Fairlot itself, or unknown.
     webhook_set_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
-    # Part of what signs its webhooks: another one makes another key.
+    # Part of the key that signs its webhooks: another nonce makes another key.
     nonce = models.CharField(max_length=16, default=new_nonce)
     removed_at = models.DateTimeField(null=True)
 
@@ -58,7 +58,7 @@ class Budget(models.Model):
         return f"budget of {self.tenant.name}"
 
     def signing_key(self) -> str:
-        """What its webhooks are signed with, which nobody without the portal's own key can work out."""
+        """Returns the key that signs its webhooks, which only the holder of the portal's key can derive."""
         return _signing_key(self.pk, self.nonce)
 
 
@@ -67,7 +67,7 @@ def _signing_key(budget: int, nonce: str) -> str:
 
 
 class BudgetWarning(models.Model):
-    """That somebody was warned, once for each period and threshold until one of another amount takes its place."""
+    """A warning that was sent: once per period and threshold, until a budget of another amount replaces it."""
 
     FORECAST = "forecast"
 
@@ -95,9 +95,9 @@ class BudgetWarning(models.Model):
 
 
 class WebhookCall(models.Model):
-    """The outbox of webhooks: a call is written in the transaction that it tells of, and made after that.
+    """The outbox of webhooks: a call is written in the transaction that it reports, and made after that.
 
-    To whom, and signed with which key, is that of the time when it was written.
+    Address and signing key are those of the time when it was written.
     """
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)

@@ -1,4 +1,4 @@
-"""The closed books: of every full hour, what all GPUs were and what that was worth, and sums to report from."""
+"""The closed books: the class of all GPUs in every full hour and its worth, and rollups for reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _amount(**more: Any) -> models.DecimalField[Any, Any]:
 
 class ByHourQuerySet(models.QuerySet["models.Model"]):
     def between(self, begins: datetime | None, ends: datetime | None) -> Self:
-        """Of hours that begin in [begins, ends); None is no bound."""
+        """Returns rows of hours that begin in [begins, ends); None is no bound."""
         found = self
         if begins is not None:
             found = found.filter(month__gte=begins.astimezone(UTC).date().replace(day=1), hour__gte=begins)
@@ -31,8 +31,8 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 class ClosedBook(models.Model):
     """How far the books of a cluster are closed: every full hour from `since` until `until`.
 
-    Of those until `priced_until` what was held in which class is settled. Of those before `details_since` only
-    sums are in the database; see accounting/closing/archive.py.
+    Class prices are settled until `priced_until`. For hours before `details_since` the database has only rollups;
+    see accounting/closing/archive.py.
     """
 
     book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")
@@ -57,11 +57,11 @@ class ClosedBook(models.Model):
 
 
 class CapacitySegment(models.Model):
-    """The voucher of a closing: what all GPUs of one generation were in one hour, at one price.
+    """The voucher of a closing: the classes of all GPUs of one generation in one hour, at one price.
 
-    GPU-seconds in each class, which sum to `capacity`; and money: `charged` to tenants for what was held, and
-    the worth of the other classes. With `rounding`, which the tenants' many rounded costs leave, they sum to
-    `value`, which is capacity times price, rounded once.
+    GPU-seconds in each class, which sum to `capacity`; and money: `charged` to tenants for what was held, and the
+    worth of the other classes. Together with `rounding`, the difference left by the tenants' many rounded costs,
+    they sum to `value`, which is capacity times price, rounded once.
     """
 
     transaction = models.ForeignKey(
@@ -94,7 +94,7 @@ class CapacitySegment(models.Model):
 
 
 class NodeHour(models.Model):
-    """What the GPUs of one node were in one closed hour, in GPU-seconds; sums to the capacity segments."""
+    """The classes of one node's GPUs in one closed hour, in GPU-seconds; sums to the capacity segments."""
 
     book = models.BigIntegerField()
     month = models.DateField()
@@ -117,9 +117,9 @@ class NodeHour(models.Model):
 
 
 class UsageSum(models.Model):
-    """What a user of a tenant held of one generation in a closed stretch of time: the sum of usage segments.
+    """What a user of a tenant held of one generation in closed time: the sum of usage segments.
 
-    A correction in what is closed adds another row with the difference; all rows together are what stands.
+    A correction of closed time adds another row with the difference; the sum of all rows is what stands.
     `assembling` and `idle` are parts of `gpu_seconds`.
     """
 
@@ -147,18 +147,18 @@ class UsageSum(models.Model):
 
 
 class UsageHour(UsageSum):
-    """Of one hour."""
+    """The sum of one hour."""
 
 
 class UsageDay(UsageSum):
-    """Of one day (UTC): the sum of its hours."""
+    """The sum of one day (UTC), made from its hours."""
 
 
 class ArchivedHour(models.Model):
-    """What stays of the bills of one archived hour: of a tenant, at one price, corrected by one correction or by none.
+    """What stays of the bills of one archived hour: of a tenant, at one price, with at most one correction.
 
-    `cost` is at the price, and `charged` what prices of classes added to it; `brought` is the part of that which came
-    along when it was booked anew after a correction. There are none of months whose bills are in the database.
+    `cost` is at the price, and `charged` what class prices added to it; `brought` is the part of that which came
+    along when usage was posted again after a correction. Months whose bills are in the database have none.
     """
 
     book = models.BigIntegerField()
@@ -176,7 +176,7 @@ class ArchivedHour(models.Model):
     cost = _amount()
     charged = _amount()
     brought = _amount()
-    # GPU-seconds in classes with a price of their own; an earlier release archived none.
+    # GPU-seconds in classes with a price; an earlier release did not archive them.
     idle = _amount(default=0)
     preemptible = _amount(default=0)
     borrowed = _amount(default=0)
@@ -194,7 +194,7 @@ class ArchivedHour(models.Model):
 
 
 class JobDay(UsageSum):
-    """Of one job, on one day (UTC)."""
+    """The sum of one job on one day (UTC)."""
 
     job_id = models.BigIntegerField()
     job_name = models.CharField(max_length=120)

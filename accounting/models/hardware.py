@@ -1,4 +1,4 @@
-"""What is shared: GPU generations and what an hour of each costs."""
+"""Shared hardware: GPU generations and their prices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Generation(models.Model):
     name = models.CharField(max_length=40, unique=True)
     description = models.CharField(max_length=200, blank=True)
     memory_gib = models.PositiveIntegerField(default=0)
-    # Published to all, and one for all time: comparing tenants, a GPU-hour of this counts for so many.
+    # Public, and the same for all time: how many GPU-hours one of this generation counts when tenants are compared.
     weight = models.DecimalField(max_digits=9, decimal_places=4, default=Decimal(1), db_default=Decimal(1))
 
     class Meta:
@@ -35,20 +35,20 @@ def _of_class(text: str) -> models.DecimalField[Any, Any]:
 
 
 def present_currency() -> str:
-    """That in which prices are set now."""
+    """Returns the currency in which prices are set now."""
     currency: str = settings.FAIRLOT_CURRENCY
     return currency
 
 
 class Price(models.Model):
-    """What one GPU-hour of a generation costs while the price is valid; at most one at any moment.
+    """The price of a GPU-hour of a generation while it is valid; at most one at any moment.
 
-    `per_gpu_hour` is billed at once. Time of another class is settled when its hour is closed; a class without
-    a price of its own costs the same. All of them are in `currency`, that in which they were set: another one is
-    only for prices that are set from then on.
+    `per_gpu_hour` is billed at once. Time of a class is settled when its hour is closed; a class without a price
+    costs the same. All amounts are in `currency`, in which they were set: a new currency applies only to prices set
+    later.
     """
 
-    # The first that a moment is in counts.
+    # A moment in several classes counts as the first of them.
     CLASSES = ("idle", "preemptible", "borrowed")
 
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="prices")
@@ -76,6 +76,6 @@ class Price(models.Model):
         ]
 
     def of_class(self, name: str) -> Decimal:
-        """What a GPU-hour of one of CLASSES costs."""
+        """Returns the price of a GPU-hour of one of CLASSES."""
         price: Decimal | None = getattr(self, name)
         return self.per_gpu_hour if price is None else price

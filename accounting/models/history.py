@@ -1,4 +1,4 @@
-"""What tickets and limits were, from when to when: written by the database itself, for whoever looks back."""
+"""The history of tickets, limits and budgets, written by database triggers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from accounting.models.quotas import Quota
 
 
 class TicketChange(models.Model):
-    """What tickets a tenant, or a user in it, had from a moment on, until the next change.
+    """The tickets of a tenant, or of a user in it, from one moment until the next change.
 
-    None where a tenant was archived or a user left it. The database adds a row with every such change, in order, and
-    lets none be changed (accounting/migrations/0013, 0014).
+    None if a tenant was archived or a user left it. A trigger adds a row with every such change, in order, and rows
+    never change (accounting/migrations/0013, 0014).
     """
 
-    tenant_id = models.BigIntegerField()  # of a tenant that may have been removed since
+    tenant_id = models.BigIntegerField()  # the tenant may have been deleted since
     user_id = models.BigIntegerField(null=True)
     tickets = models.PositiveIntegerField(null=True)
-    at = models.DateTimeField(null=True)  # None: they were so when this began to be written down
+    at = models.DateTimeField(null=True)  # None: in force when recording began
 
     class Meta:
         ordering = ["id"]
@@ -28,9 +28,9 @@ class TicketChange(models.Model):
 
 
 class QuotaChange(models.Model):
-    """What a limit was from a moment on, until its next change, as TicketChange has it.
+    """A limit from one moment until its next change, like TicketChange.
 
-    Only the amount ever changes; the database sees to it.
+    Only the amount ever changes; the database ensures it.
     """
 
     quota_id = models.BigIntegerField()
@@ -43,7 +43,7 @@ class QuotaChange(models.Model):
     days = models.PositiveSmallIntegerField(null=True)
     at_limit = models.CharField(max_length=10, choices=Quota.AtLimit)
     limit = models.DecimalField(max_digits=14, decimal_places=3, null=True)  # None: it was removed
-    at = models.DateTimeField(null=True)  # None: it was so when this began to be written down
+    at = models.DateTimeField(null=True)  # None: in force when recording began
 
     class Meta:
         ordering = ["id"]
@@ -53,12 +53,12 @@ class QuotaChange(models.Model):
 
 
 class BudgetChange(models.Model):
-    """What a tenant's budget was from a moment on, until its next change, as TicketChange has it."""
+    """A tenant's budget from one moment until its next change, like TicketChange."""
 
     tenant_id = models.BigIntegerField()
     period = models.CharField(max_length=10, choices=Budget.Period)
     amount = models.DecimalField(max_digits=14, decimal_places=2, null=True)  # None: it was removed
-    at = models.DateTimeField(null=True)  # None: it was so when this began to be written down
+    at = models.DateTimeField(null=True)  # None: in force when recording began
 
     class Meta:
         ordering = ["id"]

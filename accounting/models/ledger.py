@@ -1,8 +1,8 @@
-"""The double-entry ledger: accounts, transactions, entries, and the seals that make tampering visible.
+"""The double-entry ledger: accounts, transactions, entries, and the seals that reveal tampering.
 
-A transaction is a set of entries whose amounts sum to zero in each unit. Units are GPU-seconds of
-one generation ("GPU-s A100") and money ("EUR"). Transactions, their entries and their vouchers are kept
-in a partition for each month (UTC) in which what they tell of began; `accounting/ledger/partitions.py` makes them.
+A transaction is a set of entries whose amounts sum to zero in each unit. Units are GPU-seconds of one generation
+("GPU-s A100") and money ("EUR"). Transactions, their entries and their vouchers are stored in one partition per
+month (UTC) in which the reported time began; `accounting/ledger/partitions.py` creates them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ class LedgerAccount(models.Model):
 
     class Kind(models.TextChoices):
         USAGE = "usage", "GPU time used"  # of a tenant's user, in GPU-seconds
-        INSTALLED = "installed", "GPU time that there was"  # told when an hour is closed, in GPU-seconds
-        CAPACITY = "capacity", "GPU time provided"  # between the two: nothing is left of closed hours
+        INSTALLED = "installed", "GPU time that there was"  # posted when an hour is closed, in GPU-seconds
+        CAPACITY = "capacity", "GPU time provided"  # between the two: its balance of closed hours is zero
         COST = "cost", "Cost of GPU time"  # of a tenant's user, in money
         REVENUE = "revenue", "Charged for GPU time"  # of the cluster, in money
-        WAIVED = "waived", "Taken back"  # what corrections took from tenants and gave to no other, in both
-        FREE = "free", "Free"  # what nobody held, in both, as the next three
+        # write-offs: what corrections took from tenants and gave to no other, in both units
+        WAIVED = "waived", "Taken back"
+        FREE = "free", "Free"  # what nobody held, in both units, like the next three
         OTHERS = "others", "Used by others than Fairlot"
         DRAINED = "drained", "Drained"
         DOWN = "down", "Down"
         CLASSES = "classes", "Prices of classes"  # what they changed in bills, in money
-        ROUNDING = "rounding", "Rounding"  # what many rounded costs differ by from one, in money
+        ROUNDING = "rounding", "Rounding"  # the difference between many rounded costs and one, in money
         TRADE = "trade", "Entitlement traded"  # of a tenant, in GPU-seconds
 
     kind = models.CharField(max_length=10, choices=Kind)
@@ -104,7 +105,7 @@ class LedgerAccount(models.Model):
 
 
 class LedgerTransaction(models.Model):
-    """What was booked at once. `key` makes booking it twice impossible."""
+    """A set of entries that was posted at once. `key` makes posting it twice impossible."""
 
     class Kind(models.TextChoices):
         USAGE = "usage", "Usage"  # of any number of leases; its vouchers are usage segments
@@ -121,7 +122,7 @@ class LedgerTransaction(models.Model):
     recorded_at = models.DateTimeField(db_default=Now())
     description = models.TextField()
     actor = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
-    # The trade that a correction takes back; of usage, CorrectedSegment tells.
+    # The trade that a correction reverses; for usage, see CorrectedSegment.
     corrects = models.OneToOneField(
         "self", on_delete=models.PROTECT, null=True, related_name="correction", db_constraint=False
     )
@@ -129,7 +130,7 @@ class LedgerTransaction(models.Model):
     class Meta:
         ordering = ["id"]
         constraints = [
-            # What has the same key has the same period, so a partition knows of all that have it.
+            # Equal keys have equal periods, so one partition contains all rows with a key.
             models.UniqueConstraint(name="a_key_is_booked_once", fields=["key", "month"]),
             models.CheckConstraint(
                 name="only_a_correction_corrects",
@@ -154,16 +155,15 @@ class LedgerEntry(models.Model):
 
 
 class LedgerSeal(models.Model):
-    """A link of a book's chain: what its transactions from one id to another said when it was made.
+    """A link of a book's hash chain: what its transactions from one id to another said when it was made.
 
-    `leaves` holds SHA-256 of each of them, in a form of accounting/ledger/hash_chain.py; `digest` is the SHA-256 of the
-    digest before it and these leaves. Whoever changes a row afterwards breaks the chain there, and whoever mends
-    the chain changes its last digest, which others may have noted.
+    `leaves` holds the SHA-256 of each of them, in a form of accounting/ledger/hash_chain.py; `digest` is the SHA-256
+    of the previous digest and these leaves. Changing a row afterwards breaks the chain there, and repairing the
+    chain changes its last digest, which others may have noted.
 
-    With `month` set it is a link of the same chain that was made when this month was archived: its leaves are
-    of what stays of those of the month's transactions whose vouchers leave, of the transaction with its entries;
-    or (`of_sums`) it has leaves of all the month's sums by hour and day, of which its reports are made then, and of
-    the files. The last one of these stands: a month may be brought back, corrected and archived again.
+    With `month` it is a link that was made when this month was archived: its leaves cover what stays of transactions
+    whose vouchers are archived; or (`of_sums`) all the month's hourly and daily rollups, from which reports are made
+    then, and the files. The last such link counts, because a month may be restored, corrected and archived again.
     """
 
     book = models.BigIntegerField()
@@ -199,7 +199,7 @@ class LedgerSeal(models.Model):
 
 
 class SealedBook(models.Model):
-    """The last seal that was made of a book, told apart from the chain: else its end could be cut off unseen."""
+    """The last seal of a book, stored apart from the chain, so that cutting off the chain's end is detected."""
 
     book = models.BigIntegerField(primary_key=True)
     number = models.BigIntegerField()
@@ -210,10 +210,10 @@ class SealedBook(models.Model):
 
 
 class LedgerHead(models.Model):
-    """A link of the one chain over all books and journals: which seal was made, after which head, signed.
+    """A link of the chain over all books and journals: which seal was made, after which head, signed.
 
-    See accounting/ledger/heads.py. `book` 0 has no seal: it says that there was nothing to seal, or, with a reason,
-    that somebody resumed the sealing.
+    See accounting/ledger/heads.py. With `book` 0 there is no seal: there was nothing to seal or, with a reason,
+    somebody resumed the sealing.
     """
 
     number = models.BigIntegerField(primary_key=True)

@@ -1,4 +1,4 @@
-"""How much a tenant, with all tenants below it, or a user of it may take."""
+"""Limits on what a tenant with its subtree, or a user, may use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accounting.models.tenants import Tenant, User
 
 class QuotaQuerySet(models.QuerySet["Quota"]):
     def in_force_for(self, tenant: Tenant, user_id: int | None) -> Self:
-        """Those of `tenant` and of all above it; with `user_id` also those of this user there."""
+        """Returns the limits of `tenant` and of all above it; with `user_id` also those of this user there."""
         lineage = tenant.lineage
         whose = models.Q(user=None, each_user=False)
         if user_id is not None:
@@ -27,8 +27,8 @@ class QuotaQuerySet(models.QuerySet["Quota"]):
 class Quota(models.Model):
     """A limit of one tenant's subtree, or of users in it, overall or for one generation.
 
-    Of several that hold the tightest wins. A limit of users holds in each team by itself, the tenant's and
-    those below it: a user of two teams may take that much in either.
+    If several apply, the tightest one counts. A limit of users applies in each team separately, the tenant's and
+    those below it: a user of two teams may use that much in each.
     """
 
     class Kind(models.TextChoices):
@@ -52,7 +52,8 @@ class Quota(models.Model):
     OF_A_PERIOD = (Kind.GPU_HOURS, Kind.MONEY)
     COUNTED = (Kind.GPUS, Kind.QUEUED_JOBS)  # whole numbers
     WITHOUT_GENERATION = (Kind.QUEUED_JOBS, Kind.LONGEST_RUN)
-    # What runs on idle GPUs must be known before it runs, and by how much; the others only bind or warn.
+    # Kinds whose usage is known before a job runs, so that jobs beyond them can run as preemptible; the others block or
+    # warn.
     MAY_RUN_IDLE = (Kind.GPUS, Kind.GPU_HOURS, Kind.MONEY)
     KEY = ("kind", "user_id", "each_user", "generation_id", "period", "days", "at_limit")
 
@@ -109,7 +110,7 @@ class Quota(models.Model):
 
     @property
     def is_of_users(self) -> bool:
-        """Of one or of each, in a tenant or below it; else of the tenant with all below it together."""
+        """Returns whether it limits one user or each user in the subtree, rather than the whole subtree together."""
         return self.each_user or self.user_id is not None
 
     def whose(self) -> str:
@@ -118,7 +119,7 @@ class Quota(models.Model):
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.tenant.name
 
     def what(self) -> str:
-        """Of what, in which time: "GPU-hours of A100, a calendar month (UTC)"."""
+        """Returns what it limits, in which time: "GPU-hours of A100, a calendar month (UTC)"."""
         name = settings.FAIRLOT_CURRENCY if self.kind == self.Kind.MONEY else self.get_kind_display()
         of = f" of {self.generation.name}" if self.generation else ""
         return f"{name}{of}{f', {self.when()}' if self.period else ''}"
@@ -129,5 +130,5 @@ class Quota(models.Model):
         return str(self.get_period_display()) if self.period else ""
 
     def key(self) -> dict[str, Any]:
-        """What makes it another limit than the others of its tenant."""
+        """Returns the fields that distinguish it from other limits of its tenant."""
         return {name: getattr(self, name) for name in self.KEY}

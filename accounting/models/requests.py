@@ -1,4 +1,4 @@
-"""What managers ask for: tickets, limits, more time for what they were granted, and new teams."""
+"""Requests of managers: tickets, limits, more time for a grant, and new teams."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from django.db.models.functions import Now
 from accounting.models.quotas import Quota
 from accounting.models.tenants import Membership, Tenant, User
 
-# What a grant may set: each has one value at a time.
+# What a grant may set; each has one value at a time.
 TICKETS = "tickets"
 
 
 def limit_target(quota: Quota) -> str:
-    """Which limit of its tenant."""
+    """Returns the target for a limit of its tenant."""
     key = quota.key()
     return "limit:" + ",".join(json.dumps(key[name]) for name in sorted(key))
 
 
 def team_target(team: Tenant) -> str:
-    """That a team is in use."""
+    """Returns the target for a team being in use."""
     return f"team:{team.pk}"
 
 
 class RequestQuerySet(models.QuerySet["Request"]):
     def visible_to(self, user: User) -> Self:
-        """All for operators; else those of tenants that the user manages."""
+        """Returns all requests for operators, else those of tenants that the user manages."""
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:
@@ -36,20 +36,20 @@ class RequestQuerySet(models.QuerySet["Request"]):
         return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MANAGER))
 
     def in_force(self) -> Self:
-        """Granted, and what was granted has not come to its end."""
+        """Returns grants that have not ended."""
         return self.filter(state=Request.State.APPROVED, ended_at=None)
 
     def overtake(self, target: str, *, tenant: Tenant | None = None) -> None:
-        """Somebody sets by hand what these grants have set: their ends change nothing of it any more.
+        """Detaches grants from a value that somebody now sets by hand: their end no longer changes it.
 
-        Inside the caller's transaction, who holds the row of the tenant.
+        Runs in the transaction of a caller that has locked the tenant's row.
         """
         of = {} if tenant is None else {"tenant": tenant}
         self.in_force().filter(target=target, overtaken_at=None, **of).update(overtaken_at=Now())
 
 
 class Request(models.Model):
-    """One thing asked for, the answer, and what was so before, which comes back at the end if it has one."""
+    """One request, its answer, and the former value, which is restored at the end of the grant if it has one."""
 
     class Kind(models.TextChoices):
         TICKETS = "tickets", "Tickets"
@@ -80,7 +80,7 @@ class Request(models.Model):
     decided_at = models.DateTimeField(null=True)
     answer = models.TextField(blank=True, default="", db_default="")
     granted = models.JSONField(null=True, help_text="As `wanted`, which the operator may have changed.")
-    # Which value was set, such as "tickets": what is granted of the same target later stands on this one.
+    # The value that was set, such as "tickets": a later grant of the same target is stacked on this one.
     target = models.CharField(max_length=200, blank=True, default="", db_default="")
     former = models.CharField(max_length=40, blank=True, default="", db_default="", help_text="Empty: none.")
     ends_at = models.DateTimeField(null=True)

@@ -1,4 +1,4 @@
-"""Who gets which report by mail, and of which periods it was sent."""
+"""Who gets which report by mail, and the periods that were sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReportSubscriptionQuerySet(models.QuerySet["ReportSubscription"]):
 class ReportSubscription(models.Model):
     """A user gets a report after each period: of a team, of all teams that the user sees, or, for operators, of all.
 
-    It lasts for as long as the user may see the team, or some team, or is an operator.
+    It lasts as long as the user may see the team (or some team), or is an operator.
     """
 
     class Report(models.TextChoices):
@@ -47,7 +47,7 @@ class ReportSubscription(models.Model):
         LINK = "link", "as a link only"
 
     class By(models.TextChoices):
-        """What usage is told apart by."""
+        """How usage is grouped."""
 
         USER = "user", "user"
         JOB = "job", "job"
@@ -56,7 +56,7 @@ class ReportSubscription(models.Model):
         LABEL = "label", "label"
         TENANT = "tenant", "team"
 
-    # Of a team, or of all that the reader may see. A statement is of a team, all others are for operators.
+    # Reports of a team, or of all that the reader may see. A statement is of one team; all others are for operators.
     OF_TEAMS = (Report.USAGE, Report.FAIRNESS, Report.IDLE, Report.TRADES, Report.ANOMALIES)
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="report_subscriptions")
@@ -65,8 +65,10 @@ class ReportSubscription(models.Model):
         Tenant, on_delete=models.CASCADE, null=True, related_name="report_subscriptions"
     )
     rhythm = models.CharField(max_length=10, choices=Rhythm)
-    by = models.CharField(max_length=20, choices=By, blank=True, default="", db_default="")  # of usage
-    label = models.CharField(max_length=400, blank=True, default="", db_default="")  # a key, by label
+    by = models.CharField(max_length=20, choices=By, blank=True, default="", db_default="")  # for usage
+    label = models.CharField(
+        max_length=400, blank=True, default="", db_default=""
+    )  # the key, if grouped by label
     form = models.CharField(max_length=10, choices=Form, default=Form.PDF)
     created_at = models.DateTimeField(db_default=Now())
 
@@ -99,7 +101,7 @@ class ReportSubscription(models.Model):
 
     @property
     def name(self) -> str:
-        """Which report it is, and of whom."""
+        """Returns the name of the report and its team."""
         by = f" by {self.get_by_display()}" if self.by else ""
         key = f" “{self.label}”" if self.label else ""
         of = f" of {self.tenant.name}" if self.tenant else ""
@@ -107,7 +109,7 @@ class ReportSubscription(models.Model):
 
 
 class ReportDelivery(models.Model):
-    """That a letter was written of the period that began on this day of its reader's."""
+    """A mail that was written for the period that began on this day in the reader's time zone."""
 
     subscription = models.ForeignKey(ReportSubscription, on_delete=models.CASCADE, related_name="deliveries")
     first = models.DateField()

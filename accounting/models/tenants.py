@@ -1,4 +1,4 @@
-"""Who: users, the tree of tenants, and the roles that users have in tenants."""
+"""Users, the tree of tenants, and the roles that users have in tenants."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from django.db.models.functions import Now
 from accounting.core.prepared import Prepared
 from accounting.core.statements import Statement
 
-# By user, in the order of their paths: the tenants that the user sees, each with the highest role there.
+# By user, in order of path: the tenants that the user sees, each with the highest role there.
 _known: ContextVar[dict[int, dict[int, int]] | None] = ContextVar("roles read once", default=None)
 
 
 @contextmanager
 def roles_read_once() -> Iterator[None]:
-    """Inside, each user's roles are read once, with the first question about them.
+    """Reads each user's roles at most once while the context lasts.
 
-    For what only reads: a change of memberships that is made inside is not seen there.
+    For reading only: changes of memberships inside the context are not seen.
     """
     token = _known.set({})
     try:
@@ -32,7 +32,7 @@ def roles_read_once() -> Iterator[None]:
 
 
 class PortalUserManager(UserManager["User"]):
-    """`manage.py createsuperuser` makes an admin of the portal, the first of a new Fairlot."""
+    """`manage.py createsuperuser` creates an admin of the portal, the first of a new Fairlot."""
 
     def create_superuser(
         self, username: str, email: str | None = None, password: str | None = None, **fields: Any
@@ -41,8 +41,8 @@ class PortalUserManager(UserManager["User"]):
         return super().create_superuser(username, email, password, **fields)
 
     def get(self, *args: Any, **kwargs: Any) -> User:
-        """Finds users by their keys, as every request of theirs does, without building a query each time."""
-        # A related manager's, which is of a class made from this one, looks among fewer users.
+        """Finds users by primary key without building a query each time, as every request does."""
+        # A related manager, whose class derives from this one, searches fewer users.
         is_of_all = type(self) is PortalUserManager
         if is_of_all and not args and kwargs.keys() == {"pk"} and isinstance(kwargs["pk"], int):
             found: User | None = _user_by_key.first(kwargs["pk"])
@@ -52,7 +52,7 @@ class PortalUserManager(UserManager["User"]):
 
 
 class User(AbstractUser):
-    """A person. Users are deactivated, never deleted, once they have a history."""
+    """A person. Users with a history are deactivated, never deleted."""
 
     class PortalRole(models.TextChoices):
         USER = "user", "User"
@@ -60,8 +60,8 @@ class User(AbstractUser):
         ADMIN = "admin", "Admin"
 
     class JobOrder(models.TextChoices):
-        STRICT = "strict", "In order"  # by priority, and then by age
-        EVEN = "even", "Evenly"  # those of one priority take turns
+        STRICT = "strict", "In order"  # by priority, then by age
+        EVEN = "even", "Evenly"  # jobs of one priority share evenly
 
     class Theme(models.TextChoices):
         SYSTEM = "system", "As the system"
@@ -71,7 +71,7 @@ class User(AbstractUser):
     portal_role = models.CharField(max_length=10, choices=PortalRole, default=PortalRole.USER)
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     time_zone = models.CharField(max_length=64, default="UTC")
-    # How the user's own jobs in a team share what it gets there.
+    # How the user's jobs in a team divide the user's share.
     job_order = models.CharField(
         max_length=6, choices=JobOrder, default=JobOrder.STRICT, db_default=JobOrder.STRICT
     )
@@ -80,12 +80,12 @@ class User(AbstractUser):
 
     @property
     def is_operator(self) -> bool:
-        """Whether this user runs the cluster: sees every tenant, drains nodes. Admins may, too."""
+        """Returns whether this user runs the cluster: sees every tenant, drains nodes. Admins may, too."""
         return self.is_active and self.portal_role in {self.PortalRole.OPERATOR, self.PortalRole.ADMIN}
 
     @property
     def is_admin(self) -> bool:
-        """Whether this user may change tenants, tickets, quotas, prices and users."""
+        """Returns whether this user may change tenants, tickets, limits, prices and users."""
         return self.is_active and self.portal_role == self.PortalRole.ADMIN
 
 
@@ -97,11 +97,11 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         return self.filter(archived_at=None)
 
     def within(self, tenant: Tenant) -> Self:
-        """The tenant and all below it."""
+        """Returns the tenant and all below it."""
         return self.filter(path__startswith=tenant.path)
 
     def subtree_of(self, tenant_ids: models.QuerySet[Any, Any] | list[int]) -> Self:
-        """The given tenants and all below them, by the stored paths."""
+        """Returns the given tenants and all below them, by the stored paths."""
         return self.filter(
             models.Exists(
                 Tenant.objects.filter(
@@ -118,9 +118,9 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         )
 
     def visible_to(self, user: User, *, role: str | None = None) -> Self:
-        """Tenants that `user` may look at: all for operators, else own ones and what lies below.
+        """Returns the tenants that `user` may see: all for operators, else own ones and those below.
 
-        With `role`, only where the user has at least that role (viewer < member < manager).
+        With `role`, only those in which the user has at least that role (viewer < member < manager).
         """
         if user.is_anonymous or not user.is_active:
             return self.none()
@@ -163,12 +163,12 @@ class Tenant(models.Model):
 
     @property
     def lineage(self) -> list[int]:
-        """Ids from the root down to its own."""
+        """Returns the ids from the root down to its own."""
         return [int(step) for step in self.path.split("/") if step]
 
 
 class Membership(models.Model):
-    """A user's role and tickets in a tenant. A role holds for the tenants below, too."""
+    """A user's role and tickets in a tenant. The role also applies in the tenants below."""
 
     class Role(models.TextChoices):
         VIEWER = "viewer", "Viewer"
@@ -192,14 +192,14 @@ class Membership(models.Model):
 
 
 def sees_every_tenant(user: User) -> bool:
-    """Whether `visible_to` leaves out no tenant for `user`, so that a query needs no condition."""
+    """Returns whether `visible_to` includes every tenant for `user`, so that a query needs no condition."""
     return not user.is_anonymous and user.is_operator
 
 
 def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | list[int]:
-    """What `tenant__in` needs for the rows of tenants that `user` sees, as `visible_to` has them.
+    """Returns what `tenant__in` needs for rows of the tenants in `visible_to`.
 
-    Their ids where these are known, so that the database need not look for them with every statement.
+    Returns ids if they are known, so that the database need not look for them in every statement.
     """
     if _known.get() is None or (role is None and sees_every_tenant(user)):
         return Tenant.objects.visible_to(user, role=role)
@@ -207,9 +207,9 @@ def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | 
 
 
 def ids_with_role(user: User, role: str | None = None) -> list[int]:
-    """The ids of the tenants in which `user` has at least that role (None: any), by membership, in order of path.
+    """Returns the ids of tenants in which `user` has at least that role (None: any), by membership, in order of path.
 
-    Operators see all tenants without a role: ask `sees_every_tenant` first.
+    Operators see all tenants without a role: check `sees_every_tenant` first.
     """
     if user.is_anonymous or not user.is_active:
         return []
@@ -225,7 +225,7 @@ def ids_with_role(user: User, role: str | None = None) -> list[int]:
 
 
 def visible_tenants(user: User) -> list[Tenant]:
-    """Returns what `Tenant.objects.visible_to(user)` finds, without building a query each time."""
+    """Returns the result of `Tenant.objects.visible_to(user)` without building a query each time."""
     return _every_tenant() if sees_every_tenant(user) else _tenants_by_key(ids_with_role(user))
 
 
@@ -234,7 +234,7 @@ _tenants_by_key = Prepared(lambda keys: Tenant.objects.filter(pk__in=keys))
 
 
 def has_role(user: User, role: str) -> bool:
-    """Whether there is a tenant in which `user` has at least that role."""
+    """Returns whether there is a tenant in which `user` has at least that role."""
     return bool(ids_with_role(user, role))
 
 
@@ -260,9 +260,9 @@ _members = Statement(
 
 
 def members_among(pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Of these tenants and users, both by id, the pairs where the user may submit: active, and a member there or above.
+    """Returns the (tenant id, user id) pairs in which the active user may submit, as a member there or above.
 
-    The same as Tenant.visible_to with that role, for many at once.
+    Equals Tenant.visible_to with that role, for many pairs at once.
     """
     if not pairs:
         return set()
@@ -272,7 +272,7 @@ def members_among(pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
 
 
 def _roles_of(user: User) -> dict[int, int]:
-    """By tenant, the rank of the highest role that holds there."""
+    """Returns, by tenant, the rank of the user's highest role there."""
     found: dict[int, int] = {}
     for tenant, role in _roles.ask([user.pk]):
         found[tenant] = max(found.get(tenant, 0), _rank(role))

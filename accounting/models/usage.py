@@ -18,20 +18,20 @@ from accounting.models.tenants import Tenant, User, tenants_visible_to
 
 class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
     def visible_to(self, user: User) -> Self:
-        """Segments of tenants that `user` may see."""
+        """Returns the segments of tenants that `user` may see."""
         if user.is_active and user.is_operator:
-            return self.all()  # of all tenants, without a look at each row's
+            return self.all()  # of all tenants, without a check of each row's
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def uncorrected(self) -> Self:
-        """Without those that a correction has taken back."""
+        """Returns the segments that no correction has reversed."""
         return self.filter(taken_back=None)
 
     def with_charges(self) -> Self:
-        """With costs to be used in queries.
+        """Adds the costs as columns.
 
-        `full_cost` is at the prices of the classes, where these are settled; `booked_cost` is what the segment's own
-        transaction booked: with the charge that it brought along from who was billed before, if there was one then.
+        `full_cost` is at class prices, if they are settled; `booked_cost` is what the segment's own transaction
+        posted: with the charge that it brought along from the former payer, if there was one.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -46,10 +46,10 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         )
 
     def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
-        """Segments of which a part lies in [begins, ends); None is no bound."""
+        """Returns the segments that overlap [begins, ends); None is no bound."""
         found = self
         if begins is not None:
-            # A segment lasts an hour at most: a bound on its start lets the index find it.
+            # A segment lasts at most an hour: a bound on its start allows the index to be used.
             found = found.filter(
                 month__gte=(begins - timedelta(hours=1)).astimezone(UTC).date().replace(day=1),
                 period__startswith__gt=begins - timedelta(hours=1),
@@ -63,9 +63,9 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
 class UsageSegment(models.Model):
     """A voucher of a usage transaction.
 
-    A segment never crosses a full UTC hour nor a change of price, so that hours and days add up
-    exactly. Names are kept as they were. `version` counts how often its time was booked anew after a
-    correction; only one version of any moment of a lease is not taken back.
+    A segment never crosses a full UTC hour or a price change, so that hours and days sum exactly. Names are those of
+    the time of posting. `version` counts how often its time was posted again after a correction; of any moment of a
+    lease, only one version is not reversed.
     """
 
     transaction = models.ForeignKey(
@@ -85,7 +85,7 @@ class UsageSegment(models.Model):
     gpus = models.PositiveIntegerField()
     period = DateTimeRangeField()
     gpu_seconds = models.DecimalField(max_digits=24, decimal_places=6)
-    # Parts of these: before all workers ran, and while nobody saw the GPUs being used.
+    # Parts of the GPU-seconds: before all workers ran, and while no use was observed.
     assembling = models.DecimalField(max_digits=24, decimal_places=6)
     idle = models.DecimalField(max_digits=24, decimal_places=6)
     price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
@@ -95,12 +95,12 @@ class UsageSegment(models.Model):
     objects = UsageSegmentQuerySet.as_manager()
 
     class Meta:
-        # Beside these, the database lets no two segments of a lease and version overlap.
+        # Besides, the database refuses overlapping segments of a lease and version.
         indexes = [
             models.Index("tenant", RangeStartsWith("period"), name="usage_of_tenant_by_start"),
             models.Index(RangeStartsWith("period"), name="usage_by_start"),
             models.Index(fields=["job_id"], name="usage_of_job"),
-            # What was booked anew after corrections, which is little.
+            # Postings after corrections, which are few.
             models.Index(
                 RangeStartsWith("period"), condition=models.Q(version__gt=0), name="usage_booked_anew"
             ),
@@ -111,7 +111,7 @@ class UsageSegment(models.Model):
 
 
 class CorrectedSegment(models.Model):
-    """A voucher of a correction: the segment that it takes back."""
+    """A voucher of a correction: the segment that it reverses."""
 
     segment = models.OneToOneField(
         UsageSegment,
@@ -130,10 +130,10 @@ class CorrectedSegment(models.Model):
 
 
 class ClassCharge(models.Model):
-    """A voucher of the prices of classes: what a usage segment costs more, or less, than at its own price.
+    """A voucher of class prices: what a usage segment costs more, or less, than at the plain price.
 
-    GPU-seconds of the segment in each class with a price, and those prices; all other time has the segment's.
-    With `amount` its cost is what all of it costs together, rounded once.
+    It has the segment's GPU-seconds in each class with a price, and those prices; all other time has the plain
+    price. Cost plus `amount` is what all of it costs together, rounded once.
     """
 
     segment = models.OneToOneField(

@@ -1,4 +1,4 @@
-"""Vouchers of old months as files, and back."""
+"""Archives vouchers of old months in files, and restores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.core.numbers import whole_argument
 
-# A quarter and what was just before it: limits of the past are told from single bills.
+# A quarter and the month before it: past usage of limits is computed from single bills.
 FEWEST = 4
 
 

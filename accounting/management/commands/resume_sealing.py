@@ -1,4 +1,4 @@
-"""`manage.py resume_sealing`: has the ledger sealed again after a pause, with the reason in the chain for ever."""
+"""`manage.py resume_sealing`: resumes sealing after a pause; the reason becomes part of the chain."""
 
 from __future__ import annotations
 

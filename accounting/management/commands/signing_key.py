@@ -1,4 +1,4 @@
-"""`manage.py signing_key`: the public keys with which heads of the ledger are verified without the secret."""
+"""`manage.py signing_key`: prints the public keys that verify heads of the ledger without the secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recounts the whole ledger, independently of the triggers that guard it, and follows its seals."""
+"""Recomputes the whole ledger, independently of the triggers that guard it, and checks its hash chain."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Command(BaseCommand):
             published = last_published()
         except HeadsFileError as error:
             raise CommandError(str(error)) from error
-        # All checks see one state of the ledger, whatever is booked and published meanwhile.
+        # All checks see one state of the ledger, whatever is posted and published meanwhile.
         with one_moment(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
