@@ -1,6 +1,6 @@
-"""What people do in the accounting room: one function a verb, each with its audit event.
+"""Actions of people in the accounting room: one function a verb, each with its audit event.
 
-All raise NotAllowed when the actor may not, and Refused with the reason when it cannot be done.
+All raise NotAllowed if the actor may not do it, and Refused with the reason if it is impossible.
 """
 
 from accounting.actions.budgets import remove_budget, set_budget

@@ -1,4 +1,4 @@
-"""Setting budgets, and warning of them once."""
+"""Sets budgets, and warns once when they are nearly spent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from accounting.pricing.tariff import MICROSECOND
 
 MOST_PERCENTAGES = 6
 USUAL_PERCENTAGES = (80, 100)
-# For so long somebody looks at a period that is over: what it ended with may be booked, or looked at, only then.
+# A past period is checked for so long, because its last usage may be posted or checked only then.
 LOOKED_BACK = timedelta(days=1)
 
 
@@ -46,9 +46,9 @@ def set_budget(
     by_forecast: bool | None = None,
     webhook_url: str | None = None,
 ) -> Budget:
-    """Sets what a tenant means to spend in each such period; what is None stays as it is.
+    """Sets what a tenant plans to spend in each such period; None leaves a value unchanged.
 
-    A manager's is at most that of any tenant above it in the same period.
+    A manager may set at most the budget of any tenant above in the same period.
     """
     require(actor, "budget.set", tenant)
     if period not in Budget.Period.values:
@@ -85,7 +85,7 @@ def _checked(percentages: Sequence[int]) -> list[int]:
 
 
 def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
-    """Sets another address; one by somebody else gets another key."""
+    """Sets another address; an address set by somebody else gets another key."""
     if url == budget.webhook_url:
         return
     if url:
@@ -104,13 +104,13 @@ def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
 
 
 def signing_key_for(reader: User, budget: Budget) -> str | None:
-    """The key of its webhooks, for admins and for the manager who set the address; else None."""
+    """Returns the key of its webhooks for admins and for the manager who set the address; else None."""
     is_own = budget.webhook_set_by_id is not None and budget.webhook_set_by_id == reader.pk
     return budget.signing_key() if budget.webhook_url and (is_own or may(reader, "budget.set")) else None
 
 
 def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> None:
-    """Refused for more than the smallest budget above; its amount is told to who manages there."""
+    """Raises Refused above the smallest budget above; the message gives its amount to managers of that team."""
     above = Budget.objects.in_force().filter(tenant__in=tenant.lineage, period=period).exclude(tenant=tenant)
     least = above.select_related("tenant").order_by("amount", "pk").first()
     if least is None or amount <= least.amount:
@@ -122,7 +122,7 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
 
 @transaction.atomic(durable=True)
 def remove_budget(*, actor: User | None, budget: Budget) -> None:
-    """What was warned of stays, lest it be warned of again, and so does what is still to be sent."""
+    """Removes a budget. Its warnings stay, so that they are not repeated, and so do its unsent messages."""
     require(actor, "budget.set", budget.tenant)
     in_force = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     held = in_force.filter(pk=budget.pk).first()
@@ -137,9 +137,9 @@ def remove_budget(*, actor: User | None, budget: Budget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How a budget stands: what is spent of it in a period, and what will be by its end.
+    """The state of a budget: what is spent of it in a period, and what will be by its end.
 
-    `set_then` is None of the present period; of one that is over, what the budget was at its end.
+    `set_then` is None for the present period; for a past one it is the budget at its end.
     """
 
     budget: Budget
@@ -159,13 +159,13 @@ class Outlook:
 
     @property
     def reached(self) -> list[str]:
-        """The thresholds at which somebody is to be warned by now."""
+        """Returns the thresholds for which a warning is due."""
         percentages = [str(one) for one in self.budget.percentages]
         watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
         return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
 
     def is_told_by(self, warning: BudgetWarning) -> bool:
-        """Whether what it told of was beyond the threshold of the present amount, too."""
+        """Returns whether the warning also covers the threshold of the present amount."""
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
 
@@ -183,9 +183,9 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
 
 
 def outlook_back(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook | None:
-    """How it stood at the end of the period before the present one; None if that is long over or had no such budget.
+    """Returns the state at the end of the previous period; None if that is long over or had no such budget.
 
-    What is spent at the end is what was to be expected.
+    The forecast of a past period is what was spent.
     """
     ends, _ = period_of(budget.period, None, now)
     if now - ends > LOOKED_BACK:
@@ -205,11 +205,12 @@ def _below(budget: Budget) -> list[int]:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Warns of each threshold that is reached and that nobody was told of in this period, by mail and webhook.
+    """Warns by mail and webhook of each threshold that is reached and was not warned of in this period.
 
-    Who was told of less than another amount's threshold is told again, who was told of as much or more is not. Any
-    number of workers may call it: the budget's row lets one in, and the database lets no warning in twice. What was
-    spent when `stands` was read is compared with what the budget is now, or was at the end of a period that is over.
+    A warning for a smaller amount is repeated when the budget changes, one for the same or a larger amount is not.
+    Any number of workers may call it: the lock on the budget's row admits one, and the database accepts no warning
+    twice. What was spent when `stands` was read is compared with the present budget, or with that at the end of a
+    past period.
     """
     locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()

@@ -1,4 +1,4 @@
-"""Turns what models and the database refuse into words for the person who asked."""
+"""Turns refusals of models and of the database into messages for the person who asked."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def check_fields(instance: models.Model, *names: str) -> None:
 
 
 def check_name(name: str, field: str = "name") -> None:
-    """Raises Refused for a name that people could not read, or would take for another."""
+    """Raises Refused for a name that people could not read or would mistake for another."""
     if why := why_no_name(name):
         raise Refused(f"A name {why}.", field)
 
 
 @contextmanager
 def refused_if_taken(message: str, field: str) -> Iterator[None]:
-    """Raises Refused when what is written inside exists already."""
+    """Raises Refused if what the block writes exists already."""
     try:
         with transaction.atomic():
             yield
@@ -45,7 +45,7 @@ def refused_if_taken(message: str, field: str) -> Iterator[None]:
 
 @contextmanager
 def refused_if_referenced(name: str) -> Iterator[None]:
-    """Raises Refused, telling by what, when what is deleted inside is still referred to."""
+    """Raises Refused, naming the references, if what the block deletes is still referred to."""
     try:
         with transaction.atomic():
             yield

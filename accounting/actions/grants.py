@@ -1,9 +1,9 @@
-"""Setting what a request grants, and putting the former value back at its end.
+"""Sets what a request grants, and restores the former value at its end.
 
-All inside the caller's transaction, who holds the tenant's row: whoever changes its tickets or limits waits.
-Grants of one target stand on each other like a pile, each with the value that it found. When the topmost ends,
-that found value comes back; when one below another ends, the one above inherits it. Whoever sets the same by
-hand, be it to the same value, overtakes all that stand: these end without effect.
+Everything runs in the transaction of a caller that has locked the tenant's row, so that other changes of its tickets
+or limits wait. Grants of one target form a stack, each with the value that it replaced. When the top grant ends, its
+replaced value returns; when one below another ends, the one above inherits its value. Setting the same target by
+hand, even to the same value, detaches all grants in the stack: their ends have no effect.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CHANGED_SINCE = "somebody changed it since, which stays"
 
 
 class NotYet(Refused):
-    """What was granted cannot end as things are; it is tried again."""
+    """A grant cannot end in the present state; it is tried again."""
 
 
 def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What is wanted in the one form in which it is kept; Refused with the field at fault."""
+    """Returns the request's values in their stored form; raises Refused with the field at fault."""
     match kind:
         case Kind.TICKETS:
             check_tickets(_whole(wanted, "tickets"))
@@ -51,7 +51,7 @@ def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def told(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is wanted or granted, as the audit trail keeps it; a limit of what is gone as it was written."""
+    """Returns the values for the audit trail; limits of deleted objects as they were written."""
     if request.kind != Kind.LIMIT:
         return dict(values)
     try:
@@ -61,7 +61,7 @@ def told(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grant(actor: User | None, request: Request, until: datetime | None) -> None:
-    """Sets it, and notes in `request` what was so before. Of an extension: the end of what it extends."""
+    """Sets the value and stores the former one in `request`; an extension sets the end of what it extends."""
     granted: dict[str, Any] = request.granted or {}
     tenant = request.tenant
     match request.kind:
@@ -97,12 +97,12 @@ def _extend(request: Request, until: datetime | None) -> None:
     if not extended.is_in_force:
         raise Refused("What was to be extended has ended.")
     check_longer(extended, until)
-    extended.ends_at, extended.ending = until, ""  # what stood in the way of its former end is over
+    extended.ends_at, extended.ending = until, ""  # what prevented its former end no longer matters
     extended.save(update_fields=["ends_at", "ending"])
 
 
 def check_longer(extended: Request, until: datetime | None) -> None:
-    """Refused unless what is granted would last longer by it."""
+    """Raises Refused unless it would make the grant last longer."""
     if extended.overtaken_at is not None:
         raise Refused("Somebody has changed what was granted since, and that has no end.")
     if extended.ends_at is None:
@@ -112,7 +112,7 @@ def check_longer(extended: Request, until: datetime | None) -> None:
 
 
 def end(request: Request) -> str:
-    """What became of it, in plain words. Raises NotYet, with nothing changed, for a team with teams below it."""
+    """Ends the grant; returns the outcome in words. Raises NotYet, changing nothing, for a team with teams below it."""
     if request.kind == Kind.TEAM:
         return _end_team(request)
     if request.kind not in {Kind.TICKETS, Kind.LIMIT}:
@@ -132,7 +132,7 @@ def end(request: Request) -> str:
 
 
 def _next_in_the_pile(request: Request, value: str) -> Request | None:
-    """The grant that was made on top of this one and is in force."""
+    """Returns the grant in force that was stacked on this one, if any."""
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
     )
@@ -146,12 +146,12 @@ def _value(request: Request) -> str:
 
 
 def _standing(request: Request) -> str | None:
-    """What is so now; None: nothing. As written in the grant, if it is the same."""
+    """Returns the present value, as written in the grant if it is equal; None: none."""
     if request.kind == Kind.TICKETS:
         return str(request.tenant.tickets)
     try:
         held = find(quota_of(request.tenant, request.granted or {}))
-    except Refused:  # whose limit it was is gone, and with it the limit
+    except Refused:  # the limit was deleted together with its user or generation
         return None
     if held is None:
         return None
@@ -175,7 +175,7 @@ def _put_back(request: Request) -> None:
 
 
 def teams_of(request: Request) -> list[int]:
-    """The ids of the team that was granted something, and of the one that it granted."""
+    """Returns the ids of the team that got the grant, and of the team that was granted."""
     kind, _, team = request.target.partition(":")
     return [request.tenant_id, *([int(team)] if kind == "team" else [])]
 
@@ -196,7 +196,7 @@ def _end_team(request: Request) -> str:
 
 
 def quota_of(tenant: Tenant, told: Mapping[str, Any]) -> Quota:
-    """The limit that is told of, which is not stored; its parts by their keys."""
+    """Returns the described limit, not stored, with its parts by primary key."""
     user, generation = told.get("user_id"), told.get("generation_id")
     which = Which(
         kind=told.get("kind", ""),

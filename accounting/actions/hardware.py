@@ -33,7 +33,7 @@ def create_generation(
 
 
 def create_generation_within(*, actor: User | None, generation: Generation) -> Generation:
-    """The same of one not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
+    """Stores a new generation, in the transaction of a caller that checked the permission."""
     generation.name, generation.description = generation.name.strip(), generation.description.strip()
     check_fields(generation, "name", "description", "memory_gib")
     if not NAME.fullmatch(generation.name):
@@ -48,7 +48,7 @@ def create_generation_within(*, actor: User | None, generation: Generation) -> G
 
 @transaction.atomic(durable=True)
 def delete_generation(*, actor: User | None, generation: Generation) -> None:
-    """Removes a generation, with its prices, that no node, job, quota or booking refers to."""
+    """Deletes a generation and its prices if no node, job, limit or ledger entry refers to it."""
     require(actor, "price.set")
     generation = _locked(generation)
     before = {"name": generation.name, "prices": generation.prices.count()}
@@ -60,7 +60,7 @@ def delete_generation(*, actor: User | None, generation: Generation) -> None:
 
 @transaction.atomic(durable=True)
 def set_weight(*, actor: User | None, generation: Generation, weight: Decimal) -> Generation:
-    """For how many GPU-hours one of this generation counts where tenants are compared; for the past, too."""
+    """Sets how many GPU-hours one of this generation counts when tenants are compared, also for the past."""
     require(actor, "weight.set")
     generation = _locked(generation)
     before, generation.weight = generation.weight, weight
@@ -89,15 +89,14 @@ def set_price(
     preemptible: Decimal | None = None,
     borrowed: Decimal | None = None,
 ) -> Price:
-    """From `since` (default: now) a GPU-hour costs `per_gpu_hour`, until the next price that is set already.
+    """Sets the price of a GPU-hour from `since` (default: now) until the next price that is set already.
 
-    What was held idle, preemptible or borrowed costs that price where one is given; see
-    accounting/closing/class_charges.py. It is in the currency that Fairlot has now, and stays in it.
-    Ends the price that runs then, or replaces it when it begins at that very moment. Refused when time
-    after `since` is booked already: prices never change the past.
+    Idle, preemptible or borrowed time costs its own price if one is given; see accounting/closing/class_charges.py.
+    Prices are in Fairlot's present currency, and stay in it. This ends the price in force then, or replaces it if it
+    begins at the same moment. Raises Refused if time after `since` is posted already: prices never change the past.
     """
     require(actor, "price.set")
-    generation = _locked(generation)  # bookings of this generation wait, or are done by now
+    generation = _locked(generation)  # postings of this generation wait, or are done by now
     since = since or now_from_database()
     if since.tzinfo is None:
         raise Refused("Say in which time zone the price begins.", "since")

@@ -1,4 +1,4 @@
-"""Taking bookings back, and having them sealed again after a pause: only admins."""
+"""Corrections of the ledger, and resuming its sealing after a pause: only admins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASON = LedgerHead._meta.get_field("reason").max_length or 0
 
 @database.atomic(durable=True)
 def take_back_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
-    """Books the reverse of a trade."""
+    """Posts the reverse of a trade."""
     require(actor, "ledger.correct")
     correction = correct_trade(actor=actor, trade=trade, reason=reason)
     audit.record(
@@ -33,7 +33,7 @@ def take_back_trade(*, actor: User | None, trade: LedgerTransaction, reason: str
 def take_back_usage(
     *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
 ) -> list[LedgerTransaction]:
-    """Takes segments back, which then count in no report; with a `payer` they are booked anew as that one's."""
+    """Reverses segments, so that no report counts them; with a `payer` they are posted again for that payer."""
     require(actor, "ledger.correct")
     booked = correct_usage(actor=actor, segments=segments, reason=reason, payer=payer)
     for one in booked:
@@ -42,10 +42,10 @@ def take_back_usage(
 
 
 def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
-    """Has the ledger sealed again where that has stopped; what was not sealed meanwhile is sealed as it is now.
+    """Resumes sealing of the ledger after it stopped; rows that were not sealed meanwhile are sealed as they are now.
 
-    The reason stands in the head that this makes, and in what `verify_ledger` prints. It brings back no seal that is
-    gone: the book that lost one stays as it is until the seals are restored.
+    The reason becomes part of the head that this makes, and `verify_ledger` prints it. It restores no lost seal: a
+    book that lost one stays stopped until its seals are restored.
     """
     require(actor, "ledger.correct")
     reason = reason.strip()

@@ -1,4 +1,4 @@
-"""Who belongs to a tenant: admins decide, and managers of the tenant or of one above it."""
+"""Members of tenants: admins decide, and managers of the tenant or of one above it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def add_member(
 
 
 def find_user(name: str) -> User:
-    """The active user of exactly this user name or e-mail address; Refused where there is none, or several.
+    """Returns the active user with exactly this name or e-mail address; raises Refused for none or several.
 
-    Who may add members need not see who else is there.
+    Who may add members may not see which other users exist.
     """
     name = name.strip()
     active = User.objects.filter(is_active=True)
@@ -44,7 +44,7 @@ def find_user(name: str) -> User:
 
 
 def add_within(*, actor: User | None, membership: Membership) -> Membership:
-    """The same of one not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
+    """Stores a new membership, in the transaction of a caller that checked the permission."""
     user = membership.user
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=membership.tenant_id)
     if tenant.archived_at:
@@ -67,7 +67,7 @@ def change_membership(
     role: str | None = None,
     tickets: int | None = None,
 ) -> Membership:
-    """Changes what is given; None stays."""
+    """Changes a membership; None leaves a value unchanged."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     before = _told(membership)
@@ -88,12 +88,12 @@ def change_membership(
 
 @transaction.atomic(durable=True)
 def remove_member(*, actor: User | None, membership: Membership) -> None:
-    """Ends a membership. What the user did in the tenant stays there."""
+    """Ends a membership. The user's history in the tenant stays."""
     remove_within(actor=actor, membership=membership)
 
 
 def remove_within(*, actor: User | None, membership: Membership) -> None:
-    """The same inside a transaction of the caller's."""
+    """Like remove_member, in the caller's transaction."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     audit.record(
@@ -107,7 +107,7 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
 
 
 def lock_membership(membership: Membership) -> Membership:
-    """Returns the membership as it is now, until the transaction ends; Refused when it is gone."""
+    """Locks the membership until the transaction ends and returns it; raises Refused if it is gone."""
     try:
         rows = Membership.objects.select_for_update(of=("self",)).select_related("user", "tenant")
         return rows.get(pk=membership.pk)

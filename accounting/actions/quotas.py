@@ -31,9 +31,9 @@ def set_quota(
     days: int | None = None,
     at_limit: str = Quota.AtLimit.BLOCK,
 ) -> Quota:
-    """Limits `tenant` with all below it, or users of it; what is set again gets another limit.
+    """Limits `tenant` with its subtree, or users in it; setting the same limit again changes its amount.
 
-    Of GPU-hours and money a calendar month unless `period` says otherwise.
+    Limits on GPU-hours and money are per calendar month unless `period` says otherwise.
     """
     require(actor, "quota.set")
     quota = limit_of(
@@ -52,7 +52,7 @@ def set_quota(
 
 
 class Which(TypedDict, total=False):
-    """Which limit of a tenant, as in set_quota."""
+    """Identifies a limit of a tenant, as in set_quota."""
 
     kind: Required[str]
     generation: Generation | None
@@ -64,7 +64,7 @@ class Which(TypedDict, total=False):
 
 
 def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
-    """A limit that is not stored; Refused naming the field that makes no sense."""
+    """Returns a limit that is not stored; raises Refused with the field at fault."""
     quota = Quota(tenant=tenant, **which)
     if quota.kind not in Quota.Kind.values:
         raise Refused(f"A limit is one of {', '.join(Quota.Kind.values)}.", "kind")
@@ -98,7 +98,7 @@ def _check_period(quota: Quota) -> None:
 
 
 def check_limit(quota: Quota, limit: Decimal) -> None:
-    """Refused for a limit that cannot be of the quota's kind."""
+    """Raises Refused for an amount that the limit's kind does not allow."""
     if not limit.is_finite() or limit < 0:
         raise Refused("A limit is zero or more.", "limit")
     if quota.kind in Quota.COUNTED and limit != limit.to_integral_value():
@@ -108,7 +108,7 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 
 
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
-    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
+    """Like set_quota, in the transaction of a caller that checked the permission."""
     lock_limits_of(quota.tenant)
     held = find(quota)
     before = told(held) if held else {}
@@ -123,7 +123,7 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 
 
 def remove_within(*, actor: User | None, quota: Quota) -> None:
-    """The same as remove_quota inside a transaction of the caller's; `quota` is stored and locked."""
+    """Like remove_quota, in the caller's transaction; `quota` is stored and locked."""
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=told(quota)
     )
@@ -131,12 +131,12 @@ def remove_within(*, actor: User | None, quota: Quota) -> None:
 
 
 def lock_limits_of(tenant: Tenant) -> None:
-    """Who changes limits of a tenant does so one after the other."""
+    """Locks the tenant's limits, so that changes of them happen one after the other."""
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
 
 
 def find(quota: Quota) -> Quota | None:
-    """The stored limit that is set anew when `quota` is set."""
+    """Returns the stored limit that setting `quota` would change, if any."""
     found = Quota.objects.filter(tenant=quota.tenant_id).select_related("tenant", "user", "generation")
     return next((held for held in found if held.key() == quota.key()), None)
 
@@ -154,7 +154,7 @@ def remove_quota(*, actor: User | None, quota: Quota) -> None:
 
 
 def told(quota: Quota) -> dict[str, object]:
-    """A limit as the audit trail keeps it; without what is as usual."""
+    """Returns a limit in the form of the audit trail, without default values."""
     generation = quota.generation.name if quota.generation else None
     said: dict[str, object] = {"kind": quota.kind, "generation": generation, "limit": quota.limit}
     if quota.is_of_users:

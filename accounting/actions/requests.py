@@ -1,4 +1,4 @@
-"""Asking and answering. Whoever approves also makes the rounds look: scheduling/grants.py."""
+"""Requests and answers. scheduling/grants.py approves and also asks for rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accounting.notifications.request_mails import text_of
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000
 LATEST_YEAR = 2200
-NOTICE = timedelta(days=1)  # so long before its end people are told of it
+NOTICE = timedelta(days=1)  # how long before its end people are notified
 
 
 @transaction.atomic(durable=True)
@@ -35,7 +35,7 @@ def ask(
     until: datetime | None = None,
     extends: Request | None = None,
 ) -> Request:
-    """A manager asks; `wanted` is checked as if it were granted now. Operators are told by mail."""
+    """Stores a manager's request; `wanted` is validated as if it were granted now. Operators get a mail."""
     require(actor, "request.ask", tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived.")
@@ -68,7 +68,7 @@ def ask(
 
 @transaction.atomic(durable=True)
 def withdraw_request(*, actor: User, request: Request) -> Request:
-    """Takes back what nobody has answered yet."""
+    """Withdraws a request that nobody has answered yet."""
     require(actor, "request.ask", request.tenant)
     held = _open(request)
     held.state, held.decided_by, held.decided_at = Request.State.WITHDRAWN, actor, now_from_database()
@@ -79,7 +79,7 @@ def withdraw_request(*, actor: User, request: Request) -> Request:
 
 @transaction.atomic(durable=True)
 def decline_request(*, actor: User | None, request: Request, answer: str) -> Request:
-    """Says no, with the reason."""
+    """Declines a request, with the reason."""
     require(actor, "request.answer")
     _check_text(answer, "answer", "Say why not.")
     held = _open(request)
@@ -95,11 +95,11 @@ def decline_request(*, actor: User | None, request: Request, answer: str) -> Req
 def approve_within(
     *, actor: User | None, request: Request, answer: str, granted: Mapping[str, Any], until: datetime | None
 ) -> Request:
-    """Says yes, to what was asked or to what the operator makes of it, and sets it; in the caller's transaction."""
+    """Grants what was requested, or what the operator makes of it, and sets it; in the caller's transaction."""
     require(actor, "request.answer")
     if len(answer) > LONGEST_TEXT:
         raise Refused(f"At most {LONGEST_TEXT} characters.", "answer")
-    # Before the request's own row, as whoever ends a grant of the tenant does.
+    # Locked before the request's row, in the order of ending a grant.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
     held = _open(request)
     if tenant.archived_at:
@@ -123,11 +123,11 @@ def approve_within(
 
 
 def end_within(*, request: Request) -> Request | None:
-    """Puts back what was so before, as far as nobody has changed it since; None when it is not at its end.
+    """Restores the former value, unless somebody changed it since; returns None if the grant is not at its end.
 
-    What cannot end yet stays in force and is tried again; its people and the trail are told of that once.
+    A grant that cannot end yet stays in force and is tried again; people and the audit trail are told once.
     """
-    # Before the request's own row, as whoever changes them by hand has them then.
+    # Locked before the request's row, in the order of changes by hand.
     tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
     tenant = {one.pk: one for one in tenants.order_by("pk")}[request.tenant_id]
     held = Request.objects.select_for_update().get(pk=request.pk)
@@ -171,7 +171,7 @@ def requests_to_end() -> QuerySet[Request]:
 
 
 def requests_soon_to_end() -> QuerySet[Request]:
-    """Those whose people are to be told that they end within a day, once for each end; none that lasts no longer."""
+    """Returns the grants that end within a day and whose people must be notified, once per end; not shorter grants."""
     now = now_from_database()
     found = Request.objects.in_force().filter(overtaken_at=None, ends_at__gt=now, ends_at__lte=now + NOTICE)
     return found.filter(ends_at__gt=F("decided_at") + NOTICE).exclude(told_of_end=F("ends_at"))
@@ -179,7 +179,7 @@ def requests_soon_to_end() -> QuerySet[Request]:
 
 @transaction.atomic(durable=True)
 def tell_of_end(*, request_id: int) -> bool:
-    """Whether its people were told now that it will end soon. Any number of workers may call it."""
+    """Notifies people of a grant that ends soon; returns whether it did. Any number of workers may call it."""
     soon = requests_soon_to_end().select_for_update(of=("self",))
     held = soon.select_related("tenant", "asked_by", "decided_by").filter(pk=request_id).first()
     if held is None:
@@ -215,7 +215,7 @@ def _check_text(text: str, field: str, empty: str) -> None:
 
 
 def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
-    """Managers learn of nobody whom their team has nothing to do with, not even that there is such a user."""
+    """Raises Refused for users unrelated to the manager's team, without revealing whether they exist."""
     user = wanted.get("user_id")
     if not user or actor.is_operator:
         return
@@ -245,7 +245,7 @@ def _name(actor: User | None) -> str:
 
 
 def _tell(request: Request, what: str, said: str) -> None:
-    """Those who manage the team, and who asked, if that is still one who may see it."""
+    """Mails the managers of the team, and the requester if still allowed to see it."""
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )

@@ -1,4 +1,4 @@
-"""Having a report sent by mail, and no more."""
+"""Subscribes to reports by mail, and unsubscribes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_LABEL = 400
 
 
 def why_not_sent_to(user: User) -> str:
-    """Why no report can be sent to the user; empty where it can."""
+    """Returns why no report can be sent to the user; empty if it can."""
     return mail.why_none() or (
         "" if user.email else "Your account has no mail address; an admin can set one."
     )
@@ -30,9 +30,9 @@ def subscribe_to_report(
     by: str = "",
     label: str = "",
 ) -> ReportSubscription:
-    """The actor gets it from the period on that runs now. The same rhythm again only changes the form.
+    """Subscribes the actor, from the present period on. Subscribing again with the same rhythm only changes the format.
 
-    `by` is what usage is told apart by (users unless told otherwise), and `label` the key where that is labels.
+    `by` is how usage is grouped (by default by user), and `label` the key if that is by label.
     """
     by = _refuse_nonsense(report, tenant, by, label)
     if not may_have(actor, report, tenant):
@@ -49,7 +49,7 @@ def subscribe_to_report(
         raise Refused(f"It is sent as {', '.join(ReportSubscription.Form.values)}.", "form")
     if why := why_not_sent_to(actor):
         raise Refused(why)
-    # The user's row: two requests at once make one subscription.
+    # The lock on the user's row makes one subscription of two concurrent requests.
     User.objects.select_for_update(no_key=True).get(pk=actor.pk)
     subscription, is_new = ReportSubscription.objects.get_or_create(
         user=actor, report=report, tenant=tenant, by=by, label=label, rhythm=rhythm, defaults={"form": form}
@@ -65,7 +65,7 @@ def subscribe_to_report(
 
 
 def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) -> str:
-    """Refuses what no report is; else what usage is told apart by."""
+    """Raises Refused for impossible combinations; returns how usage is grouped."""
     kinds = ReportSubscription.Report
     if report not in kinds.values:
         raise Refused(f"There is {', '.join(kinds.values)}.", "report")
@@ -85,7 +85,7 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
 
 
 def may_have(user: User, report: str, tenant: Tenant | None) -> bool:
-    """Whether a user may have a report, of a team or of all that there are for it; now, as teams and roles change."""
+    """Returns whether a user may have a report of a team, or of all visible ones, by present teams and roles."""
     if not user.is_active:
         return False
     if tenant is not None:
@@ -97,7 +97,7 @@ def may_have(user: User, report: str, tenant: Tenant | None) -> bool:
 
 @transaction.atomic(durable=True)
 def unsubscribe_from_report(*, actor: User, subscription: ReportSubscription) -> None:
-    """Ends one's own subscription; doing it twice is as good as once."""
+    """Ends the actor's subscription; repeating it changes nothing."""
     held = ReportSubscription.objects.select_for_update(of=("self",)).of(actor)
     found = held.select_related("tenant").filter(pk=subscription.pk).first()
     if found is not None:
@@ -105,7 +105,7 @@ def unsubscribe_from_report(*, actor: User, subscription: ReportSubscription) ->
 
 
 def end_subscription(subscription: ReportSubscription, *, actor: User | None) -> None:
-    """The same inside a transaction of the caller's, who holds its row; `actor` None is Fairlot itself."""
+    """Like unsubscribe_from_report, in the transaction of a caller that has locked the row; `actor` None is Fairlot."""
     before = {"rhythm": subscription.rhythm, "form": subscription.form, "user": subscription.user.username}
     _record(subscription, "unsubscribe", actor=actor, before=before)
     subscription.delete()
@@ -114,7 +114,7 @@ def end_subscription(subscription: ReportSubscription, *, actor: User | None) ->
 def _record(
     subscription: ReportSubscription, what: str, *, actor: User | None, **told: dict[str, str]
 ) -> None:
-    """An event of the team, or of the user where the report is of no team."""
+    """Writes an audit event of the team, or of the user if the report has no team."""
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT
     kind = "statement" if is_statement else "report"

@@ -17,19 +17,19 @@ from accounting.models.requests import TICKETS, team_target
 
 @transaction.atomic(durable=True)
 def create_tenant(*, actor: User | None, name: str, parent: Tenant | None, tickets: int = 100) -> Tenant:
-    """Makes a team below `parent`; None makes a root, which takes its share from all other roots."""
+    """Creates a team below `parent`; None creates a root, which takes its share from all other roots."""
     require(actor, "tenant.change")
     return create_within(actor=actor, name=name, parent=parent, tickets=tickets)
 
 
 def create_within(*, actor: User | None, name: str, parent: Tenant | None, tickets: int) -> Tenant:
-    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
+    """Like create_tenant, in the transaction of a caller that checked the permission."""
     parent = _locked(parent) if parent else None
     check_parent(parent)
     tenant = Tenant(name=name.strip(), slug=slugify(name), parent=parent, tickets=tickets)
     _check_name(tenant)
     check_tickets(tickets)
-    tenant.path = f"new {tenant.slug}"  # its own id, which the path ends with, is known only afterwards
+    tenant.path = f"new {tenant.slug}"  # the path ends with its id, which is known only after the insert
     with refused_if_taken("There is a team of this name already, or one much like it.", "name"):
         tenant.save(force_insert=True)
     tenant.path = _path(parent, tenant)
@@ -41,7 +41,7 @@ def create_within(*, actor: User | None, name: str, parent: Tenant | None, ticke
 
 @transaction.atomic(durable=True)
 def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
-    """Its address (slug) stays, so that links go on working."""
+    """Renames a team. Its address (slug) stays, so that links keep working."""
     require(actor, "tenant.change")
     tenant = _locked(tenant)
     before, tenant.name = tenant.name, name.strip()
@@ -61,11 +61,11 @@ def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
 
 @transaction.atomic(durable=True)
 def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) -> Tenant:
-    """Puts a tenant with all below it under `parent`; None makes it a root."""
+    """Moves a tenant with its subtree under `parent`; None makes it a root."""
     require(actor, "tenant.change")
-    # The whole tree is held, so that two moves at once cannot make a circle.
+    # The whole tree is locked, so that two concurrent moves cannot make a cycle.
     list(Tenant.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
-    # Read again: who was made while we waited for the locks was not among the rows that we asked for.
+    # Read again: tenants that were created while this waited for the locks were not among the locked rows.
     tree = {found.pk: found for found in Tenant.objects.order_by("pk")}
     if tenant.pk not in tree or (parent and parent.pk not in tree):
         raise Refused("This team does not exist any more.")
@@ -91,13 +91,13 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
 
 @transaction.atomic(durable=True)
 def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Takes it out of use and keeps its history."""
+    """Archives a tenant: takes it out of use and keeps its history."""
     require(actor, "tenant.change")
     return archive_within(actor=actor, tenant=tenant)
 
 
 def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
+    """Like archive_tenant, in the transaction of a caller that checked the permission."""
     tenant = _locked(tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived already.")
@@ -113,7 +113,7 @@ def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
 
 @transaction.atomic(durable=True)
 def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Takes an archived tenant back into use."""
+    """Restores an archived tenant."""
     require(actor, "tenant.change")
     parent = _locked(tenant.parent) if tenant.parent else None
     tenant = _locked(tenant)
@@ -130,7 +130,7 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
 
 @transaction.atomic(durable=True)
 def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
-    """Removes a tenant that nothing refers to: no tenant, member, quota, budget, job or booking. Else archive it."""
+    """Deletes a tenant without references: no tenant, member, limit, budget, job or ledger entry. Else archive it."""
     require(actor, "tenant.change")
     tenant = _locked(tenant)
     audit.record(
@@ -158,7 +158,7 @@ def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
 
 
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
-    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
+    """Like set_tickets, in the transaction of a caller that checked the permission."""
     tenant = _locked(tenant)
     check_tickets(tickets)
     before, tenant.tickets = tenant.tickets, tickets
@@ -199,7 +199,7 @@ def _check_name(tenant: Tenant) -> None:
 
 
 def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:
-    """Refused where no team may be put under `parent`, or where that is the team `below` or lies below it."""
+    """Raises Refused if no team may be put under `parent`, or if that is `below` or lies below it."""
     if parent and below and parent.path.startswith(below.path):
         raise Refused(f"{below} cannot be moved below itself.", "parent")
     if parent and parent.archived_at:

@@ -20,11 +20,11 @@ from accounting.models import User
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user and the password to hand over; it is stored nowhere else in clear."""
+    """A user and the password to hand over, which is stored nowhere in clear."""
 
     user: User
     password: str
-    ended: Mapping[str, int] = field(default_factory=dict)  # what else was shut out, and how many of it
+    ended: Mapping[str, int] = field(default_factory=dict)  # what else was revoked, with numbers
 
 
 def _nothing_else(user: User) -> Mapping[str, int]:
@@ -42,7 +42,7 @@ def create_user(
     last_name: str = "",
     email: str = "",
 ) -> Credentials:
-    """Without `password` makes a random one."""
+    """Creates a user, with a random password unless one is given."""
     require(actor, "user.change")
     user = User(
         username=username,
@@ -55,7 +55,7 @@ def create_user(
 
 
 def create_user_within(*, actor: User | None, user: User, password: str | None = None) -> Credentials:
-    """The same of a `user` not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
+    """Stores a new `user`, in the transaction of a caller that checked the permission."""
     user.username = User.normalize_username(user.username.strip())
     check_fields(user, "username", "portal_role", "first_name", "last_name", "email")
     for name in ("username", "first_name", "last_name"):
@@ -95,12 +95,12 @@ def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User
 
 @transaction.atomic(durable=True)
 def deactivate_user(*, actor: User | None, user: User) -> User:
-    """Shuts a user out at once; all that the user did stays, and what the user has in teams waits."""
+    """Deactivates a user at once; the user's history stays, and unfinished work in teams waits."""
     return deactivate_within(actor=actor, user=user)
 
 
 def deactivate_within(*, actor: User | None, user: User) -> User:
-    """The same inside a transaction of the caller's."""
+    """Like deactivate_user, in the caller's transaction."""
     require(actor, "user.change")
     user = lock_with_admins(user)
     if not user.is_active:
@@ -132,10 +132,10 @@ def reset_password(
     password: str | None = None,
     shut_out: Callable[[User], Mapping[str, int]] = _nothing_else,
 ) -> Credentials:
-    """Gives a user a new password, a random one without `password`; ends the user's sessions.
+    """Sets a new password, by default a random one, and ends the user's sessions.
 
-    `shut_out` ends, in the same transaction, what else opens doors in the user's name, and tells how many
-    of what it ended; that goes into the audit trail.
+    `shut_out` revokes, in the same transaction, other credentials of the user and returns how many of each, for the
+    audit trail.
     """
     require(actor, "user.change")
     user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
@@ -150,7 +150,7 @@ def reset_password(
 def set_preferences(
     *, actor: User, theme: str | None = None, time_zone: str | None = None, job_order: str | None = None
 ) -> User:
-    """Changes what is given of the actor's own preferences; None stays."""
+    """Changes the actor's preferences; None leaves a value unchanged."""
     if actor.is_anonymous or not actor.is_active:
         raise NotAllowed("Only active users have preferences.")
     user = User.objects.select_for_update(no_key=True).get(pk=actor.pk)
@@ -169,7 +169,7 @@ def set_preferences(
             raise Refused(f"An order of jobs is one of {', '.join(User.JobOrder.values)}.", "job_order")
         user.job_order = job_order
     user.save(update_fields=["theme", "time_zone", "job_order"])
-    if user.job_order != order:  # which rounds read, unlike the rest
+    if user.job_order != order:  # the only preference that rounds read
         audit.record(
             actor=actor,
             verb="user.set_job_order",
@@ -200,7 +200,7 @@ def _give_password(user: User, password: str | None) -> str:
 
 
 def lock_with_admins(user: User) -> User:
-    """Holds all admins, too, so that no two of them are demoted at once."""
+    """Locks the user and all admins, so that no two admins demote each other at once."""
     admins = User.objects.filter(portal_role=User.PortalRole.ADMIN) | User.objects.filter(pk=user.pk)
     held = {found.pk: found for found in admins.select_for_update(no_key=True).order_by("pk")}
     return held[user.pk]

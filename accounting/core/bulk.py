@@ -1,7 +1,7 @@
-"""Many rows in one statement.
+"""Writes many rows in one statement.
 
-Django's `bulk_update` writes a CASE with a branch for each row, and building and parsing that takes far
-longer than writing the rows. PostgreSQL takes whole columns as arrays, which is what this does.
+Django's `bulk_update` writes a CASE with a branch for each row, and building and parsing that takes far longer than
+writing the rows. PostgreSQL accepts whole columns as arrays, which this uses.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from django.db.models.expressions import DatabaseDefault
 
 _Field: TypeAlias = "models.Field[Any, Any]"
 M = TypeVar("M", bound=models.Model)
-# How an array has values of these types: as they are written, or in quotes.
+# How arrays contain values of these types: bare, or in quotes.
 BARE = {int, float, bool, Decimal}
 QUOTED = {str, datetime, date, timedelta, UUID}
 
 
 def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
-    """Writes the named fields of `rows`, which are stored already, each of them once."""
+    """Writes the named fields of `rows`, which are stored already and distinct."""
     rows = list(rows)
     if not rows:
         return
@@ -44,9 +44,9 @@ def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
 
 
 def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
-    """Stores new rows. Those without a primary key get one in the database, and do not learn which.
+    """Stores new rows. The database assigns missing primary keys, which the objects do not get.
 
-    What the first leaves to a default of the database, all must leave to it.
+    A field that the first row leaves to a database default must be left to it by all rows.
     """
     rows = list(rows)
     if not rows:
@@ -57,9 +57,9 @@ def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
 
 
 def insert_values(model: type[M], names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Stores new rows, each the values of the named columns in their order; the database fills in all others.
+    """Stores new rows given as values of the named columns, in order; the database fills in all others.
 
-    For many rows of which nobody needs the objects: to make these takes longer than to store the rows.
+    For many rows without objects: creating objects takes longer than storing the rows.
     """
     columns = list(zip(*rows, strict=True))
     if columns:
@@ -77,7 +77,7 @@ def _insert(model: type[M], fields: Sequence[_Field], columns: Sequence[str], co
 
 
 def number_rows(rows: Sequence[models.Model]) -> None:
-    """Gives new rows their primary keys, in order, before they are stored."""
+    """Assigns primary keys to new rows, in order, before they are stored."""
     if not rows:
         return
     with connection.cursor() as cursor:
@@ -90,7 +90,7 @@ def number_rows(rows: Sequence[models.Model]) -> None:
 
 
 def array(values: Iterable[Any]) -> str:
-    """The values as PostgreSQL writes an array, to be cast to its type."""
+    """Returns the values as a PostgreSQL array literal, to be cast to its type."""
     values = list(values)
     kinds = set(map(type, values))
     if kinds <= BARE:
@@ -103,7 +103,7 @@ def array(values: Iterable[Any]) -> str:
 
 
 def _quoted(texts: list[str]) -> str:
-    """All of them at once, which is many times faster than one after another."""
+    """Quotes all texts at once, which is many times faster than one by one."""
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
         raise ValueError("a text has a NUL character, which PostgreSQL does not store")
@@ -139,7 +139,7 @@ def _is_left_out(row: models.Model, field: _Field) -> bool:
 
 
 def _columns(rows: Sequence[models.Model], fields: Sequence[_Field]) -> list[str]:
-    """The rows' values, field by field, as arrays."""
+    """Returns the rows' values, field by field, as arrays."""
     return [_as_array(field, map(attrgetter(field.attname), rows)) for field in fields]
 
 
@@ -152,22 +152,22 @@ def _as_array(field: _Field, values: Iterable[Any]) -> str:
 
 
 def _rows_new(fields: Sequence[_Field]) -> str:
-    """The rows that the arrays make, under the name `new`."""
+    """Returns SQL for the rows in the arrays, under the name `new`."""
     arrays = ", ".join(f"%s::{_type(field)}[]" for field in fields)
     return f"unnest({arrays}) AS new ({', '.join(map(_column, fields))})"
 
 
 def _new(field: _Field) -> str:
-    """The field's value in the row `new`, as its column takes it."""
+    """Returns SQL for the field's value in the row `new`, in its column's type."""
     name = f"new.{_column(field)}"
     return f"{name}::{field.db_type(connection)}" if isinstance(field, ArrayField) else name
 
 
 def _type(field: _Field) -> str:
-    # There are no arrays of arrays of different lengths; these come as text.
+    # PostgreSQL has no arrays of arrays of different lengths; these come as text.
     if isinstance(field, ArrayField):
         return "text"
-    # Without its length, to which a cast would cut in silence; the column refuses what is too long.
+    # Without its length, to which a cast would truncate silently; the column refuses values that are too long.
     return (field.db_type(connection) or "").partition("(")[0]
 
 

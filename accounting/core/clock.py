@@ -1,4 +1,4 @@
-"""The one clock: the database's, the same for every process on every machine; and the zones that users read it in."""
+"""The one clock, which is the database's and the same for every process on every machine; and users' time zones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connection
 
 
 def now_from_database() -> datetime:
-    """The present moment in UTC. Goes on inside a transaction, unlike `Now()`, which stands still."""
+    """Returns the present moment in UTC. It advances within a transaction, unlike `Now()`."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
@@ -17,7 +17,7 @@ def now_from_database() -> datetime:
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """The zone of that name; UTC where this machine's data do not know it, as those that saved it may have done."""
+    """Returns the zone with that name; UTC if this machine's data lack it, which the machine that saved it may have."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):

@@ -1,7 +1,7 @@
-"""Rows of a query as columns of numbers, without an object for each value.
+"""Rows of a query as numeric columns, without an object for each value.
 
-In the binary format of PostgreSQL's COPY all rows of numbers have one length, so that numpy reads them where they are.
-See https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format".
+In the binary format of PostgreSQL's COPY all rows of numbers have the same length, so that numpy reads them in
+place. See https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connection, models
 from numpy.typing import NDArray
 
-# A signature, flags and the length of nothing more come before the rows, and a mark of their end after them.
+# Signature, flags and extension length come before the rows, and an end marker after them.
 HEADER_BYTES, TRAILER_BYTES = 19, 2
 # Moments are sent as microseconds since then.
 _MOMENTS_BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
@@ -23,10 +23,10 @@ _UNIX_BEGINS = (datetime(1970, 1, 1, tzinfo=UTC) - _MOMENTS_BEGIN) // timedelta(
 
 
 def read_columns(rows: models.QuerySet[Any, Any], *kinds: str) -> list[NDArray[Any]]:
-    """The columns of a `values_list`; `kinds` are numpy's names of their types in PostgreSQL: i8, i4, i2, f8 or ?.
+    """Returns the columns of a `values_list`; `kinds` are numpy's names of their types: i8, i4, i2, f8 or ?.
 
-    All whole numbers come back as i8. A moment is one, see `seconds`. Raises ValueError where a value is NULL or of
-    another width than said.
+    All integers come back as i8. A moment is an i8, see `seconds`. Raises ValueError if a value is NULL or has
+    another width.
     """
     parts = [("fields", ">i2")]
     for i, kind in enumerate(kinds):
@@ -57,13 +57,13 @@ def _copied(rows: models.QuerySet[Any, Any]) -> memoryview:
 
 
 def seconds(moments: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Moments as a column has them, in seconds since 1970."""
+    """Converts moments of a column to seconds since 1970."""
     found: NDArray[np.float64] = (moments - _UNIX_BEGINS) / 1e6
     return found
 
 
 def find(known: NDArray[np.int64], wanted: Any) -> NDArray[np.int64]:
-    """The place of each `wanted` number among `known` ones, which are in order; -1 where it is not."""
+    """Returns the index of each `wanted` number in the sorted `known` numbers; -1 if it is missing."""
     sought = np.asarray(wanted, dtype=np.int64)
     place = np.searchsorted(known, sought)
     there = place < len(known)

@@ -1,4 +1,4 @@
-"""Lines of CSV files that no spreadsheet takes for more than text and numbers."""
+"""Lines of CSV files in which spreadsheets see only text and numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def csv_line(cells: Sequence[object]) -> str:
 
 
 def harmless(cell: object) -> object:
-    """The cell as a spreadsheet shows it: what begins like a formula gets an apostrophe before it.
+    """Returns the cell for a spreadsheet: an apostrophe is put before what looks like a formula.
 
-    Line breaks that CSV does not quote become spaces, as programs that read by lines would break the record there.
+    Line breaks that CSV does not quote become spaces, because programs that read by lines would split the record
+    there.
     """
     if isinstance(cell, datetime):
         return cell.isoformat()
@@ -34,7 +35,7 @@ def harmless(cell: object) -> object:
 
 
 def _begins_like_a_formula(text: str) -> bool:
-    """Whether a spreadsheet might run it: some drop what is unseen at its beginning, or take wide signs for others."""
+    """Returns whether a spreadsheet might run it: some skip invisible characters, or accept full-width signs."""
     if text[:1] in CONTROL:
         return True
     for char in unicodedata.normalize("NFKC", text):

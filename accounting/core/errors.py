@@ -1,12 +1,12 @@
-"""What an action answers when it does not do what was asked."""
+"""Why an action did not do what was asked."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """The request makes no sense or is not possible now; `str(error)` says why in plain words.
+    """The request is invalid or impossible now; `str(error)` says why, for people.
 
-    `field` names the argument that is at fault, if it is one.
+    `field` names the argument at fault, if there is one.
     """
 
     def __init__(self, message: str, field: str | None = None) -> None:
@@ -20,4 +20,4 @@ class NotAllowed(Exception):
 
 
 class BookedOtherwise(Exception):
-    """The ledger already holds something else under the same key, or for the same lease and time."""
+    """The ledger has other contents under the same key, or for the same lease and time."""

@@ -1,4 +1,4 @@
-"""Advisory locks of PostgreSQL by which one worker at a time does something."""
+"""PostgreSQL advisory locks that let one worker at a time do something."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import connection
 
 
 class OutboxLock(IntEnum):
-    """First key of a lock; other ones are in scheduling/core/locks.py."""
+    """First key of a lock; others are in scheduling/core/locks.py."""
 
     LETTERS = 7_108
     WEBHOOKS = 7_109
@@ -18,9 +18,9 @@ class OutboxLock(IntEnum):
 
 @contextmanager
 def only_one(lock: int, key: int = 0) -> Iterator[bool]:
-    """Whether nobody else does it now, outside any transaction.
+    """Yields whether nobody else does it now; use it outside transactions.
 
-    Nobody else begins until it is left or the connection is lost.
+    Nobody else begins until the block is left or the connection is lost.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])

@@ -1,4 +1,4 @@
-"""The order of names, as people read them: upper and lower case do not count."""
+"""The order of names as people read them, ignoring case."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.db.models.functions import Lower
 
 
 def by_name(*fields: str) -> list[OrderBy]:
-    """For `order_by`; names that differ in case alone keep one order, too."""
+    """Returns the arguments of `order_by`; names that differ in case alone have a fixed order, too."""
     return [order for field in fields for order in (Lower(field).asc(), F(field).asc())]
 
 
 def name_key(name: str) -> tuple[str, str]:
-    """For `sorted`, in the same order."""
+    """Returns a key for `sorted`, with the same order."""
     return name.lower(), name
 
 
@@ -28,5 +28,5 @@ N = TypeVar("N", bound=Named)
 
 
 def in_order(named: Iterable[N]) -> list[N]:
-    """Returns rows with a name in the order of their names."""
+    """Returns named rows in order of their names."""
     return sorted(named, key=lambda one: name_key(one.name))

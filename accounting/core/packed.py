@@ -1,7 +1,7 @@
-"""Numbers of very many rows, which come from the database as bytes, a string of each column of all of them.
+"""Numbers of very many rows, which come from the database as one byte string per column.
 
-As rows of decimals they take several times as long to come, and to be added up. All strings of a query may have 1 GB
-as text, twice their bytes: eight million rows of eight columns. Their rows are in the same order.
+As rows of decimals they take several times as long to transfer and to sum. All strings of a query may have 1 GB as
+text, twice their bytes: eight million rows of eight columns. Their rows are in the same order.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
-MICROSECONDS = 1_000_000  # of a second
-SINCE = datetime(2000, 1, 1, tzinfo=UTC)  # as PostgreSQL counts
+MICROSECONDS = 1_000_000  # per second
+SINCE = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's epoch
 
 
 def packed_ints(column: str) -> str:
-    """SQL that aggregates a column of whole numbers for `ints`."""
+    """Returns SQL that aggregates an integer column for `ints`."""
     return f"string_agg(int8send({column}), '')"
 
 
 def packed_millionths(column: str) -> str:
-    """The same of one of seconds or of money, decimals, as whole millionths: 2.5 billion hours fit."""
+    """Returns SQL that aggregates a decimal column, seconds or money, as whole millionths: 2.5 billion hours fit."""
     return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # half the time of a cast to float8
 
 
 def packed_moments(column: str) -> str:
-    """The same of one of moments, as `as_number` has them."""
+    """Returns SQL that aggregates a column of moments in the form of `as_number`."""
     return f"string_agg(timestamptz_send({column}), '')"
 
 
 def packed_floats(column: str) -> str:
-    """SQL that aggregates a column of float8 for `floats`."""
+    """Returns SQL that aggregates a float8 column for `floats`."""
     return f"string_agg(float8send({column}), '')"
 
 
 def ints(data: bytes | None) -> Ints:
-    """The whole numbers of a string; None is of no rows."""
+    """Returns the integers in a byte string; None means no rows."""
     return np.frombuffer(data or b"", dtype=">i8").astype(np.int64)
 
 
@@ -48,15 +48,16 @@ def floats(data: bytes | None) -> Floats:
 
 
 def as_array(numbers: Ints) -> str:
-    """As the value of a bigint[]: one text, as of a list the database would read each number by itself."""
+    """Returns the value of a bigint[] as one text, because the database would parse the elements of a list one by
+    one."""
     return f"{{{','.join(map(str, numbers.tolist()))}}}"
 
 
 def as_number(moment: datetime) -> int:
-    """A moment as it comes packed: microseconds since 2000. What has no end comes as a very large number."""
+    """Returns a moment in packed form: microseconds since 2000; infinity is a very large number."""
     return (moment - SINCE) // timedelta(microseconds=1)
 
 
 def as_moment(number: int) -> datetime:
-    """In UTC, of what `as_number` says."""
+    """Returns the moment in UTC, the inverse of `as_number`."""
     return SINCE + timedelta(microseconds=number)

@@ -1,7 +1,7 @@
-"""Queries whose SQL is made once, and planned once a connection: only the values differ from one time to the next.
+"""Queries whose SQL is built once and planned once per connection: only the values change between calls.
 
-Building the SQL of a query of Django's, and the plan for making objects of its rows, takes several times as long
-as PostgreSQL's answer to a short one. Pages ask the same ones again and again.
+Building the SQL of a Django query, and the plan for making objects of its rows, takes several times as long as
+PostgreSQL's answer to a short one. Pages repeat the same queries.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from accounting.core.statements import Statement
 M = TypeVar("M", bound=models.Model)
 Value: TypeAlias = "int | str | datetime | Sequence[int]"
 Sql: TypeAlias = "tuple[str, Sequence[Any]]"  # with a %s for each value
-Place: TypeAlias = "tuple[int, int | None]"  # which of a call's values, and which one of a list
+Place: TypeAlias = "tuple[int, int | None]"  # the index of a call's value, and of an element in a list
 
-# Of lists each length has an SQL of its own; so many are prepared of one query, others are asked as they come.
+# Each length of a list needs its own SQL; beyond so many per query, queries run unprepared.
 MOST_SHAPES = 64
-# So many questions are prepared, those that were asked last; a plan over partitions may have a megabyte.
+# The most recently used questions stay prepared; a plan over partitions may take a megabyte.
 MOST_QUESTIONS = 24
-# What stands for a value while the SQL is made; nobody's key is as large, and no moment as late.
+# Placeholders while the SQL is built; no key is as large, and no moment as late.
 FIRST_MARK = 2**62
 FIRST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC)
 SINGLE = (int, str, datetime)
@@ -36,15 +36,14 @@ TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
 
 
 class RowLimit(int):
-    """How many rows at most: part of the SQL, as the best plan depends on it, and so each has an SQL of its own."""
+    """The maximum number of rows: part of the SQL because the best plan depends on it."""
 
 
 class Prepared(Generic[M]):
-    """Calls of it answer as `list(build(*values))` does; `build` must do nothing with its values but pass them on.
+    """A prepared query; calling it returns `list(build(*values))`. `build` may only pass its values on.
 
-    Values are whole numbers, texts, moments, lists of whole numbers for `__in`, and a RowLimit for a slice. Of the
-    rows it makes objects with what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`;
-    nothing is prefetched.
+    Values are integers, texts, moments, lists of integers for `__in`, and a RowLimit for a slice. It returns objects
+    with what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`; nothing is prefetched.
     """
 
     def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
@@ -62,18 +61,18 @@ class Prepared(Generic[M]):
         return [] if made is None else made.ask(values)
 
     def first(self, *values: Value) -> Any | None:
-        """The first of them, or None."""
+        """Returns the first row, or None."""
         found = self(*values)
         return found[0] if found else None
 
 
 @dataclass(frozen=True)
 class Question:
-    """A query that is asked again and again for other keys, such as those of the tenants that a reader sees.
+    """A query that is repeated for other keys, such as the tenants that a reader sees.
 
     Its SQL depends on `about` and on the number of keys; None means all, [] means none. `build` returns the SQL, or
-    None where the database need not be asked; it must do nothing with the keys but pass them on. All other values are
-    in the text, so that PostgreSQL plans for these moments and reads only their partitions.
+    None if the database need not be asked; it may only pass the keys on. All other values are in the text, so that
+    PostgreSQL plans for these moments and reads only their partitions.
     """
 
     about: Hashable
@@ -133,7 +132,7 @@ class _Made:
 
 
 def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
-    """None where the database need not be asked, as with an empty list."""
+    """Returns the prepared query; None if the database need not be asked, as with an empty list."""
     marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
     for at, value in enumerate(values):
@@ -193,14 +192,14 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
 
 
 def _shape(value: Value) -> Any:
-    """What the SQL depends on."""
+    """Returns the part of a value on which the SQL depends."""
     if isinstance(value, RowLimit):
         return value
     return value.__class__ if isinstance(value, SINGLE) else len(value)
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
-    """What stands for `value`, of the same type."""
+    """Returns the placeholder for `value`, of the same type."""
     mark: int | str | datetime = FIRST_MARK + len(marks)
     if isinstance(value, str):
         mark = f"\ue000{mark}"

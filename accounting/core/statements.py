@@ -1,4 +1,4 @@
-"""Statements that PostgreSQL parses and plans once for a connection, not each time."""
+"""Statements that PostgreSQL parses and plans once per connection."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 _numbers = count(1)
-# By connection of psycopg2, the numbers of the statements that it knows.
+# By psycopg2 connection, the numbers of the statements that it has prepared.
 _prepared: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
-# Statements that may be used again, by number: a connection forgets all others when it prepares its next one.
+# Statements that may be used again, by number: a connection drops all others when it prepares its next one.
 _in_use: WeakValueDictionary[int, Statement] = WeakValueDictionary()
 
 
 class Statement:
-    """SQL with its values as $1, $2, …, and their types as PostgreSQL names them.
+    """SQL with its values as $1, $2, …, and their PostgreSQL types.
 
-    Only for what is best found in the same way whatever the values are, as by a key: see `plan_once`.
+    Use it only if one plan is best for all values, as with keys: see `plan_once`.
     """
 
     def __init__(self, sql: str, *types: str) -> None:
@@ -32,7 +32,7 @@ class Statement:
         self._execute = f"EXECUTE {name}{_listed(['%s'] * len(types))}"
 
     def ask(self, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Its rows."""
+        """Returns the rows for these values."""
         with connection.cursor() as cursor:
             known = _prepared.setdefault(connection.connection, set())
             if self._number not in known:
@@ -44,16 +44,16 @@ class Statement:
     def _prepare_on(self, known: set[int]) -> None:
         with connection.wrap_database_errors, connection.connection.cursor() as plain:
             for number in [number for number in known if number not in _in_use]:
-                known.remove(number)  # first: at worst the server keeps what nobody asks for
+                known.remove(number)  # first: at worst the server keeps an unused statement
                 plain.execute(f"DEALLOCATE {_name(number)}")
             plain.execute(self._prepare)
         known.add(self._number)
 
 
 def plan_once() -> None:
-    """Has each connection that this process opens from now on plan a statement at its first use, for all values.
+    """Makes each future connection of this process plan a statement at its first use, for all values.
 
-    PostgreSQL would else plan it five times for the values of each, and then compare.
+    Otherwise PostgreSQL would plan it five times for the values of each call, and then compare.
     """
     connection_created.connect(_plan_once, dispatch_uid="plan once")
 

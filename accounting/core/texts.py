@@ -1,4 +1,4 @@
-"""Rules for texts that come from outside: what can be stored, what can be a name, what fits on one line of a file."""
+"""Rules for texts from outside: what can be stored, what can be a name, what fits on one line of a file."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import idna
 
 from accounting.core.wording import fixed
 
-# Letters and marks by their category that nobody sees: fillers, joiners, vowels that are never drawn.
+# Invisible characters whose category is letter or mark: fillers, joiners, vowels that are never drawn.
 UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-# Format characters may be in a name only where its script needs them.
+# Format characters are allowed in a name only where its script needs them.
 NON_JOINER, JOINER = "\u200c", "\u200d"
 VARIATION = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 VISIBLE = frozenset("LNPS")  # first letters of categories: letters, numbers, punctuation, symbols
-# All at which str.splitlines breaks, the other control characters, and tabs.
+# All line breaks of str.splitlines, the other control characters, and tabs.
 BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 MOST_VALUES = 200_000  # in one document; 1000 job specs have fewer
-DEEPEST = 40  # levels of data; the deepest that anything accepts has fewer than ten
-MOST = 2**63 - 1  # of a column of whole numbers
+DEEPEST = 40  # levels of data; the deepest accepted data have fewer than ten
+MOST = 2**63 - 1  # of an integer column
 
 VISIBLE_NAME = "visible characters on one line, with ordinary spaces between them"
 
 
 def why_not_storable(text: str) -> str:
-    """Why no text of the database can hold it; empty when it can."""
+    """Returns why the database cannot store a text; empty if it can."""
     if "\0" in text:
         return "must not contain zero bytes (U+0000)"
     if SURROGATES.search(text):
@@ -38,10 +38,10 @@ def why_not_storable(text: str) -> str:
 
 
 def why_no_name(name: str) -> str:
-    """What is wrong with a name that people read; empty when nothing is. Lengths are checked elsewhere.
+    """Returns what is wrong with a name; empty if nothing is. Lengths are checked elsewhere.
 
-    Control and format characters hide, reverse or break what stands around them, so a name has none. The joiners
-    of Arabic and Indic scripts and of emoji are accepted where those need them (RFC 5892, appendix A).
+    Control and format characters hide, reverse or break the text around them, so names have none. The joiners of
+    Arabic and Indic scripts and of emoji are accepted where those need them (RFC 5892, appendix A).
     """
     if not any(is_visible(char) for char in name):
         return f"needs at least one visible character (accepted: {VISIBLE_NAME})"
@@ -56,12 +56,12 @@ def why_no_name(name: str) -> str:
 
 
 def is_visible(char: str) -> bool:
-    """Whether a character is drawn by itself."""
+    """Returns whether a character is drawn by itself."""
     return unicodedata.category(char)[0] in VISIBLE and char not in UNSEEN
 
 
 def one_line(text: str) -> str:
-    """The text with each run of line breaks, tabs and other control characters as one space."""
+    """Returns the text with each run of line breaks, tabs and other control characters replaced by one space."""
     return BREAKS.sub(" ", text)
 
 
@@ -71,7 +71,7 @@ def _may_be_in_a_name(name: str, place: int) -> bool:
         return True
     if char in (JOINER, NON_JOINER):
         return _joins_as_its_script_does(name, place)
-    if VARIATION.fullmatch(char):  # chooses how the character before it is drawn
+    if VARIATION.fullmatch(char):  # selects how the previous character is drawn
         return place > 0 and is_visible(name[place - 1])
     return unicodedata.category(char)[0] == "M" and char not in UNSEEN
 
@@ -83,24 +83,24 @@ def _joins_as_its_script_does(name: str, place: int) -> bool:
         return True
     try:
         return idna.core.valid_contextj(name, place)
-    except ValueError:  # a character that this version of the library does not know
+    except ValueError:  # this version of the library does not know the character
         return False
 
 
 def _is_emoji_part(char: str) -> bool:
-    """A picture, the colour of its skin, or the choice of how it is drawn."""
+    """Returns whether it is a picture, a skin colour, or a variation selector."""
     return unicodedata.category(char) in {"So", "Sk"} or char == "\ufe0f"
 
 
 def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
-    """The place of the first value within JSON or YAML data that no column can hold, and why; None without one.
+    """Returns the path of the first value in JSON or YAML data that no column can hold, and why; None if all can.
 
-    Checks texts and keys, and that numbers are finite and fit into 64 bits. Walks without recursion, as the data
-    may be nested as deeply as its sender likes.
+    It checks texts and keys, and that numbers are finite and fit into 64 bits. It walks without recursion, because
+    the sender decides how deeply the data are nested.
     """
     if why := _why_not(data):
         return (), why
-    path: list[object] = []  # of the value whose entries are looked at
+    path: list[object] = []  # of the value whose entries are being checked
     levels = [_entries(data)]
     seen = 0
     while levels:
@@ -126,7 +126,7 @@ def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
 
 
 def _entries(value: object) -> Iterator[tuple[object, object]]:
-    """The values of a mapping or a list with their keys or positions; none of anything else."""
+    """Yields the values of a mapping or list with their keys or positions; nothing for other values."""
     if isinstance(value, dict):
         return iter(value.items())
     return iter(enumerate(value)) if isinstance(value, list) else iter(())

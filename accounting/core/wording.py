@@ -1,4 +1,4 @@
-"""Numbers and moments as people read them, in letters and on pages."""
+"""Numbers and moments in the form in which people read them, in mails and on pages."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def exact(local: datetime) -> str:
 
 
 def to_the_second(local: datetime, now: datetime) -> str:
-    """With the year where it is not that of `now` on the same clock."""
+    """Returns a local time to the second, with its year if that is not the year of `now`."""
     form = "%-d %b" if local.year == now.astimezone(local.tzinfo).year else "%-d %b %Y"
     return f"{_day(local.date(), form)} {_clock(local)}"
 
 
 def _clock(local: datetime) -> str:
-    """Hours, minutes and seconds; `strftime` takes several times as long."""
+    """Returns hours, minutes and seconds; `strftime` takes several times as long."""
     return local.isoformat(timespec="seconds")[11:19]
 
 
-@lru_cache(1024)  # what a page shows is of few days
+@lru_cache(1024)  # a page shows moments of few days
 def _day(day: date, form: str) -> str:
     return day.strftime(form)
 
@@ -34,14 +34,14 @@ def to_the_minute(local: datetime) -> str:
     return local.strftime("%-d %B %Y, %H:%M %Z")
 
 
-NO_NUMBER = "–"  # for what is not finite
-# Between thousands, and between a number and its unit: a line never ends there.
+NO_NUMBER = "–"  # for values that are not finite
+# Between thousands, and between a number and its unit: no line breaks there.
 SPACE = "\N{NO-BREAK SPACE}"
 
 
-@lru_cache(4096)  # a page has many zeros, and the next one has the same figures
+@lru_cache(4096)  # a page has many zeros, and the next page has the same figures
 def number(value: float) -> str:
-    """Whole from 100 on; three digits from 1 on; three decimals below, but never a false 0."""
+    """Returns a whole number from 100 on, three digits from 1 on, three decimals below, but never a false 0."""
     if not isfinite(value):
         return NO_NUMBER
     size, sign = abs(value), "−" if value < 0 else ""
@@ -54,13 +54,13 @@ def number(value: float) -> str:
 
 
 def fixed(value: float | Decimal, digits: int = 0) -> str:
-    """A number with so many decimals, thousands apart; what rounds to nothing has no sign."""
+    """Returns a number with `digits` decimals and separated thousands; what rounds to zero has no sign."""
     text = f"{abs(value):,.{digits}f}".replace(",", SPACE)
     return f"−{text}" if value < 0 and text.strip("0.") else text
 
 
 def exact_number(value: Decimal) -> str:
-    """A number with all of its digits."""
+    """Returns a number with all of its digits."""
     text = f"{abs(value):,f}".replace(",", SPACE)
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -68,7 +68,7 @@ def exact_number(value: Decimal) -> str:
 
 
 def percent(part: float) -> str:
-    """0.834 as "83 %"; two digits below 10 %."""
+    """Returns 0.834 as "83 %"; two digits below 10 %."""
     if not isfinite(part):
         return NO_NUMBER
     value = Decimal(f"{part * 100:.6f}")
@@ -78,7 +78,7 @@ def percent(part: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
+    """Returns seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
     whole = max(int(seconds), 0)
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
     if days:
@@ -91,6 +91,6 @@ def duration(seconds: float) -> str:
 
 
 def in_millionths(amount: Decimal) -> Decimal:
-    """As programs get it: all that the ledger counts, and nothing of what a division leaves behind that."""
+    """Returns an amount for programs: with all digits that the ledger counts, and none that a division adds."""
     exponent = amount.as_tuple().exponent
     return amount.quantize(MICRO) if isinstance(exponent, int) and exponent < -6 else amount
