@@ -32,7 +32,7 @@ from scheduling.grants import end_grant
 from scheduling.idle.actions import idle_to_step, step_idle
 from scheduling.jobs.time_limit import end_overlong, overlong
 from scheduling.leases.actions import bill_running
-from scheduling.limits.budget_status import budgets_in_one_moment
+from scheduling.limits.budget_status import consistent_budgets
 from scheduling.models import Cluster
 from scheduling.rounds import actions as rounds
 from scheduling.rounds import forecasts, shadow
@@ -220,7 +220,7 @@ def watch_budgets() -> None:
     """Warns of budgets that are nearly spent or will be, and of spending just before a period ended."""
     found: list[Outlook] = []
     try:
-        with budgets_in_one_moment() as (budgets, moment):
+        with consistent_budgets() as (budgets, moment):
 
             def look(budget: Budget) -> None:
                 found.extend(one for one in (moment.stood(budget), moment.stand(budget)) if one is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from accounting.core.consistent_read import read_once
 from accounting.models import Tenant, User
 from accounting.models.tenants import ids_with_role
 
@@ -19,7 +18,6 @@ def visible_ids(user: User) -> set[int]:
     return set(Tenant.objects.visible_to(user).values_list("pk", flat=True))
 
 
-@read_once
 def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
     """Returns the ids of tenants that `viewer` may see (None: all), `tenant` and its subtree; None for all there
     are."""

@@ -25,7 +25,8 @@ from accounting.usage.clipping import (
     latest,
     moment,
 )
-from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.plan import UsagePlan
+from accounting.usage.scope import Scope
 
 HOUR = Decimal(3600)
 NO_TIME = timedelta(0)
@@ -64,16 +65,16 @@ def spent(
     `tenants` None are all.
     """
     narrow = {} if tenants is None else {"tenant__in": tenants}
-    sources = Sources(Scope(None, begins, ends, narrow), Row(None, "UTC"), by_job=False)
+    plan = UsagePlan(Scope(None, begins, ends, narrow), by_job=False)
     found: dict[Holder, Amount] = defaultdict(Amount)
     since, until = latest(LOWER, moment(begins)), earliest(UPPER, None if ends is None else moment(ends))
     holder = ("tenant_id", "user_id", "generation_id", "currency")
-    sums = [some.values_list(*holder).annotate(Sum("gpu_seconds"), Sum("cost")) for some in sources.sums()]
+    sums = [some.values_list(*holder).annotate(Sum("gpu_seconds"), Sum("cost")) for some in plan.rollups()]
     segments = [
         some.values_list(*holder).annotate(
             seconds=gpu_seconds_between(since, until), money=cost_between(since, until)
         )
-        for some in sources.segments()
+        for some in plan.segments()
     ]
     for rows in (*sums, *segments):
         for tenant, user, generation, currency, seconds, money in rows:

@@ -14,8 +14,9 @@ from accounting.core.name_order import name_key
 from accounting.core.numbers import MICRO
 from accounting.ledger.rollups import hours_beginning_in
 from accounting.models import Tenant, User
-from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.plan import UsagePlan
 from accounting.usage.rows import Groups, each_row
+from accounting.usage.scope import Scope
 
 AMOUNTS = ("gpu_seconds", "idle", "cost")
 
@@ -51,12 +52,11 @@ def idle_report(
     sums: dict[tuple[int, str, str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 4)
     scope = Scope(viewer, *hours_beginning_in(begins, ends), tenant=tenant)
     columns = {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name"), "slug": F("tenant__slug")}
-    groups = Groups(columns, (), None, "UTC")
     part = ExpressionWrapper(
         F("cost_sum") * F("idle_sum") / NullIf(F("gpu_seconds_sum"), Decimal(0)),
         DecimalField(max_digits=30, decimal_places=12),
     )
-    for rows in each_row(Sources(scope, Row(None, "UTC"), by_job=False), scope, groups, AMOUNTS):
+    for rows in each_row(UsagePlan(scope, by_job=False), Groups(columns), AMOUNTS):
         grouped = rows.values("by_tenant_id", "by_tenant", "by_slug", "by_currency").annotate(
             all_idle=Sum("idle_sum"), all_held=Sum("gpu_seconds_sum"), all_part=Sum(part), all_cost=Sum("cost_sum")
         )  # fmt: skip

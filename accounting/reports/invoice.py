@@ -22,10 +22,10 @@ from django.db.models.functions import Coalesce
 
 from accounting.access.visibility import ANOTHER, tenants_seen
 from accounting.ledger.rollups import HOUR
-from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, UsageSegment, User
+from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, UsageSegment
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.pricing.tariff import cost_of
-from accounting.reports.usage import By, UsageRow, usage_report
+from accounting.reports.usage import By, UsageRow, report_of
 from accounting.usage.archived import archived_hours, has_all
 from accounting.usage.clipping import (
     LOWER,
@@ -37,6 +37,8 @@ from accounting.usage.clipping import (
     moment,
     part_of_each,
 )
+from accounting.usage.reader import UsageReader
+from accounting.usage.rows import clipped
 
 FREE = Decimal(0)
 Hours: TypeAlias = QuerySet[ArchivedHour] | None
@@ -116,19 +118,13 @@ class TakenBack:
     currency: str
 
 
-def lines_of(
-    viewer: User,
-    begins: datetime,
-    ends: datetime,
-    tenant: Tenant,
-    *,
-    by_generation: Sequence[UsageRow] | None = None,
-) -> list[Line]:
-    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see.
+def lines_of(reader: UsageReader, *, by_generation: Sequence[UsageRow] | None = None) -> list[Line]:
+    """Returns the lines of a team's bill, by currency, generation, time and kind.
 
     `by_generation` are rows of the usage report, if they are known already. Six queries at most where nothing of it
     is archived.
     """
+    begins, ends = reader.begins, reader.ends
     prices = {one.pk: one for one in Price.objects.filter(valid__overlap=(begins, ends))}
     changing = {
         one.generation_id
@@ -136,11 +132,10 @@ def lines_of(
         if any(edge is not None and begins < edge < ends for edge in (one.valid.lower, one.valid.upper))
     }
     steady = {one.generation_id: one for one in prices.values() if one.generation_id not in changing}
-    report = partial(usage_report, by=[By.GENERATION], tenant=tenant, totals=False)
-    rows = report(viewer, begins, ends).rows if by_generation is None else by_generation
+    rows = _by_generation(reader) if by_generation is None else by_generation
     changed = [row for row in rows if row.generation_id in changing]
-    hours = _archived(viewer, begins, ends, tenant)
-    in_pieces = bool(changed) and hours is not None and not has_all(begins, ends)
+    hours = _archived(reader)
+    in_pieces = bool(changed) and hours is not None and not has_all(reader.books, begins, ends)
     held = [
         _Held(
             row.generation or "", row.currency, steady.get(row.generation_id or 0), row.gpu_seconds, row.cost
@@ -149,10 +144,10 @@ def lines_of(
         if row.generation_id not in changing
     ]
     if in_pieces:
-        held += _of_each_piece(viewer, begins, ends, tenant, changed, prices=list(prices.values()))
+        held += _of_each_piece(reader, changed, prices=list(prices.values()))
     elif changed:
-        held += _at_each_price(viewer, begins, ends, tenant, hours, prices=prices, generations=changing)
-    classes = _in_classes(viewer, begins, ends, tenant, hours, without=changing if in_pieces else set())
+        held += _at_each_price(reader, hours, prices=prices, generations=changing)
+    classes = _in_classes(reader, hours, without=changing if in_pieces else set())
     lines: list[Line] = []
     for one in held:
         key = one.generation, one.currency, None if one.price is None else one.price.pk
@@ -162,6 +157,10 @@ def lines_of(
         _rounded_together(lines),
         key=lambda line: (line.currency, line.generation, line.begins, order.index(line.kind)),
     )
+
+
+def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
+    return report_of(reader.scope, by=[By.GENERATION], totals=False).rows
 
 
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
@@ -205,11 +204,12 @@ def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def _in_classes(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, hours: Hours, *, without: Collection[int]
+    reader: UsageReader, hours: Hours, *, without: Collection[int]
 ) -> dict[tuple[str, str, int | None], _InClasses]:
     """By generation, currency and price, what stands in classes with a price of their own."""
-    charged = _of(viewer, tenant).uncorrected().filter(class_charge__isnull=False)
-    segments = _within(charged.exclude(generation__in=without), begins, ends)
+    begins, ends = reader.begins, reader.ends
+    charged = _segments(reader).uncorrected().filter(class_charge__isnull=False)
+    segments = charged.exclude(generation__in=without)
     names = "generation__name", "currency", "under"
     parts = {f"{name}_sum": Sum(_part_of(f"charge__{name}", begins, ends)) for name in Price.CLASSES}
     rows = [
@@ -235,16 +235,10 @@ def _in_classes(
 
 
 def _at_each_price(
-    viewer: User,
-    begins: datetime,
-    ends: datetime,
-    tenant: Tenant,
-    hours: Hours,
-    *,
-    prices: Mapping[int, Price],
-    generations: set[int],
+    reader: UsageReader, hours: Hours, *, prices: Mapping[int, Price], generations: set[int]
 ) -> list[_Held]:
-    found = _within(_of(viewer, tenant).uncorrected().filter(generation__in=generations), begins, ends)
+    begins, ends = reader.begins, reader.ends
+    found = _segments(reader).uncorrected().filter(generation__in=generations)
     names = "generation__name", "currency", "under"
     rows = list(
         found.annotate(under=_price_of_segment())
@@ -266,19 +260,12 @@ def _at_each_price(
     ]
 
 
-def _of_each_piece(
-    viewer: User,
-    begins: datetime,
-    ends: datetime,
-    tenant: Tenant,
-    rows: Sequence[UsageRow],
-    *,
-    prices: Sequence[Price],
-) -> list[_Held]:
+def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Sequence[Price]) -> list[_Held]:
     """The same where an earlier release left only sums, piece by piece between changes of prices, with classes.
 
     An hour within which a price changed is in no piece: a line without a price has it.
     """
+    begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
     of_these = [one for one in prices if one.generation_id in generations]
     edges = {edge for one in of_these for edge in (one.valid.lower, one.valid.upper) if edge is not None}
@@ -300,7 +287,7 @@ def _of_each_piece(
         add(row, None, kind=LineKind.SEVERAL)
     for piece in pairwise(cuts):
         at = {one.generation_id: one for one in of_these if piece[0] in one.valid}
-        for row in usage_report(viewer, *piece, by=[By.GENERATION], tenant=tenant, totals=False).rows:
+        for row in _by_generation(reader.within(*piece)):
             if row.generation_id in generations:
                 add(row, at.get(row.generation_id or 0))
                 add(row, None, -1, LineKind.SEVERAL)
@@ -334,27 +321,26 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
     return part_of_each(name, latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)))
 
 
-def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[TakenBack]:
-    """What corrections took from `tenant` and those below it of [begins, ends), or billed them, latest first.
+def taken_back(reader: UsageReader) -> list[TakenBack]:
+    """Returns what corrections took back from a team or billed it instead, latest first.
 
     A reversal and what was billed instead match row by row, whatever was settled since. Four queries; one or two more
     where something is archived.
     """
-    whose = _of(viewer, tenant)
-    hours = _archived(viewer, begins, ends, tenant)
-    back = whose.exclude(taken_back=None).annotate(
+    segments, hours = _segments(reader), _archived(reader)
+    back = segments.exclude(taken_back=None).annotate(
         correction=F("taken_back__transaction_id"),
         corrected=F("transaction_id"),
         other=_version(1, "tenant_id"),
     )
-    anew = whose.filter(version__gt=0).annotate(
+    anew = segments.filter(version__gt=0).annotate(
         correction=_version(-1, "taken_back__transaction_id"),
         corrected=_version(-1, "transaction_id"),
         other=_version(-1, "tenant_id"),
     )
     rows = [
-        *_corrected(back, begins, ends, 1, cost="full_cost"),
-        *_corrected(anew, begins, ends, -1, cost="booked_cost"),
+        *_corrected(reader, back, 1, cost="full_cost"),
+        *_corrected(reader, anew, -1, cost="booked_cost"),
     ]
     if hours is not None:
         rows += _corrected_hours(hours, "correction_id", 1, charged="charged")
@@ -364,7 +350,7 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
     numbers = {row["correction"] for row in rows}
     corrections = LedgerTransaction.objects.filter(pk__in=numbers).select_related("actor").in_bulk()
     teams = Tenant.objects.in_bulk({pk for row in rows for pk in (row["tenant"], row["other"]) if pk})
-    seen = tenants_seen(viewer)
+    seen = tenants_seen(reader.viewer)
     return [
         TakenBack(
             correction=row["correction"],
@@ -398,11 +384,11 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
     ]
 
 
-def _corrected(
-    segments: UsageSegmentQuerySet, begins: datetime, ends: datetime, sign: int, *, cost: str
-) -> list[dict[str, Any]]:
-    within: Any = _within(segments, begins, ends)
-    rows = within.values("correction", "job_id", "generation__name", "currency", "tenant", "other").annotate(
+def _corrected(reader: UsageReader, segments: Any, sign: int, *, cost: str) -> list[dict[str, Any]]:
+    begins, ends = reader.begins, reader.ends
+    rows = segments.values(
+        "correction", "job_id", "generation__name", "currency", "tenant", "other"
+    ).annotate(
         job=Max("job_name"),
         first=Min("corrected"),
         last=Max("corrected"),
@@ -435,26 +421,15 @@ def _version(step: int, field: str) -> Subquery:
     return Subquery(found.values(field)[:1])
 
 
-def _archived(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant
-) -> QuerySet[ArchivedHour] | None:
-    hours = archived_hours(begins, ends)
-    return None if hours is None else hours.filter(tenant__in=tenants_seen(viewer, tenant) or [])
+def _archived(reader: UsageReader) -> Hours:
+    hours = archived_hours(reader.books, reader.begins, reader.ends)
+    return None if hours is None else hours.filter(tenant__in=reader.tenants or [])
 
 
-def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:
-    segments: UsageSegmentQuerySet = UsageSegment.objects.with_charges()
-    return segments.filter(tenant__in=tenants_seen(viewer, tenant) or [])
-
-
-def _within(segments: UsageSegmentQuerySet, begins: datetime, ends: datetime) -> UsageSegmentQuerySet:
-    within: UsageSegmentQuerySet = (
-        segments.overlapping(begins, ends)
-        .order_by()
-        .annotate(part_start=latest(LOWER, moment(begins)), part_end=earliest(UPPER, moment(ends)))
-        .filter(part_start__lt=F("part_end"))
-    )
-    return within
+def _segments(reader: UsageReader) -> UsageSegmentQuerySet:
+    """Returns all segments, corrected ones too, whose part between `part_start` and `part_end` is in the period."""
+    segments: Any = UsageSegment.objects.with_charges().filter(tenant__in=reader.tenants or [])
+    return clipped(segments.overlapping(reader.begins, reader.ends).order_by(), LOWER, UPPER, reader.scope)
 
 
 def _gpu_seconds(begins: datetime, ends: datetime) -> Coalesce:

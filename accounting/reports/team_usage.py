@@ -1,6 +1,6 @@
-"""What a team used and what it cost, as a statement tells it: of rows that are read once each, by user and by job.
+"""The usage and cost of a team for its statement: figures made of rows that are read once, by user and by job.
 
-The sums are those of `usage_report` of the same time, to the last digit. All of it must be read within `one_moment`.
+The sums equal those of `usage_report` for the same period, to the last digit.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from django.db.models import F
 
 from accounting.core.name_order import name_key
 from accounting.core.packed import Ints, as_moment
-from accounting.models import Generation, Tenant, User
+from accounting.models import Generation, User
 from accounting.reports.usage import UsageRow, nothing_used
 from accounting.usage.aggregate import union_all
-from accounting.usage.by_job import job_rows
 from accounting.usage.packed_rows import Rows, joined, read_rows, sum_groups
-from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.plan import UsagePlan
+from accounting.usage.reader import UsageReader
 from accounting.usage.rows import Groups
+from accounting.usage.scope import Buckets
 
 OF_USERS = ("gpu_seconds", "assembling", "idle", "cost", "segments")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GenerationTime:
     """GPU-seconds of one generation; `idle` and `assembling` are parts of `held`."""
 
     generation: str
@@ -67,7 +68,7 @@ class TeamUsage:
     totals: Sequence[UsageRow]
     generations: Sequence[UsageRow]
     days: Sequence[UsageRow]  # of the reader's clock; none where they were not asked for
-    held: Sequence[Held]
+    held: Sequence[GenerationTime]
     users: Largest
     lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
 
@@ -81,18 +82,13 @@ class Names:
     which: Ints
 
 
-def usage_of_team(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, zone: ZoneInfo, days: bool, most: int
-) -> TeamUsage:
-    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see; `most` users are told. Four queries
-    besides those for which books and teams there are.
-    """
-    scope = Scope(viewer, begins, ends, tenant=tenant)
+def usage_of_team(reader: UsageReader, *, zone: ZoneInfo, days: bool, most: int) -> TeamUsage:
+    """Returns a team's usage, with its `most` largest users. Four queries besides those of the reader."""
+    groups = Groups({name: F(name) for name in ("generation_id", "user_id")})
 
     def read(unit: str | None) -> tuple[list[Rows], datetime | None]:
-        sources = Sources(scope, Row(unit, zone.key), by_job=False)
-        groups = Groups({name: F(name) for name in ("generation_id", "user_id")}, (), unit, zone.key)
-        return read_rows(sources, scope, groups, OF_USERS), sources.lacks_before()
+        plan = reader.plan(Buckets(unit, zone.key), by_job=False)
+        return read_rows(plan, groups, OF_USERS), plan.lacks_before()
 
     rows, lacks_before = read("day" if days else None)
     by_day = rows if days else []
@@ -102,17 +98,17 @@ def usage_of_team(
     users, count_of_users = _largest(rows, "user_id", most)
     names = dict(User.objects.filter(pk__in=[key for key, _ in users]).values_list("pk", "username"))
     return TeamUsage(
-        totals=[row for _, row in _told(rows)] or nothing_used(),
+        totals=[row for _, row in _rows_by(rows)] or nothing_used(),
         generations=sorted(
             (
                 replace(row, generation_id=key, generation=generations[key])
-                for key, row in _told(rows, "generation_id")
+                for key, row in _rows_by(rows, "generation_id")
             ),
             key=lambda row: (name_key(row.generation or ""), row.currency),
         ),
         days=[
             replace(row, begins=as_moment(key).astimezone(zone))
-            for key, row in sorted(_told(by_day, "begins"), key=lambda one: (one[0], one[1].currency))
+            for key, row in sorted(_rows_by(by_day, "begins"), key=lambda one: (one[0], one[1].currency))
         ],
         held=_held(rows, generations),
         users=Largest([replace(row, user_id=key, user=names[key]) for key, row in users], count_of_users),
@@ -120,30 +116,26 @@ def usage_of_team(
     )
 
 
-def largest_jobs_of(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, most: int
-) -> LargestJobs:
-    """The `most` largest jobs of the same. Two queries besides."""
-    jobs, count = _largest(job_rows(viewer, begins, ends, tenant), "job_id", most)
-    sources = Sources(Scope(viewer, begins, ends, tenant=tenant), Row(None, "UTC"), by_job=True)
-    names = _names_of_jobs(sources, [key for key, _ in jobs])
+def largest_jobs_of(reader: UsageReader, *, most: int) -> LargestJobs:
+    """Returns the `most` largest jobs. Two queries besides those of the reader."""
+    jobs, count = _largest(reader.job_rows, "job_id", most)
+    plan = reader.plan(by_job=True)
+    names = _names_of_jobs(plan, [key for key, _ in jobs])
     rows = [replace(row, job_id=key, job=names[key]) for key, row in jobs]
-    return LargestJobs(rows, count, sources.lacks_before())
+    return LargestJobs(rows, count, plan.lacks_before())
 
 
-def largest_names_of(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, names: Names, *, most: int
-) -> Largest:
-    """The same of jobs by a name that some of them have, as a label; None stands for that of the others."""
-    named = [_by_name(one, names) for one in job_rows(viewer, begins, ends, tenant)]
+def largest_names_of(reader: UsageReader, names: Names, *, most: int) -> Largest:
+    """Returns the usage of jobs by a name that some of them have, such as a label; None is the name of the others."""
+    named = [_by_name(one, names) for one in reader.job_rows]
     found, count = _largest(named, "name", most)
     texts = [*names.texts, None]
     return Largest([replace(row, label=texts[key]) for key, row in found], count)
 
 
-def jobs_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> Ints:
-    """The numbers of all jobs of the same, in order."""
-    return np.unique(joined(one.keys["job_id"] for one in job_rows(viewer, begins, ends, tenant)))
+def jobs_of(reader: UsageReader) -> Ints:
+    """Returns the ids of all jobs that used something, ascending."""
+    return np.unique(joined(one.keys["job_id"] for one in reader.job_rows))
 
 
 def _by_name(rows: Rows, names: Names) -> Rows:
@@ -155,11 +147,11 @@ def _by_name(rows: Rows, names: Names) -> Rows:
     return Rows(rows.currency, {"name": which}, rows.amounts)
 
 
-def _names_of_jobs(sources: Sources, jobs: Sequence[int]) -> dict[int, str]:
-    """As they were booked."""
+def _names_of_jobs(plan: UsagePlan, jobs: Sequence[int]) -> dict[int, str]:
+    """Returns the names that were booked, by job."""
     parts = [
         some.filter(job_id__in=jobs).values(by_job_id=F("job_id"), by_job=F("job_name"))
-        for some in (*sources.sums(), *sources.segments())
+        for some in (*plan.rollups(), *plan.segments())
     ]
     rows = union_all(parts, ["by_job_id", "by_job"])
     if rows is None:
@@ -169,32 +161,35 @@ def _names_of_jobs(sources: Sources, jobs: Sequence[int]) -> dict[int, str]:
         return dict(cursor.fetchall())
 
 
-def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[Held]:
-    """In all currencies together."""
+def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[GenerationTime]:
+    """Returns the time of each generation, in all currencies together."""
     (keys,), sums = sum_groups(
         [joined(one.keys["generation_id"] for one in rows)],
         [joined(one.amounts[name] for one in rows) for name in ("gpu_seconds", "idle", "assembling")],
     )
     found = [
-        Held(generations[key], *map(_seconds, amounts))
+        GenerationTime(generations[key], *map(_seconds, amounts))
         for key, *amounts in zip(keys.tolist(), *(amount.tolist() for amount in sums), strict=True)
         if any(amounts)
     ]
     return sorted(found, key=lambda one: name_key(one.generation))
 
 
-def _told(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
-    """By one key, or all of each currency; those of which corrections have left no segment are left out."""
+def _rows_by(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
+    """Returns (key, row) for each value of one key and each currency, without `by` with key 0 for each currency.
+
+    Those of which corrections have left no segment are left out.
+    """
     return [
         (int(one.keys[by[0]][i]) if by else 0, _row(one, i))
-        for one in (one.added_up(*by) for one in rows)
+        for one in (one.summed(*by) for one in rows)
         for i in np.flatnonzero(one.amounts["segments"]).tolist()
     ]
 
 
 def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, UsageRow]], int]:
-    """The same, the `most` largest, and how many there are; equals in order of their keys, then of currencies."""
-    added = [one.added_up(by) for one in rows]
+    """Returns the `most` largest of `_rows_by`, and how many there are; ties come by key, then by currency."""
+    added = [one.summed(by) for one in rows]
     found = [
         (-one.amounts["gpu_seconds"][i], int(one.keys[by][i]), one.currency, one, i)
         for one in added
@@ -206,7 +201,7 @@ def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, 
 
 
 def _of_size(rows: Rows, most: int) -> list[int]:
-    """Where those are that may be among the `most` largest, in no order; all that are as large as the last one."""
+    """Returns the indices of the `most` largest rows and of all as large as the last of them, in no order."""
     there = np.flatnonzero(rows.amounts["segments"])
     sizes = rows.amounts["gpu_seconds"][there]
     if len(there) > most:

@@ -19,16 +19,17 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
-from accounting.core.consistent_read import one_moment
+from accounting.core.consistent_read import consistent_read
 from accounting.core.csv_lines import csv_line, harmless
 from accounting.core.name_order import name_key
 from accounting.core.prepared import Question, Sql
 from accounting.models import Generation, Tenant, User
-from accounting.usage.aggregate import Added, added, adding, run
+from accounting.usage.aggregate import GroupSums, fetch, group_sums, sum_statement
 from accounting.usage.packed_rows import read_rows
-from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.plan import UsagePlan
 from accounting.usage.ranking import largest_jobs
 from accounting.usage.rows import Groups, grouped_rows
+from accounting.usage.scope import Buckets, Scope
 
 
 class By(StrEnum):
@@ -50,7 +51,7 @@ COLUMNS = {
     By.USER: {"user_id": F("user__pk"), "user": F("user__username")},
     By.JOB: {"job_id": F("job_id"), "job": F("job_name")},
     By.GENERATION: {"generation_id": F("generation__pk"), "generation": F("generation__name")},
-    By.LABEL: {"label": F("job_id")},  # which `adding` replaces by its label
+    By.LABEL: {"label": F("job_id")},  # which `sum_statement` replaces by its label
 }
 
 # Columns that are no part of what a group is: all of its rows have the same. Comparing them would take its time.
@@ -96,7 +97,7 @@ class UsageReport:
     lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
 
 
-@one_moment()
+@consistent_read()
 def usage_report(
     viewer: User,
     begins: datetime | None,
@@ -112,104 +113,119 @@ def usage_report(
     totals: bool = True,
     job_names: QuerySet[Any] | None = None,
 ) -> UsageReport:
-    """Usage that `viewer` may see in [begins, ends), None being no bound, grouped by all of `by`.
+    """Returns usage that `viewer` may see in [begins, ends), as one consistent read; None means no bound.
 
-    `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
-    Days and hours are those of `time_zone`; one of the two at most. Of rows in order of size `largest` says
-    which are wanted; else they come all, in order of time and names. Without `totals` there are none. All of it is of
-    one moment. Three queries; two more for the totals where not all rows are there; one more for the largest jobs.
+    `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation. All else is as in
+    `report_of`. Three queries; one more for the totals where not all rows are there, and one for the largest jobs.
+    """
+    narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
+    narrow = {name: value for name, value in narrow.items() if value is not None}
+    scope = Scope(viewer, begins, ends, narrow, tenant)
+    return report_of(scope, by=by, time_zone=time_zone, largest=largest, totals=totals, job_names=job_names)
 
-    This room knows nothing of labels: for those `job_names` gives a name to some jobs (rows of job_id and name); the
-    label None is that of all other jobs.
+
+def report_of(
+    scope: Scope,
+    *,
+    by: Sequence[By] = (),
+    time_zone: str = "UTC",
+    largest: slice | None = None,
+    totals: bool = True,
+    job_names: QuerySet[Any] | None = None,
+) -> UsageReport:
+    """Returns the usage of a scope, grouped by all of `by`; call it inside `consistent_read`.
+
+    Days and hours are those of `time_zone`; one of the two at most. `largest` chooses rows in order of size; without it
+    all rows come, in order of time and names. Without `totals` there are none.
+
+    This room knows nothing of labels: `job_names` gives a name to some jobs (rows of job_id and name); the label None
+    stands for all other jobs.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report is by day or by hour, not by both")
     if (By.LABEL in by) != (job_names is not None) or {By.LABEL, By.JOB} <= set(by):
         raise ValueError("a report by label needs the jobs' names, and is not by job, too")
     ZoneInfo(time_zone)  # an unknown zone fails here, with its name
-    narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
-    narrow = {name: value for name, value in narrow.items() if value is not None}
-    scope = Scope(viewer, begins, ends, narrow, tenant)
-    # No single job's figures are in the sums by user.
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
-    by_job = bool({By.JOB, By.LABEL} & set(by)) or job_id is not None
-    sources = Sources(scope, Row(unit, time_zone), by_job=by_job)
+    # Rollups by user do not tell one job's usage from another's.
+    of_one_job = "job_id" in scope.narrow
+    by_job = bool({By.JOB, By.LABEL} & set(by)) or of_one_job
+    plan = UsagePlan(scope, Buckets(unit, time_zone), by_job=by_job)
     if not by:
-        found = Added((), 0, Decimal(0))
+        found = GroupSums((), 0, Decimal(0))
     elif largest is not None and tuple(by) == (By.JOB,):
-        found = _largest_jobs(sources, scope, largest)
+        found = _largest_jobs(scope, largest)
     else:
-        found = _added_up(sources, scope, tuple(by), time_zone, largest=largest, job_names=job_names)
+        found = _sums(plan, tuple(by), largest=largest, job_names=job_names)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone), unit) for row in found.rows]
-    of_all, sums = sources, tuple[UsageRow, ...]()
-    # Whatever was used is in one of the rows then. But a segment may be in two days, and where bills are archived
-    # jobs lack what the totals have.
+    of_all, sums = plan, tuple[UsageRow, ...]()
+    # All usage is in one of the rows then. But a segment may be in two days, and where bills are archived rows by job
+    # lack what the totals have.
     has_all = by and unit is None and len(rows) == found.count and not (largest and largest.start)
-    if totals and has_all and sources.lacks_before() is None:
+    if totals and has_all and plan.lacks_before() is None:
         sums = _totals_of(rows)
     elif totals:
-        of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None)
-        sums = _totals(of_all, scope, time_zone)
+        of_all = UsagePlan(scope, Buckets(None, time_zone), by_job=of_one_job)
+        sums = _totals(of_all)
     return UsageReport(
-        begins=begins,
-        ends=ends,
+        begins=scope.begins,
+        ends=scope.ends,
         by=tuple(by),
         time_zone=time_zone,
         rows=tuple(rows if largest else sorted(rows, key=_in_order)),
         totals=sums,
         count=found.count,
         most=found.most,
-        lacks_before=(sources if by else of_all).lacks_before(),
+        lacks_before=(plan if by else of_all).lacks_before(),
     )
 
 
-def _added_up(
-    sources: Sources,
-    scope: Scope,
+def _sums(
+    plan: UsagePlan,
     by: tuple[By, ...],
-    time_zone: str,
     *,
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
-) -> Added:
-    """Adds up what is in the scope; readers of the same period and time zone share its SQL."""
+) -> GroupSums:
+    """Returns the sums of each group in one query; readers of the same period and time zone share its SQL."""
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
+    scope = plan.scope
 
-    def adding_of(some: Sources) -> Sql | None:
-        # Labels are to be found before anything is added up.
-        parts = grouped_rows(some, scope, _groups(by, time_zone), add_sums=By.LABEL not in by)
-        return adding(parts, names, largest, job_names=job_names, given=GIVEN)
+    def statement(plan: UsagePlan) -> Sql | None:
+        # Labels must be joined before anything is summed.
+        parts = grouped_rows(plan, _groups(by), sum_rollups=By.LABEL not in by)
+        return sum_statement(parts, names, largest, job_names=job_names, given=GIVEN)
 
     # Hardly anybody asks again about the same job or user, or until this very moment.
     if scope.narrow or job_names is not None or not (_is_round(scope.begins) and _is_round(scope.ends)):
-        return added(run(adding_of(sources)), names)
-    about = sources.about, by, time_zone, largest and (largest.start, largest.stop)
-    question = Question(about, lambda tenants: adding_of(sources.of(tenants)))
-    return added(question.ask(scope.tenants), names)
+        return group_sums(fetch(statement(plan)), names)
+    about = plan.about, by, largest and (largest.start, largest.stop)
+    question = Question(about, lambda tenants: statement(plan.of(tenants)))
+    return group_sums(question.ask(scope.tenants), names)
 
 
 def _is_round(moment: datetime | None) -> bool:
     return moment is None or moment.second == moment.microsecond == 0
 
 
-def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
-    """As _added_up by job, but only what is wanted is added up."""
-    by_job = Groups({"job_id": F("job_id")}, (), None, "UTC")
-    ranked = largest_jobs(read_rows(sources, scope, by_job, ["gpu_seconds"]), wanted)
+def _largest_jobs(scope: Scope, wanted: slice) -> GroupSums:
+    """Like `_sums` by job, but sums only the jobs that are wanted."""
+    plan = UsagePlan(scope, by_job=True)
+    ranked = largest_jobs(read_rows(plan, Groups({"job_id": F("job_id")}), ["gpu_seconds"]), wanted)
     if not ranked.jobs:
-        return Added((), ranked.count, ranked.most)
+        return GroupSums((), ranked.count, ranked.most)
     only = Q(job_id__in={job for job, _ in ranked.jobs})
-    parts = grouped_rows(sources, scope, _groups((By.JOB,), "UTC"), only=only)
     names = [*COLUMNS[By.JOB], "currency"]
-    rows = added(run(adding(parts, names, given=GIVEN)), names).rows
+    parts = grouped_rows(plan, _groups((By.JOB,)), only=only)
+    rows = group_sums(fetch(sum_statement(parts, names, given=GIVEN)), names).rows
     found = {(row["job_id"], row["currency"]): row for row in rows}
-    # In a caller's transaction that sees what others write meanwhile, one may be taken back by now.
-    return Added([found[key] for key in ranked.jobs if key in found], ranked.count, ranked.most)
+    # Inside a transaction that is not repeatable read, a correction may have taken one back meanwhile.
+    return GroupSums([found[key] for key in ranked.jobs if key in found], ranked.count, ranked.most)
 
 
-def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, ...]:
-    found = _added_up(sources, scope, (), time_zone)
+def _totals(plan: UsagePlan) -> tuple[UsageRow, ...]:
+    found = _sums(plan, ())
     return tuple(UsageRow(**row) for row in sorted(found.rows, key=itemgetter("currency"))) or nothing_used()
 
 
@@ -238,14 +254,13 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
         yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
 
 
-def _groups(by: tuple[By, ...], time_zone: str) -> Groups:
-    unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
+def _groups(by: tuple[By, ...]) -> Groups:
     columns = {
         "job_id" if one == By.LABEL else name: source
         for one in by
         for name, source in COLUMNS.get(one, {}).items()
     }
-    return Groups(columns, GIVEN, unit, time_zone)
+    return Groups(columns, GIVEN)
 
 
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:

@@ -1,4 +1,4 @@
-"""Adding up in the database what several queries say of the same groups."""
+"""Sums in the database what several queries return of the same groups."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ SUMS = ("gpu_seconds", "cost", "segments")
 
 
 class AnyValue(Aggregate):
-    """Of rows that all have the same value, that."""
+    """The value that all rows of a group have in common."""
 
     function = "ANY_VALUE"
     name = "AnyValue"
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """Rows by name; `count` is of all groups that there are, `most` the largest one's GPU-seconds."""
+class GroupSums:
+    """Rows by name. `count` counts all groups, returned or not; `most` is the GPU-seconds of the largest."""
 
     rows: Sequence[dict[str, Any]]
     count: int
     most: Decimal
 
 
-def adding(
+def sum_statement(
     parts: Sequence[QuerySet[Any]],
     names: Sequence[str],
     largest: slice | None = None,
@@ -40,13 +40,12 @@ def adding(
     job_names: QuerySet[Any] | None = None,
     given: Sequence[str] = (),
 ) -> Sql | None:
-    """Returns the statement that adds up; None where it is clear that there is nothing.
+    """Returns the SQL that sums the groups of all `parts`, as by `grouped_rows`; None if there can be no rows.
 
-    It has one row for each group of all `parts`, which name the group by_NAME, and gpu_seconds_sum and so on its sums.
-    Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
-    GPU-seconds; the first of it must be one that there is, else nothing is known. `job_names` has a name for each of
-    some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs. `given` are
-    those names that are alike in all rows of a group.
+    Groups of which corrections have left no segment are left out. `largest` chooses rows in order of GPU-seconds; if no
+    row is there, `count` and `most` stay unknown. `job_names` has a name for each of some jobs (job_id, name), which
+    becomes the group "label" of their rows; it is None for other jobs. `given` are names that have one value in each
+    group.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
@@ -57,16 +56,16 @@ def adding(
     if largest is not None:
         page = f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
         bounds = [largest.start or 0, largest.stop - (largest.start or 0)]
-    if len(compiled) == 1 and job_names is None:  # it is added up already
+    if len(compiled) == 1 and job_names is None:  # its rows are sums already
         ((sql, some),) = compiled
         statement = (
             f"SELECT {shown}, gpu_seconds_sum AS gpu_seconds, cost_sum, segments_sum::bigint, count(*) OVER (),"  # noqa: S608
             f" max(gpu_seconds_sum) OVER () FROM ({sql}) AS part WHERE segments_sum <> 0"
         )
         return statement + page, [*some, *bounds]
-    told = ", ".join(f'"by_{"job_id" if name == "label" else name}"' for name in names)
+    columns = ", ".join(f'"by_{"job_id" if name == "label" else name}"' for name in names)
     every = " UNION ALL ".join(
-        f"(SELECT {told}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
+        f"(SELECT {columns}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
         for sql, _ in compiled
     )
     values = [value for _, some in compiled for value in some]
@@ -85,9 +84,10 @@ def adding(
 
 
 def _labelled(every: str, names: str) -> tuple[str, str]:
-    """The rows of `every` with by_label, the name of each one's job, as what stands before a SELECT and its source.
+    """Returns what precedes a SELECT, and its source: the rows of `every` with by_label, the name of their job.
 
-    Jobs are numbered as they come: those of a period are some in a row, and no others' names need be looked up.
+    Jobs are numbered in order of submission, so that those of a period are near each other: names are looked up only
+    between the least and the greatest number.
     """
     before = (
         f"WITH parts AS MATERIALIZED ({every}),"  # noqa: S608 - own names
@@ -101,8 +101,8 @@ def _labelled(every: str, names: str) -> tuple[str, str]:
     )
 
 
-def run(statement: Sql | None) -> list[tuple[Any, ...]]:
-    """Executes a statement and returns its rows."""
+def fetch(statement: Sql | None) -> list[tuple[Any, ...]]:
+    """Returns the rows of a statement; no rows for None."""
     if statement is None:
         return []
     with connection.cursor() as cursor:
@@ -111,15 +111,15 @@ def run(statement: Sql | None) -> list[tuple[Any, ...]]:
     return rows
 
 
-def added(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Added:
-    """Reads the rows of `adding`."""
+def group_sums(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> GroupSums:
+    """Returns the rows of a `sum_statement` by name."""
     count, most = rows[0][-2:] if rows else (0, Decimal(0))
     fields = (*names, *SUMS)
-    return Added([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
+    return GroupSums([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
 
 
 def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> Sql | None:
-    """A statement that has the rows of all `parts`, and its values; None where it is clear that there are none."""
+    """Returns the SQL for the rows of all `parts`, with its values; None if there can be no rows."""
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
         return None
@@ -129,7 +129,7 @@ def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> Sql | N
 
 
 def _compiled(part: QuerySet[Any]) -> Sql | None:
-    """None where it is clear that there is nothing."""
+    """Returns None if there can be no rows."""
     try:
         sql, values = part.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
     except EmptyResultSet:

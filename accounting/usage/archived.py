@@ -13,7 +13,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from accounting.ledger.partitions import first_of_month
 from accounting.ledger.rollups import first_hour, start_of_hour
 from accounting.models import ArchivedHour, ClosedBook
-from accounting.usage.plan import bills_since
+from accounting.usage.books import Books
 
 # By hours, as a period of another clock may have no full day; and month by month, as there are many of them.
 WITHOUT_BILLS = """
@@ -26,9 +26,9 @@ WITHOUT_BILLS = """
 """
 
 
-def archived_hours(begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] | None:
-    """Of the full UTC hours in [begins, ends); None where nothing of them is archived. At most one query, by itself."""
-    until = bills_since()
+def archived_hours(books: Books, begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] | None:
+    """Returns the archived hours among the full UTC hours in [begins, ends); None if none is archived."""
+    until = books.bills_since
     if until is None or begins >= until:
         return None
     first, last = first_hour(begins), start_of_hour(ends)
@@ -36,9 +36,9 @@ def archived_hours(begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] |
     return hours  # type: ignore[no-any-return]
 
 
-def has_all(begins: datetime, ends: datetime) -> bool:
-    """Whether that is so of all archived time between them: an earlier release kept only sums without prices."""
-    until = bills_since()
+def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
+    """Returns whether all archived time in [begins, ends) has archived hours: earlier releases kept only rollups."""
+    until = books.bills_since
     if until is None or begins >= until:
         return True
     last = min(ends, until)

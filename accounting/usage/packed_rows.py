@@ -1,7 +1,7 @@
-"""Rows of usage, column by column: what is told of very many of them is made of these.
+"""Usage rows by column, for reports that sum very many of them.
 
-A month of a big cluster has a hundred thousand rows by job, which come packed and are added up here. Amounts are whole
-numbers of 64 bits, so that sums are exact.
+A month of a big cluster has a hundred thousand rows by job, which the database sends packed and this module sums.
+Amounts are 64-bit integers, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -15,53 +15,51 @@ from django.db.models import Q
 
 from accounting.core.packed import Ints, ints, packed_ints, packed_millionths, packed_moments
 from accounting.usage.aggregate import union_all
-from accounting.usage.plan import Scope, Sources
+from accounting.usage.plan import UsagePlan
 from accounting.usage.rows import EVERYTHING, Groups, each_row
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Of one currency: whose each row is (`keys`), and its amounts; moments and amounts are as packed.py has them."""
+    """The rows of one currency: the groups to which they belong (`keys`), and amounts in the units of packed.py."""
 
     currency: str
     keys: Mapping[str, Ints]
     amounts: Mapping[str, Ints]
 
-    def added_up(self, *by: str) -> Rows:
-        """A row for each group that these keys make, in their order; without keys one of all."""
+    def summed(self, *by: str) -> Rows:
+        """Returns one row for each value of these keys, in ascending order; without keys one row for all."""
         keys, sums = sum_groups([self.keys[name] for name in by], list(self.amounts.values()))
         return Rows(
             self.currency, dict(zip(by, keys, strict=True)), dict(zip(self.amounts, sums, strict=True))
         )
 
 
-def read_rows(
-    sources: Sources, scope: Scope, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
-) -> list[Rows]:
-    """All rows of each currency, none of them added up. One query.
+def read_rows(plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING) -> list[Rows]:
+    """Returns all rows of each currency, nothing summed. Runs one query.
 
-    `amounts` are of gpu_seconds, assembling, idle, cost and segments; `only` may name what sums and segments have.
+    `amounts` are names among gpu_seconds, assembling, idle, cost and segments; `only` may name fields that rollups and
+    segments have in common.
     """
-    parts = each_row(sources, scope, groups, amounts, only=only)
-    moments = ["begins"] if groups.unit else []
+    parts = each_row(plan, groups, amounts, only=only)
+    moments = ["begins"] if plan.buckets.unit else []
     keys = [*groups.columns, *moments]
     rows = union_all(
         parts, ["by_currency", *(f"by_{name}" for name in keys), *(f"{name}_sum" for name in amounts)]
     )
     if rows is None:
         return []
-    told = [
+    packed = [
         *(packed_ints(f"by_{name}") for name in groups.columns),
         *(packed_moments(f"by_{name}") for name in moments),
         *((packed_ints if name == "segments" else packed_millionths)(f"{name}_sum") for name in amounts),
     ]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT by_currency, {', '.join(told)} FROM ({rows[0]}) AS parts GROUP BY 1 ORDER BY 1",  # noqa: S608
+            f"SELECT by_currency, {', '.join(packed)} FROM ({rows[0]}) AS parts GROUP BY 1 ORDER BY 1",  # noqa: S608
             rows[1],
         )
-        found = cursor.fetchall()
-    return [_unpacked(currency, keys, amounts, packed) for currency, *packed in found]
+        return [_unpacked(currency, keys, amounts, columns) for currency, *columns in cursor]
 
 
 def _unpacked(currency: str, keys: Sequence[str], amounts: Sequence[str], packed: Sequence[bytes]) -> Rows:
@@ -70,12 +68,12 @@ def _unpacked(currency: str, keys: Sequence[str], amounts: Sequence[str], packed
 
 
 def joined(columns: Iterable[Ints]) -> Ints:
-    """One column of those of several currencies."""
+    """Returns one column of those of several currencies."""
     return np.concatenate([np.empty(0, np.int64), *columns])
 
 
 def sum_groups(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
-    """The sums of each group of rows with the same keys, in order of their keys; without keys of all rows."""
+    """Returns the distinct keys, ascending, and the sums of the rows with each of them; without keys, of all rows."""
     if not keys:
         return [], [np.array([amount.sum()], np.int64) for amount in amounts]
     if not len(keys[0]):

@@ -1,4 +1,4 @@
-"""The queries that bring what a report adds up: of sums, and of usage segments where there are none."""
+"""The rows that a report sums: of rollups, and of usage segments where there are none."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from accounting.usage.clipping import (
     part_of_each,
     start_of,
 )
-from accounting.usage.plan import Scope, Sources
+from accounting.usage.plan import UsagePlan
+from accounting.usage.scope import Buckets, Scope
 
 EVERYTHING = Q()
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What is told apart: columns by name, of which those `given` are alike in a group, and currencies always.
+    """The columns by which rows are grouped, besides their currency and the plan's buckets.
 
-    With a `unit`, "day" or "hour" of `time_zone`, also each of these, by when it `begins`.
+    `given` are the names of columns that have one value in each group, such as the name of a group's job.
     """
 
     columns: Mapping[str, Any]
-    given: Sequence[str]
-    unit: str | None
-    time_zone: str
+    given: Sequence[str] = ()
 
     def named(self, **more: Any) -> dict[str, Any]:
         return {
@@ -49,29 +48,26 @@ class Groups:
 
 
 def grouped_rows(
-    sources: Sources, scope: Scope, groups: Groups, *, add_sums: bool = True, only: Q = EVERYTHING
+    plan: UsagePlan, groups: Groups, *, sum_rollups: bool = True, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Rows that name the group by_NAME, and have gpu_seconds_sum, cost_sum and segments_sum; of what `only` means.
+    """Returns queries whose rows name a group as by_NAME and have gpu_seconds_sum, cost_sum and segments_sum.
 
-    Added up within a query; sums of hours and days that are not to be (`add_sums`) as they are.
+    Only rows that fulfil `only` count. Each query sums the rows of each group; without `sum_rollups` queries of
+    rollups return each row.
     """
-    return [
-        *(
-            _added_up_of_sums(sources, groups, only)
-            if add_sums
-            else _each_of_sums(sources, groups, SUMS, only)
-        ),
-        *(_added_up(found, groups, begins) for found, begins in _pieces(sources, scope, groups, only)),
-    ]
+    rollups = (
+        _summed_rollups(plan, groups, only) if sum_rollups else _each_of_rollups(plan, groups, SUMS, only)
+    )
+    return [*rollups, *(_summed(found, groups, begins) for found, begins in _pieces(plan, only))]
 
 
 def each_row(
-    sources: Sources, scope: Scope, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
+    plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Rows that name the group by_NAME, and each of `amounts` NAME_sum, none of them added up.
+    """Returns queries whose rows name a group as by_NAME and have NAME_sum for each of `amounts`, nothing summed.
 
-    Nobody knows when in a segment it was idle: what the edge of a period or day cuts has as much of it as if it were
-    even, to a microsecond.
+    When in a segment it was idle is unknown: a part that the edge of the period or of a bucket cuts off gets idle and
+    assembling time in proportion to its length, to a microsecond.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {
@@ -81,58 +77,56 @@ def each_row(
         "cost": cost_of_each(start, end),
         "segments": Value(1),
     }
-    told = {f"{name}_sum": of_each[name] for name in amounts}
-    segments = [
-        found.values(**groups.named(**begins), **told)
-        for found, begins in _pieces(sources, scope, groups, only)
-    ]
-    return [*_each_of_sums(sources, groups, amounts, only), *segments]
+    wanted = {f"{name}_sum": of_each[name] for name in amounts}
+    segments = [found.values(**groups.named(**begins), **wanted) for found, begins in _pieces(plan, only)]
+    return [*_each_of_rollups(plan, groups, amounts, only), *segments]
 
 
-def _each_of_sums(
-    sources: Sources, groups: Groups, amounts: Sequence[str], only: Q
+def _each_of_rollups(
+    plan: UsagePlan, groups: Groups, amounts: Sequence[str], only: Q
 ) -> Iterator[QuerySet[Any]]:
-    named = groups.named(**_begins_of_sums(groups))
-    for found in sources.sums():
+    named = groups.named(**_bucket_of_rollups(plan.buckets))
+    for found in plan.rollups():
         yield found.filter(only).values(**named, **{f"{name}_sum": F(name) for name in amounts})
 
 
-def _added_up_of_sums(sources: Sources, groups: Groups, only: Q) -> Iterator[QuerySet[Any]]:
-    for found in sources.sums():
+def _summed_rollups(plan: UsagePlan, groups: Groups, only: Q) -> Iterator[QuerySet[Any]]:
+    for found in plan.rollups():
         sums = {f"{name}_sum": Sum(name) for name in SUMS}
-        yield _grouped(found.filter(only), groups, _begins_of_sums(groups), **sums)
+        yield _grouped(found.filter(only), groups, _bucket_of_rollups(plan.buckets), **sums)
 
 
-def _begins_of_sums(groups: Groups) -> dict[str, Any]:
-    return {"begins": start_of(groups.unit, F("hour"), groups.time_zone)} if groups.unit else {}
+def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
+    return {"begins": start_of(buckets.unit, F("hour"), buckets.time_zone)} if buckets.unit else {}
 
 
-def _pieces(
-    sources: Sources, scope: Scope, groups: Groups, only: Q
-) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
-    """Segments, clipped, and of which day or hour each is; what lies in two of them comes as two parts."""
-    unit, zone = groups.unit, groups.time_zone
-    for found in (some.filter(only) for some in sources.segments()):
+def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
+    """Yields queries of clipped segments, each with the bucket of its rows.
+
+    A segment in two buckets is in two queries, with one part in each.
+    """
+    scope, unit, zone = plan.scope, plan.buckets.unit, plan.buckets.time_zone
+    for found in (some.filter(only) for some in plan.segments()):
         if unit is None:
             yield clipped(found, LOWER, UPPER, scope), {}
             continue
-        # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
-        # a second local hour or day, never a third: the last parts come first, then the parts before those.
+        # A segment lies within one UTC hour. Where local time differs from UTC by half hours it may reach into a second
+        # local hour or day, never a third: the last parts come first, then the parts before them.
         last = start_of(unit, UPPER - timedelta(microseconds=1), zone)
         yield clipped(found, latest(LOWER, last), UPPER, scope), {"begins": last}
         crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
-        # Where a midnight comes twice its day begins, as the database has it, only after some of its time.
+        # On a day with two midnights PostgreSQL takes the second as its start, after some of its time.
         yield clipped(crossing, LOWER, earliest(UPPER, last), scope), {"begins": start_of(unit, LOWER, zone)}
 
 
 def clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:
-    """Segments with the part of each between `start` and `end` that is in the period, without those of no such part."""
+    """Returns segments with the part of each between `start` and `end` that lies in the period, if there is one."""
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
     return found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))
 
 
-def _added_up(found: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any]) -> QuerySet[Any]:
+def _summed(found: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any]) -> QuerySet[Any]:
     start, end = F("part_start"), F("part_end")
     return _grouped(
         found,
@@ -145,7 +139,7 @@ def _added_up(found: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any
 
 
 def _grouped(found: QuerySet[Any], groups: Groups, begins: dict[str, Any], **sums: Any) -> QuerySet[Any]:
-    """One row for each group that the columns and the currency make."""
+    """Returns one row for each group."""
     named, given = groups.named(**begins), {f"by_{name}" for name in groups.given}
     keys = {name: source for name, source in named.items() if name not in given}
     rest = {name: AnyValue(source) for name, source in named.items() if name in given}

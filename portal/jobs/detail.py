@@ -10,14 +10,14 @@ from itertools import groupby
 
 from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
-from accounting.access.visibility import tenants_seen
 from accounting.core.clock import now_from_database
 from accounting.core.prepared import Prepared, Question, Sql
 from accounting.models import Generation, User
 from accounting.pricing.tariff import cost_of as price_of
 from accounting.pricing.tariff import gpu_seconds, tariffs_of
 from accounting.usage.aggregate import union_all
-from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.plan import UsagePlan
+from accounting.usage.scope import Scope
 from portal.wording import LEASE_ENDS
 from scheduling.backends.base import End
 from scheduling.clusters.actions import SHUTTING_DOWN
@@ -207,14 +207,14 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
 
     Of the teams that `user` sees, as a correction may have charged another one.
     """
-    sources = Sources(Scope(user, None, None), Row(None, "UTC"), by_job=True)
-    seen = tenants_seen(user)
+    plan = UsagePlan(Scope(user, None, None), by_job=True)
+    seen = plan.scope.tenants
 
     def asking(keys: list[int] | None) -> Sql | None:
         pk, *teams = keys or ()
-        booked = sources.of(None if seen is None else teams, job_id=pk)
-        # Of old months there are only sums.
-        parts = [(some, "cost") for some in booked.sums()] + [
+        booked = plan.of(None if seen is None else teams, job_id=pk)
+        # Of archived months there are only rollups.
+        parts = [(some, "cost") for some in booked.rollups()] + [
             (some, "full_cost") for some in booked.segments()
         ]
         names = "generation__name", "currency"
@@ -223,7 +223,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
         ]
         return union_all(summed, [*names, "seconds", "money"])
 
-    return Question(("a job", seen is None, sources.about), asking).ask([job.pk, *(seen or ())])
+    return Question(("a job", seen is None, plan.about), asking).ask([job.pk, *(seen or ())])
 
 
 def unbooked_of(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from accounting.access.visibility import tenants_seen
+from collections.abc import Sequence
+
 from accounting.core.prepared import Prepared
-from accounting.models import Tenant, User
 from accounting.reports.usage import UNLABELLED
 from scheduling.models import LabelKey
 
 
-def label_keys(user: User, tenant: Tenant | None) -> list[str]:
-    """Keys that jobs of the tenant and of those below it, or of all that `user` may see, have had."""
-    tenants = tenants_seen(user, tenant)
+def label_keys(tenants: Sequence[int] | None) -> list[str]:
+    """Returns the keys of labels that jobs of these tenants, by id, have had; None means all tenants."""
     return [key for (key,) in (_every_key() if tenants is None else _keys(tenants))]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from accounting.core.consistent_read import one_moment
+from accounting.core.consistent_read import consistent_read
 from accounting.ledger.heads import printed
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.reports.capacity import capacity_report
@@ -25,8 +25,8 @@ from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import document_of
 from portal.reports.statement.views import file_name, is_whole
 from portal.reports.unsettled import PROVISIONAL
+from portal.reports.views import UsageQuestion, answer_to, largest_first, usage_document
 from portal.reports.views import file_name as usage_file_name
-from portal.reports.views import largest_first, usage_by, usage_document
 from portal.share.anomaly_tables import analyses_ended_in, document_of_analyses
 from portal.share.periods import period_of_days
 from portal.share.trade_book import file_name as trades_file_name
@@ -107,16 +107,16 @@ def _of_team(subscription: ReportSubscription, **more: object) -> str:
     return f"{page_of(subscription.report)}?{urlencode(query)}"
 
 
-@one_moment()
+@consistent_read()
 def _usage(of: ReportSubscription, period: ReportPeriod) -> Letter:
-    by = By(of.by)
-    report = largest_first(usage_by(of.user, of.tenant, by, period, key=of.label))
+    question = UsageQuestion(of.user, of.tenant, By(of.by), period, of.label)
+    report = largest_first(answer_to(question))
     more = {"by": of.by} | ({"label": of.label} if of.label else {})
     return _letter(
         period,
-        usage_document(of.user, of.tenant, by, period, report, key=of.label),
+        usage_document(question, report),
         _of_team(of, **_dates(period), **more),
-        usage_file_name(by, period),
+        usage_file_name(question.by, period),
         csv=lambda: csv_lines(report),
     )
 

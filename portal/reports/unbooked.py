@@ -22,10 +22,8 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
 
-from accounting.access.visibility import tenants_seen
 from accounting.core.prepared import Prepared
 from accounting.core.wording import fixed
-from accounting.models import Tenant, User
 from scheduling.models import Job, Lease
 
 
@@ -44,9 +42,8 @@ class Unbooked:
         return f"{fixed(hours, 2)} GPU-hours of {jobs}, in no figure here; all is booked until {until}."
 
 
-def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None) -> Unbooked:
-    """What `user` may see of it in [begins, ends)."""
-    tenants = tenants_seen(user, tenant)
+def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> Unbooked:
+    """Returns what these tenants, by id, held in [begins, ends) without it being booked; None means all tenants."""
     found = _open.first(begins, ends, *([] if tenants is None else [tenants]))
     if found is None:  # of no teams
         return Unbooked(0.0, 0)

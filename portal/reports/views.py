@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -11,20 +12,20 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from accounting.access.visibility import tenants_seen
 from accounting.core.clock import now_from_database
-from accounting.core.consistent_read import one_moment
+from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import in_order
 from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
 from accounting.models.tenants import visible_tenants
-from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, usage_report
+from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, report_of
+from accounting.usage.scope import Scope
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, Query, ReportPeriod, WrongQuestion, asked_period
 from portal.reports.scope import chosen_tenant
-from portal.reports.unbooked import unbooked
+from portal.reports.unbooked import Unbooked, unbooked
 from portal.reports.unsettled import PROVISIONAL, unsettled_of
 from portal.wording import money_digits
 from scheduling.models import Job, JobLabel
@@ -42,33 +43,61 @@ GROUPS = {
 }
 
 
+@dataclass(frozen=True)
+class UsageQuestion:
+    """Which usage report a reader asks for; all reads that answer it share its scope."""
+
+    user: User
+    tenant: Tenant | None
+    by: By
+    period: ReportPeriod
+    label: str = ""  # the key of labels that the reader chose
+
+    @cached_property
+    def scope(self) -> Scope:
+        return Scope(self.user, self.period.begins, self.period.ends, tenant=self.tenant)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """Returns the keys of labels that there are to choose from."""
+        return label_keys(self.scope.tenants)
+
+    @property
+    def key(self) -> str:
+        """Returns the key of labels that was chosen, else the first one; empty if there are none."""
+        return self.label or next(iter(self.keys), "")
+
+    def unbooked(self) -> Unbooked:
+        return unbooked(self.scope.tenants, self.period.begins, self.period.ends)
+
+
 @require_safe
-@one_moment()  # what is booked meanwhile is either in the figures or told as not booked yet
+@consistent_read()  # what is booked meanwhile is either in the figures or shown as not booked yet
 def usage(request: HttpRequest) -> HttpResponse:
     tenants = visible_tenants(request.user)
     number = page_number(request.GET.get("page", ""))
-    tenant, by, period, report = read_report(request.user, request.GET, page=number)
+    question = read_question(request.user, request.GET, is_page=True)
+    tenant, by, period = question.tenant, question.by, question.period
+    report = answer_to(question, page=number)
     page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(number)
     if by != By.DAY and page.number != number:  # there is no such page
-        tenant, by, period, report = read_report(request.user, request.GET, page=page.number)
+        report = answer_to(question, page=page.number)
         page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(page.number)
     page.object_list = [report.rows[at] for at in page] if by == By.DAY else report.rows
-    now = now_from_database()
-    keys = label_keys(request.user, tenant)
     context = {
         "tenants": in_order(tenants),
         "tenant": tenant,
         "groups": {
             key: label
             for key, label in GROUPS.items()
-            if {By.TENANT: len(tenants) > 1, By.LABEL: keys or by == By.LABEL}.get(key, True)
+            if {By.TENANT: len(tenants) > 1, By.LABEL: question.keys or by == By.LABEL}.get(key, True)
         },
         "by": by,
-        "keys": keys,
-        "key": key_of(request.GET, keys),
+        "keys": question.keys,
+        "key": question.key,
         "heading": GROUPS[by],
         "period": period,
-        "now": now,
+        "now": now_from_database(),
         "periods": LABELS,
         "page": page,
         "digits": money_digits(row.cost for row in page),
@@ -77,12 +106,10 @@ def usage(request: HttpRequest) -> HttpResponse:
         "most": report.most,
         "totals": report.totals,
         "lacks_before": report.lacks_before,
-        "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
+        "unbooked": question.unbooked(),
         "may_export": may_export(request.user),
         "export_team": _export_team(request, tenant),
-        **by_mail(
-            request.user, "usage", tenant, by=by, label=key_of(request.GET, keys) if by == By.LABEL else ""
-        ),
+        **by_mail(request.user, "usage", tenant, by=by, label=question.key if by == By.LABEL else ""),
     }
     return render(request, "reports/usage.html", context)
 
@@ -92,14 +119,13 @@ def usage_file(request: HttpRequest, form: str) -> HttpResponseBase:
     return usage_in_format(request.user, request.GET, form)
 
 
-@one_moment()
+@consistent_read()
 def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
     """Returns all rows as a file, with exact figures. CSV is for programs: it has ids, and no totals."""
-    tenant, by, period, report = read_report(user, query)
-    report, name = largest_first(report), file_name(by, period)
+    question = read_question(user, query)
+    report, name = largest_first(answer_to(question)), file_name(question.by, question.period)
     if form != "csv":
-        key = asked_key(user, query, tenant, by)
-        return answer(usage_document(user, tenant, by, period, report, key=key), form, name)
+        return answer(usage_document(question, report), form, name)
     return HttpResponse(
         "".join(csv_lines(report)),
         content_type=TYPES[form],
@@ -119,14 +145,13 @@ def file_name(by: By, period: ReportPeriod) -> str:
     return f"fairlot-usage-{by}-{period.in_a_name}"
 
 
-def usage_document(
-    user: User, tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport, *, key: str = ""
-) -> Document:
-    """The rows of the report, and their sum in each currency; `key` is that of labels."""
-    names = NAMES.get(by, [Column(by, key or GROUPS[by])])
+def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
+    """The rows of the report, and their sum in each currency."""
+    by = question.by
+    names = NAMES.get(by, [Column(by, question.key if by == By.LABEL else GROUPS[by])])
     return Document(
         title=f"Usage by {GROUPS[by] if by == By.GENERATION else GROUPS[by].lower()}",
-        facts=usage_facts(user, tenant, by, period, report, key=key),
+        facts=usage_facts(question, report),
         tables=[
             Table(
                 "usage",
@@ -136,26 +161,25 @@ def usage_document(
                 totals=[("Total", *[None] * (len(names) - 1), *_amounts(one)) for one in report.totals],
             )
         ],
-        zone=period.zone,
+        zone=question.period.zone,
     )
 
 
-def usage_facts(
-    user: User, tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport, *, key: str = ""
-) -> list[tuple[str, str]]:
+def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str, str]]:
     """What the report is of, and whether more is to come, for who reads it later."""
+    tenant, period = question.tenant, question.period
     facts = [
         ("Period", period.in_words),
         ("Teams", tenant.name if tenant else "All that you may see"),
     ]
-    if by == By.LABEL:
-        facts.append(("Label", key))
+    if question.by == By.LABEL:
+        facts.append(("Label", question.key))
     if report.lacks_before:
         until = to_the_minute(report.lacks_before.astimezone(period.zone))
         facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
-    left = unbooked(user, period.begins, period.ends, tenant=tenant)
+    left = question.unbooked()
     is_over = now_from_database() >= period.ends
-    waiting = unsettled_of(tenants_seen(user, tenant), period.begins, period.ends)
+    waiting = unsettled_of(question.scope.tenants, period.begins, period.ends)
     if left.jobs or not is_over or waiting:
         facts.append(("State", PROVISIONAL))
     if told := left.in_words(period.zone):
@@ -191,41 +215,22 @@ def page_number(text: str) -> int:
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
 
 
-def read_report(
-    user: User, query: Query, *, page: int | None = None
-) -> tuple[Tenant | None, By, ReportPeriod, UsageReport]:
-    """Returns the team, grouping, period and report that the query asks for.
-
-    With `page`, only the rows of that page, largest first; by day, all rows in their order. Raises Http404 for a team
-    that the user may not see.
-    """
+def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageQuestion:
+    """Returns the report that the query asks for. Raises Http404 for a team that the user may not see."""
     tenant = chosen_tenant(user, query)
-    by = _asked_groups(query, is_page=page is not None)
-    period = asked_period(query, is_page=page is not None)
-    some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
-    key = asked_key(user, query, tenant, by)
-    return tenant, by, period, usage_by(user, tenant, by, period, key=key, largest=some)
+    by = _asked_groups(query, is_page=is_page)
+    return UsageQuestion(user, tenant, by, asked_period(query, is_page=is_page), query.get("label", ""))
 
 
-def usage_by(
-    user: User,
-    tenant: Tenant | None,
-    by: By,
-    period: ReportPeriod,
-    *,
-    key: str = "",
-    largest: slice | None = None,
-) -> UsageReport:
-    """Of what `user` may see; `key` is that of labels."""
-    return usage_report(
-        user,
-        period.begins,
-        period.ends,
-        by=[by],
-        time_zone=period.zone.key,
-        tenant=tenant,
-        largest=largest,
-        job_names=JobLabel.objects.names(key, tenants_seen(user, tenant)) if by == By.LABEL else None,
+def answer_to(question: UsageQuestion, *, page: int | None = None) -> UsageReport:
+    """Returns the report; with `page` only that page's rows, the largest first. Days come all, in their order."""
+    by, largest, names = question.by, None, None
+    if page is not None and by != By.DAY:
+        largest = slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
+    if by == By.LABEL:
+        names = JobLabel.objects.names(question.key, question.scope.tenants)
+    return report_of(
+        question.scope, by=[by], time_zone=question.period.zone.key, largest=largest, job_names=names
     )
 
 
@@ -236,16 +241,6 @@ def _asked_groups(query: Query, *, is_page: bool) -> By:
     if asked and not is_page:
         raise WrongQuestion({"by": f"There is {', '.join(GROUPS)}."})
     return By.USER
-
-
-def asked_key(user: User, query: Query, tenant: Tenant | None, by: By) -> str:
-    """Returns the label key of a report by label, an empty text for other reports."""
-    return key_of(query, label_keys(user, tenant)) if by == By.LABEL else ""
-
-
-def key_of(query: Query, keys: Sequence[str]) -> str:
-    """Returns the label key that the query asks for, by default the first of `keys`."""
-    return query.get("label", "") or next(iter(keys), "")
 
 
 def name_of(row: UsageRow, by: By) -> str:

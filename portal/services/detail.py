@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from accounting.core.wording import exact
 from accounting.models import User
-from accounting.usage.plan import Row, Scope, Sources
+from accounting.usage.plan import UsagePlan
+from accounting.usage.scope import Scope
 from fairshare.model import Reason
 from portal import interruptions
 from portal.jobs.detail import unbooked_of, yaml_of
@@ -230,17 +231,15 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
     """By service, what all its replicas have cost until now: currency and sum."""
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
     of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
-    booked = Sources(
-        Scope(user, None, None, {"job_id__in": jobs.values("pk")}), Row(None, "UTC"), by_job=True
-    )
+    booked = UsagePlan(Scope(user, None, None, {"job_id__in": jobs.values("pk")}), by_job=True)
     sums: dict[int, dict[str, Decimal]] = {}
 
     def add(service_id: int, currency: str, money: Decimal) -> None:
         found = sums.setdefault(service_id, {})
         found[currency] = found.get(currency, Decimal(0)) + money
 
-    # Of old months there are only sums.
-    closed = [(part, "cost") for part in booked.sums()]
+    # Of archived months there are only rollups.
+    closed = [(part, "cost") for part in booked.rollups()]
     for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
         for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
             add(row["service"], row["currency"], row["money"])

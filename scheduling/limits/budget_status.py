@@ -11,7 +11,7 @@ from django.db import transaction
 
 from accounting.actions.budgets import Outlook, outlook, outlook_back
 from accounting.core.clock import now_from_database
-from accounting.core.consistent_read import one_moment
+from accounting.core.consistent_read import consistent_read
 from accounting.limits.spending import Held
 from accounting.models import Budget
 from scheduling.limits.caps import unbooked
@@ -35,12 +35,12 @@ class Moment:
 
 
 @contextmanager
-def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], Moment]]:
+def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], Moment]]:
     """Yields all budgets in force, or those that match, with a reader of their state.
 
     The ledger and unbooked usage are read in one snapshot, so that usage booked meanwhile counts exactly once.
     """
-    with one_moment():
+    with consistent_read():
         budgets = list(Budget.objects.in_force().filter(**which).select_related("tenant").order_by("pk"))
         held = unbooked() if budgets else []
         yield budgets, Moment(now_from_database(), held)
@@ -48,5 +48,5 @@ def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], M
 
 def outlooks(**which: object) -> list[Outlook]:
     """Returns the state of all budgets in force, or of those that match."""
-    with budgets_in_one_moment(**which) as (budgets, moment):
+    with consistent_budgets(**which) as (budgets, moment):
         return [moment.stand(budget) for budget in budgets]

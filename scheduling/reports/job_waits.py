@@ -11,9 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from django.db import connection
 
-from accounting.access.visibility import tenants_seen
 from accounting.core.packed import Floats, floats, packed_floats
-from accounting.models import Generation, Tenant, User
+from accounting.models import Generation
 
 # The fewest GPUs of each size class except the first, which begins at 1.
 CLASS_BOUNDS = (2, 5, 9, 17)
@@ -88,41 +87,34 @@ class Expansion:
     p95: float
 
 
-def waits(
-    viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
-) -> list[Wait]:
-    """Returns waits of sessions and training jobs of tenants that `viewer` may see (None: all), `tenant` and its
-    subtree.
+def waits(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> list[Wait]:
+    """Returns how long sessions and training jobs of these tenants, by id (None: all), waited.
 
     All together come first, then by size, by generation, and by both. Two queries, one of them for names.
     """
     return [
         Wait(generation, size, len(times), *_percentiles(times), float(times.mean()), float(times.max()))
-        for generation, size, times, _ in _groups(WAITS, viewer, begins, ends, tenant)
+        for generation, size, times, _ in _groups(WAITS, tenants, begins, ends)
     ]
 
 
-def expansions(
-    viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
-) -> list[Expansion]:
-    """Returns expansions in the order of `waits`."""
+def expansions(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> list[Expansion]:
+    """Returns the expansion factors of the same jobs, in the order of `waits`."""
     return [
         Expansion(generation, size, len(factors), lasted / ran, *_percentiles(factors))
-        for generation, size, factors, (lasted, ran) in _groups(EXPANSIONS, viewer, begins, ends, tenant)
+        for generation, size, factors, (lasted, ran) in _groups(EXPANSIONS, tenants, begins, ends)
     ]
 
 
 Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]
 
 
-def _groups(
-    statement: str, viewer: User | None, begins: datetime, ends: datetime, tenant: Tenant | None
-) -> list[Group]:
+def _groups(statement: str, tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> list[Group]:
     """Returns groups of generation and size (None: all) with the values of all their jobs and sums, in order."""
     values = {
         "begins": begins,
         "ends": ends,
-        "tenants": tenants_seen(viewer, tenant),
+        "tenants": tenants,
         "bounds": list(CLASS_BOUNDS),
     }
     with connection.cursor() as cursor:

@@ -18,16 +18,14 @@ import numpy as np
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from accounting.access.visibility import sees_all
-from accounting.closing.archive import archived_until
-from accounting.core.consistent_read import one_moment
+from accounting.core.consistent_read import consistent_read
 from accounting.core.packed import MICROSECONDS, Ints, as_array, ints, packed_ints, packed_millionths
 from accounting.ledger.rollups import DAY, start_of_day
 from accounting.models import Generation, Tenant, User
 from accounting.pricing.tariff import MICROSECOND
 from accounting.usage.aggregate import union_all
-from accounting.usage.by_job import JOB, Held, held_by_job, held_by_user
 from accounting.usage.packed_rows import sum_groups
+from accounting.usage.reader import JOB, GroupedUsage, UsageReader
 from scheduling.models import Job, Lease
 
 CAUSES = ("failed", "cancelled", "run_again", "idle")
@@ -90,7 +88,7 @@ class Waste:
     count_of_jobs: int = 0  # of all jobs with waste, listed or not
 
 
-@one_moment()
+@consistent_read()
 def waste(
     viewer: User | None,
     begins: datetime,
@@ -102,19 +100,18 @@ def waste(
     """Returns the waste of tenants that `viewer` may see (None: all), `tenant` and its subtree, with `jobs` jobs (None:
     all).
 
-    All figures are of one moment. At most fifteen queries. Most jobs neither failed nor were cancelled nor lost
+    All figures are of one moment. At most eleven queries. Most jobs neither failed nor were cancelled nor lost
     work: only their idle time is waste, which sums by user give. The others are read one by one; so are jobs with
     idle time if jobs are listed.
     """
-    begins, ends = _told_by_job(begins, ends)
-    looked = _look(viewer, begins, ends, tenant, tells_jobs=jobs != 0)
+    reader = _of_whole_days(UsageReader(viewer, begins, ends, tenant))
+    looked = _look(reader, names_jobs=jobs != 0)
     if looked is None:
         return Waste()
     whole, found, causes = looked
     most, count = _most_wasted(found, causes, jobs)
     if most:  # with all that they held, also on days without waste
-        only = Q(job_id__in={job for job, *_ in most})
-        all_held = held_by_job(viewer, begins, ends, tenant=tenant, only=only)
+        all_held = reader.by_job(Q(job_id__in={job for job, *_ in most}))
         held = _sums(all_held.keys, WHOSE_JOB, [all_held.held])
         most = {key: [*held[key], *wasted] for key, wasted in most.items() if key in held}
     keys, amounts = _of_all(whole, found, causes)
@@ -123,13 +120,9 @@ def waste(
     return Waste(total[0], generations, tenants, users, of_jobs, count)
 
 
-@one_moment()
-def wasted_in_all(
-    viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
-) -> Wasted:
-    """Returns the total of `waste` without reading names and largest jobs."""
-    begins, ends = _told_by_job(begins, ends)
-    looked = _look(viewer, begins, ends, tenant, tells_jobs=False)
+def wasted_in_all(reader: UsageReader) -> Wasted:
+    """Returns the total of `waste` alone, without queries for names and largest jobs."""
+    looked = _look(_of_whole_days(reader), names_jobs=False)
     if looked is None:
         return Wasted()
     keys, amounts = _of_all(*looked)
@@ -142,37 +135,34 @@ WHOSE_JOB = ("job_id", *USER)
 Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]  # in GPU-microseconds: held, then by cause
 
 
-def _told_by_job(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Returns the period without parts of archived days (UTC), which have no rows by job; no figure counts these
-    parts."""
-    archived = archived_until()
+def _of_whole_days(reader: UsageReader) -> UsageReader:
+    """Returns the reader of the period without parts of archived days (UTC), which have no rows by job."""
+    begins, ends, archived = reader.begins, reader.ends, reader.books.bills_since
     if archived is not None and begins < archived:
         begins = min(start_of_day(begins - MICROSECOND) + DAY, archived)
     if archived is not None and ends < archived:
         ends = start_of_day(ends)
-    return begins, max(begins, ends)
+    return reader.within(begins, max(begins, ends))
 
 
-def _look(
-    viewer: User | None, begins: datetime, ends: datetime, tenant: Tenant | None, *, tells_jobs: bool
-) -> tuple[Held, Held, list[Ints]] | None:
+def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, GroupedUsage, list[Ints]] | None:
     """Returns time held by user, time held by jobs that are read one by one, and their waste by cause; None if nothing.
 
     For some tenants all jobs are read: mostly they have fewer rows than the cluster has failed jobs.
     """
-    if sees_all(viewer, tenant):
-        whole = held_by_user(viewer, begins, ends)
+    if reader.tenants is None:
+        whole = reader.by_user()
         if not len(whole.held):
             return None
-        only = _others(begins, ends)
-        found = held_by_job(viewer, begins, ends, only=only | ~Q(idle=0) if tells_jobs else only)
-        return whole, found, _causes(found, begins, ends, sees_all=True)
-    found = held_by_job(viewer, begins, ends, tenant=tenant, only=Q())
+        only = _others(reader.begins, reader.ends)
+        found = reader.by_job(only | ~Q(idle=0) if names_jobs else only)
+        return whole, found, _causes(reader, found)
+    found = reader.by_job(Q())
     if not len(found.held):
         return None
     keys, (held, idle) = sum_groups([found.keys[name] for name in JOB[1:]], [found.held, found.idle])
-    whole = Held(dict(zip(JOB[1:], keys, strict=True)), held, idle)
-    return whole, found, _causes(found, begins, ends, sees_all=False)
+    whole = GroupedUsage(dict(zip(JOB[1:], keys, strict=True)), held, idle)
+    return whole, found, _causes(reader, found)
 
 
 def _others(begins: datetime, ends: datetime) -> Q:
@@ -208,8 +198,9 @@ def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[
         return {state: ints(data) for state, data in cursor}
 
 
-def _causes(found: Held, begins: datetime, ends: datetime, *, sees_all: bool) -> list[Ints]:
-    """Returns each row's waste by each of CAUSES; with `sees_all` the rows contain all payers of a job."""
+def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
+    """Returns each row's waste by each of CAUSES."""
+    begins, ends = reader.begins, reader.ends
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
     few = as_array(distinct) if len(distinct) <= FEW else None
@@ -218,36 +209,34 @@ def _causes(found: Held, begins: datetime, ends: datetime, *, sees_all: bool) ->
         cursor.execute(LOST, {"begins": begins, "ends": ends, "jobs": few})
         lost = [ints(data) for data in cursor.fetchone()]
     failed, cancelled = (np.where(np.isin(job, ids.get(state, ())), found.held, none) for state in IN_VAIN)
-    run_again = _run_again(found, lost, begins, ends, sees_all=sees_all)
+    run_again = _run_again(reader, found, lost)
     run_again[(failed > 0) | (cancelled > 0)] = 0
     idle = np.where((failed > 0) | (cancelled > 0), none, np.minimum(found.idle, found.held - run_again))
     return [failed, cancelled, run_again, idle]
 
 
-def _run_again(
-    found: Held, lost: Sequence[Ints], begins: datetime, ends: datetime, *, sees_all: bool
-) -> Ints:
+def _run_again(reader: UsageReader, found: GroupedUsage, lost: Sequence[Ints]) -> Ints:
     """Returns each row's part of lost work: of each job and generation, the first rows up to what they held."""
-    if sees_all:
+    if reader.tenants is None:  # the rows are of all who pay for a job
         return _borne(found, lost)
     own = np.isin(lost[0], found.keys["job_id"])
     lost = [column[own] for column in lost]
     borne = np.zeros_like(found.held)
     if not len(lost[0]):
         return borne
-    payers = held_by_job(None, begins, ends, only=Q(job_id__in=lost[0].tolist()))
+    payers = reader.of_everyone().by_job(Q(job_id__in=lost[0].tolist()))
     shares = dict(zip(_whose(payers), _borne(payers, lost).tolist(), strict=True))
     some = np.flatnonzero(np.isin(found.keys["job_id"], lost[0]))
     borne[some] = [shares.get(whose, 0) for whose in _whose(found, some)]
     return borne
 
 
-def _whose(rows: Held, some: Ints | None = None) -> list[tuple[int, ...]]:
+def _whose(rows: GroupedUsage, some: Ints | None = None) -> list[tuple[int, ...]]:
     columns = (rows.keys[name] if some is None else rows.keys[name][some] for name in JOB)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _borne(payers: Held, lost: Sequence[Ints]) -> Ints:
+def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
     """Returns each row's part of lost work if `payers` are all payers, with rows of one job and generation adjacent."""
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
@@ -265,7 +254,7 @@ def _borne(payers: Held, lost: Sequence[Ints]) -> Ints:
     return borne
 
 
-def _most_wasted(found: Held, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
+def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
     """Returns the jobs with the most waste by cause, greatest first, and the number of jobs with waste."""
     if most == 0:
         return {}, 0
@@ -276,7 +265,9 @@ def _most_wasted(found: Held, causes: Sequence[Ints], most: int | None) -> tuple
     return told, int(np.count_nonzero(sizes > 0))
 
 
-def _of_all(whole: Held, found: Held, causes: Sequence[Ints]) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
+def _of_all(
+    whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
+) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
     """Returns rows as keys, and their time held and wasted by cause.
 
     Idle time of the jobs that were read comes from their rows, all other idle time from sums by user.

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
 from accounting.closing.archive import archived_months
-from accounting.core.consistent_read import one_moment
+from accounting.core.consistent_read import consistent_read
 from accounting.ledger import signing
 from accounting.ledger.heads import (
     HeadsFileError,
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         except HeadsFileError as error:
             raise CommandError(str(error)) from error
         # All checks see one state of the ledger, whatever is posted and published meanwhile.
-        with one_moment(), connection.cursor() as cursor:
+        with consistent_read(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
                 self.stdout.write(f"Today's books descend from {noted}")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 
-from accounting.core.consistent_read import one_moment
+from accounting.core.consistent_read import consistent_read
 from portal.api.auth import require_permission
 from portal.api.fields import FileFormat
 from portal.api.reports import schemas
@@ -16,7 +16,7 @@ from portal.reports.formats import json_of, json_of_facts
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import document_of
 from portal.reports.statement.views import read_statement_query, statement_in_format
-from portal.reports.views import asked_key, read_report, usage_facts, usage_in_format
+from portal.reports.views import answer_to, read_question, usage_facts, usage_in_format
 
 router = Router(tags=["Reports"])
 
@@ -35,11 +35,16 @@ def usage(
     user, query = request.auth, request.GET
     if format != "json":
         return usage_in_format(user, query, format)
-    with one_moment():
-        tenant, group, bounds, report = read_report(user, query)
-        key = asked_key(user, query, tenant, group)
-        facts = usage_facts(user, tenant, group, bounds, report, key=key)
-    told = {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
+    with consistent_read():
+        question = read_question(user, query)
+        report = answer_to(question)
+        facts = usage_facts(question, report)
+    told = {
+        "begins": question.period.begins,
+        "ends": question.period.ends,
+        "rows": report.rows,
+        "totals": report.totals,
+    }
     return told | {"facts": json_of_facts(facts), "lacks_before": report.lacks_before}
 
 

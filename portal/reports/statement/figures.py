@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cache
+from typing import TypeAlias
 
 from django.conf import settings
 
-from accounting.access.visibility import tenants_seen
 from accounting.core.clock import now_from_database
-from accounting.core.consistent_read import one_moment, read_once
+from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import by_name
 from accounting.ledger.heads import last_head
 from accounting.ledger.partitions import months_after
@@ -22,8 +23,8 @@ from accounting.limits.past_budgets import Standing, standings
 from accounting.limits.spending import Held, money_held
 from accounting.models import LedgerHead, Membership, Tenant, User
 from accounting.reports.invoice import Line, TakenBack, lines_of, taken_back
-from accounting.reports.team_usage import Held as HeldTime
 from accounting.reports.team_usage import (
+    GenerationTime,
     Largest,
     LargestJobs,
     jobs_of,
@@ -31,7 +32,8 @@ from accounting.reports.team_usage import (
     largest_names_of,
     usage_of_team,
 )
-from accounting.reports.usage import By, UsageRow, usage_report
+from accounting.reports.usage import By, UsageRow, report_of
+from accounting.usage.reader import UsageReader
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unbooked import Unbooked, unbooked
 from portal.reports.unsettled import Unsettled, unsettled_of
@@ -45,6 +47,7 @@ from scheduling.shares.fairness import Scope, fairness_rows
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 ALL = sys.maxsize
+HeldNow: TypeAlias = Callable[[], Sequence[Held]]  # reads it when it is first called, and once
 # Of a longer time days are no picture any more.
 MOST_DAYS = 400
 
@@ -88,7 +91,7 @@ class Statement:
     lines: Sequence[Line]
     taken_back: Sequence[TakenBack]
     totals: Sequence[UsageRow]
-    held: Sequence[HeldTime]
+    held: Sequence[GenerationTime]
     unbooked: Unbooked
     budgets: Sequence[Standing]
     ahead: Sequence[Ahead]  # one a currency; none where the month does not run
@@ -138,36 +141,38 @@ def period_name(period: ReportPeriod) -> str:
 
 
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:
-    """As of one moment, so that all sums fit together whatever is booked meanwhile. `whole` has all users, jobs, labels
-    and days, however many there are, as files for programs do.
+    """Returns the statement as one consistent read, so that all sums agree whatever is booked meanwhile.
 
-    For who may see nothing there is nothing in it: callers look for the tenant first.
+    `whole` has all users, jobs, labels and days, however many there are, as files for programs do. If `viewer` may see
+    nothing of the tenant there is nothing in it: callers look for the tenant first.
     """
-    with one_moment():
+    with consistent_read():
         return _statement(viewer, tenant, period, whole=whole)
 
 
 def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool) -> Statement:
-    bounds = period.begins, period.ends
+    reader = UsageReader(viewer, period.begins, period.ends, tenant)
+    of_tenants = reader.tenants, period.begins, period.ends
     now = now_from_database()
+    held_now = cache(lambda: not_booked(reader.tenants))
     is_long = not whole and period.ends - period.begins > timedelta(days=MOST_DAYS)
     users, of_jobs = (ALL, ALL) if whole else (MOST_USERS, MOST_JOBS)
-    usage = usage_of_team(viewer, *bounds, tenant, zone=period.zone, days=not is_long, most=users)
-    jobs = largest_jobs_of(viewer, *bounds, tenant, most=of_jobs)
-    labels, more_keys = _labels(viewer, tenant, period, usage.totals, whole=whole)
+    usage = usage_of_team(reader, zone=period.zone, days=not is_long, most=users)
+    jobs = largest_jobs_of(reader, most=of_jobs)
+    labels, more_keys = _labels(reader, tenant, usage.totals, whole=whole)
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
         tenant=tenant,
         viewer=viewer,
         period=period,
         at=now,
-        lines=lines_of(viewer, *bounds, tenant, by_generation=usage.generations),
-        taken_back=taken_back(viewer, *bounds, tenant),
+        lines=lines_of(reader, by_generation=usage.generations),
+        taken_back=taken_back(reader),
         totals=usage.totals,
         held=usage.held,
-        unbooked=unbooked(viewer, *bounds, tenant=tenant),
-        budgets=_budgets(viewer, tenant, period, now),
-        ahead=_ahead(viewer, tenant, period, now, usage.totals),
+        unbooked=unbooked(*of_tenants),
+        budgets=_budgets(viewer, tenant, period, now, held_now),
+        ahead=_ahead(reader, period, now, usage.totals, held_now),
         users=usage.users,
         jobs=jobs,
         labels=labels,
@@ -176,10 +181,10 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
         generations=usage.generations,
         days=usage.days,
         shares=_shares(viewer, tenant, period),
-        waits=[one for one in waits(viewer, *bounds, tenant=tenant) if one.generation is None],
-        expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
-        waste=wasted_in_all(viewer, *bounds, tenant=tenant),
-        unsettled=unsettled_of(tenants_seen(viewer, tenant), *bounds),
+        waits=[one for one in waits(*of_tenants) if one.generation is None],
+        expansions=[one for one in expansions(*of_tenants) if one.generation is None],
+        waste=wasted_in_all(reader),
+        unsettled=unsettled_of(*of_tenants),
         head=last_head(),
         lacks_before=max(
             (before for before in (usage.lacks_before, jobs.lacks_before) if before), default=None
@@ -187,17 +192,22 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
     )
 
 
-def _budgets(viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime) -> list[Standing]:
+def _budgets(
+    viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, held_now: HeldNow
+) -> list[Standing]:
     """Those of the period's days, as they were then; for those who may read budgets, who see all that is below."""
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
         return []
-    held = _held_now(viewer, tenant)
-    return standings(tenant, period.first, period.last, until=period.ends, now=now, held=held)
+    return standings(tenant, period.first, period.last, until=period.ends, now=now, held=held_now())
 
 
 def _ahead(
-    viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, totals: Sequence[UsageRow]
+    reader: UsageReader,
+    period: ReportPeriod,
+    now: datetime,
+    totals: Sequence[UsageRow],
+    held_now: HeldNow,
 ) -> list[Ahead]:
     """Of the month that runs, where the period has today; of what the viewer may see, as all else."""
     if not period.begins <= now < period.ends:
@@ -205,8 +215,8 @@ def _ahead(
     first = now.astimezone(period.zone).date().replace(day=1)
     month = ReportPeriod(GIVEN, first, months_after(first, 1) - timedelta(days=1), period.zone, {})
     if period.first != first:
-        totals = usage_report(viewer, month.begins, now, by=[By.GENERATION], tenant=tenant, totals=False).rows
-    spent = defaultdict(Decimal, money_held(month.begins, now, _held_now(viewer, tenant)))
+        totals = report_of(reader.scope.within(month.begins, now), by=[By.GENERATION], totals=False).rows
+    spent = defaultdict(Decimal, money_held(month.begins, now, held_now()))
     for row in totals:
         spent[row.currency] += row.cost
     return [
@@ -221,27 +231,21 @@ def _ahead(
     ]
 
 
-@read_once
-def _held_now(viewer: User, tenant: Tenant) -> list[Held]:
-    return not_booked(tenants_seen(viewer, tenant))
-
-
 def _labels(
-    viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence[UsageRow], *, whole: bool
+    reader: UsageReader, tenant: Tenant, totals: Sequence[UsageRow], *, whole: bool
 ) -> tuple[list[ByLabel], int]:
     """By each of the first keys, and how many more of these there are."""
-    known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
+    known = LabelKey.objects.visible_to(reader.viewer).filter(tenant__path__startswith=tenant.path)
     every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
     keys = every if whole else every[:MOST_KEYS]
     if not keys:
         return [], 0
-    whose = viewer, period.begins, period.ends, tenant
-    names = values_of(keys, jobs_of(*whose), tenants_seen(viewer, tenant))
+    names = values_of(keys, jobs_of(reader), reader.tenants)
     most = ALL if whole else MOST_LABELS
     found = [
         ByLabel(key, told.rows, _rest(told, totals), told.count)
         for key in keys
-        for told in [largest_names_of(*whose, names[key], most=most)]
+        for told in [largest_names_of(reader, names[key], most=most)]
     ]
     return found, len(every) - len(keys)
 

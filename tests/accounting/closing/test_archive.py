@@ -59,6 +59,7 @@ from accounting.reports.capacity import capacity_report
 from accounting.reports.invoice import lines_of
 from accounting.reports.team_usage import TeamUsage, largest_jobs_of, usage_of_team
 from accounting.reports.usage import By, usage_report
+from accounting.usage.reader import UsageReader
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours
 from tests.ledger_guard import without_guards
@@ -544,11 +545,11 @@ def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_cloc
     whose = cast.olga, FIRST, LAST, cast.uni
 
     def of_team(zone: str) -> TeamUsage:
-        return usage_of_team(*whose, zone=ZoneInfo(zone), days=True, most=9)
+        return usage_of_team(UsageReader(*whose), zone=ZoneInfo(zone), days=True, most=9)
 
     zones = ("UTC", "Europe/Berlin", "Asia/Kolkata")
     before = {zone: of_team(zone) for zone in zones}
-    jobs = largest_jobs_of(*whose, most=9)
+    jobs = largest_jobs_of(UsageReader(*whose), most=9)
     assert jobs.lacks_before is None
     archive_month(actor=None, month=MAY, folder=tmp_path)
     for zone in zones:
@@ -558,8 +559,8 @@ def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_cloc
         for name in ("totals", "generations", "held", "users"):
             assert getattr(after, name) == getattr(before["UTC"], name)
         assert (list(after.days) == list(before[zone].days)) == (not lacks)
-    assert largest_jobs_of(*whose, most=9) == jobs
-    assert largest_jobs_of(cast.olga, FIRST + HOUR, LAST, cast.uni, most=9).lacks_before == LAST
+    assert largest_jobs_of(UsageReader(*whose), most=9) == jobs
+    assert largest_jobs_of(UsageReader(cast.olga, FIRST + HOUR, LAST, cast.uni), most=9).lacks_before == LAST
 
 
 def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
@@ -568,7 +569,7 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
     def lines() -> list[tuple[str, Decimal | None, Decimal, Decimal]]:
         return [
             (line.kind, line.price, line.gpu_seconds, line.cost)
-            for line in lines_of(past.alice, FIRST, LAST, past.astro)
+            for line in lines_of(UsageReader(past.alice, FIRST, LAST, past.astro))
         ]
 
     known = [("preemptible", 1, 4 * 9000, 10), ("preemptible", 1, 4 * 1800, 2)]
@@ -592,7 +593,11 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
     ]
     for period in ((FIRST, LAST), (NOON - 6 * HOUR, NOON + 12 * HOUR)):  # of a day of another clock, too
         (total,) = usage_report(past.alice, *period, tenant=past.astro).totals
-        assert sum(line.cost for line in lines_of(past.alice, *period, past.astro)) == total.cost > 0
+        assert (
+            sum(line.cost for line in lines_of(UsageReader(past.alice, *period, past.astro)))
+            == total.cost
+            > 0
+        )
 
 
 def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_hour(
@@ -611,11 +616,11 @@ def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_ho
     seal_book(1)
     period = FIRST, LAST + HOUR
     (total,) = usage_report(past.alice, *period, tenant=past.astro).totals
-    before = lines_of(past.alice, *period, past.astro)
+    before = lines_of(UsageReader(past.alice, *period, past.astro))
     archive_month(actor=None, month=MAY, folder=tmp_path)
-    assert lines_of(past.alice, *period, past.astro) == before
+    assert lines_of(UsageReader(past.alice, *period, past.astro)) == before
     ArchivedHour.objects.all().delete()  # as an earlier release left it
-    lines = lines_of(past.alice, *period, past.astro)
+    lines = lines_of(UsageReader(past.alice, *period, past.astro))
     assert sum(line.cost for line in lines) == total.cost
     assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds
     # The hour of the change, in which one lease ran.

@@ -24,6 +24,7 @@ from accounting.models import ClassCharge, ClosedBook, LedgerEntry, LedgerTransa
 from accounting.reports.capacity import capacity_report
 from accounting.reports.invoice import lines_of, taken_back
 from accounting.reports.usage import By, usage_report
+from accounting.usage.reader import UsageReader
 from accounting.verification import first_found
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import Cast
@@ -306,7 +307,7 @@ def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversa
                 bill_instead(cast, number, nobody=step == "take back")
         whole = NOON - 24 * HOUR, NOON + 24 * HOUR
         pairs: dict[Any, list[Decimal]] = defaultdict(list)
-        for one in taken_back(cast.olga, *whole, cast.uni):
+        for one in taken_back(UsageReader(cast.olga, *whole, cast.uni)):
             pairs[one.correction].append(one.cost)
         assert all(sum(costs) == 0 for costs in pairs.values() if len(costs) > 1)
         for team in (cast.astro, cast.bio):
@@ -314,8 +315,8 @@ def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversa
             billed = sum((one.cost for one in of_team.filter(version=0)), Decimal(0))
             settled = ClassCharge.objects.filter(segment__in=of_team, transaction__kind="pricing")
             billed += sum((one.amount for one in settled), Decimal(0))
-            told = sum((one.cost for one in taken_back(cast.olga, *whole, team)), Decimal(0))
-            assert sum(line.cost for line in lines_of(cast.olga, *whole, team)) == billed - told
+            told = sum((one.cost for one in taken_back(UsageReader(cast.olga, *whole, team))), Decimal(0))
+            assert sum(line.cost for line in lines_of(UsageReader(cast.olga, *whole, team))) == billed - told
         for number in range(5):
             bill_instead(cast, number, nobody=True)
         left = LedgerEntry.objects.filter(account__kind__in=["usage", "cost"]).order_by()

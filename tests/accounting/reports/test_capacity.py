@@ -18,6 +18,7 @@ from accounting.reports.chargeback import chargeback
 from accounting.reports.idle import idle_report
 from accounting.reports.invoice import lines_of
 from accounting.reports.utilisation import use_by_hour, use_by_hour_of_week
+from accounting.usage.reader import UsageReader
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import LONG_AGO, Cast
 
@@ -61,7 +62,7 @@ def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settin
     assert told == [("EUR", 12, 4500, True), ("USD", 5, 2500, True)]
     bills = [(one.currency, one.cost) for one in chargeback(NOON, NOON + 2 * HOUR)]
     assert bills == [("EUR", 12), ("USD", 5)]
-    whole = lines_of(cast.alice, NOON, NOON + 2 * HOUR, cast.astro)
+    whole = lines_of(UsageReader(cast.alice, NOON, NOON + 2 * HOUR, cast.astro))
     assert [(one.currency, one.price, one.cost) for one in whole] == [("EUR", 3, 12), ("USD", 5, 5)]
     settings.FAIRLOT_CURRENCY = "CHF"
     again = capacity_report(NOON, NOON + 2 * HOUR)

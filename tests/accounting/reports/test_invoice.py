@@ -20,6 +20,7 @@ from accounting.models import UsageSegment, User
 from accounting.reports.invoice import Line, lines_of, taken_back
 from accounting.reports.team_usage import usage_of_team
 from accounting.reports.usage import usage_report
+from accounting.usage.reader import UsageReader
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.closing.test_class_charges import price_all, set_prices
 from tests.accounting.reports.test_usage import in_ledger
@@ -87,13 +88,13 @@ def test_lines_are_what_the_segments_say_and_sum_to_the_ledger(booked: Cast, clo
         if corrected:
             wrong = UsageSegment.objects.filter(lease_id__in=[2, 4]).select_related("generation")
             actions.take_back_usage(actor=booked.ada, segments=list(wrong), reason="a test")
-        lines = lines_of(booked.bob, *wide, booked.astro)
+        lines = lines_of(UsageReader(booked.bob, *wide, booked.astro))
         assert_as_told(lines, from_segments(booked))
         sums = sum(line.gpu_seconds for line in lines), sum(line.cost for line in lines)
         assert sums == in_ledger([booked.astro])
         prices = {line.price for line in lines if line.generation == "A100" and line.kind == "owned"}
         assert len(prices) == (1 if corrected else 3)
-    assert lines_of(booked.charlie, *wide, booked.astro) == []
+    assert lines_of(UsageReader(booked.charlie, *wide, booked.astro)) == []
 
 
 @settings(
@@ -113,8 +114,8 @@ def test_in_any_period_lines_and_what_gpus_did_sum_to_the_report(
             segments = list(UsageSegment.objects.filter(lease_id__in=[3, 5]).select_related("generation"))
             payer = Payer(booked.astro, booked.alice)
             correct_usage(actor=None, segments=segments, reason="a test", payer=payer)
-        lines = lines_of(booked.olga, begins, ends, booked.uni)
-        held = usage_of_team(booked.olga, begins, ends, booked.uni, **AS_ASKED).held
+        lines = lines_of(UsageReader(booked.olga, begins, ends, booked.uni))
+        held = usage_of_team(UsageReader(booked.olga, begins, ends, booked.uni), **AS_ASKED).held
         (total,) = usage_report(booked.olga, begins, ends, tenant=booked.uni).totals
         transaction.set_rollback(True)
     assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds == sum(one.held for one in held)
@@ -123,7 +124,9 @@ def test_in_any_period_lines_and_what_gpus_did_sum_to_the_report(
 
 
 def test_the_time_before_all_workers_ran_is_told(booked: Cast) -> None:
-    held = usage_of_team(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro, **AS_ASKED).held
+    held = usage_of_team(
+        UsageReader(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro), **AS_ASKED
+    ).held
     segments = list(UsageSegment.objects.filter(tenant=booked.astro))
     assert sum(one.assembling for one in held) == sum(one.assembling for one in segments) > 0
     assert sum(one.busy for one in held) == sum(one.gpu_seconds - one.assembling for one in segments)
@@ -132,7 +135,7 @@ def test_the_time_before_all_workers_ran_is_told(booked: Cast) -> None:
 def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -> None:
     wrong = list(UsageSegment.objects.filter(lease_id=4).select_related("generation"))
     actions.take_back_usage(actor=booked.ada, segments=wrong, reason="a broken node")
-    (one,) = taken_back(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
+    (one,) = taken_back(UsageReader(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro))
     assert (one.actor, one.reason.startswith("a broken node") or "a broken node" in one.reason) == (
         "ada",
         True,
@@ -141,19 +144,19 @@ def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -
         sum(segment.gpu_seconds for segment in wrong), sum(segment.cost for segment in wrong),
     )  # fmt: skip
     middle = wrong[1].period.lower + minutes(1)
-    (part,) = taken_back(booked.bob, middle, middle + minutes(1), booked.astro)
+    (part,) = taken_back(UsageReader(booked.bob, middle, middle + minutes(1), booked.astro))
     assert part.gpu_seconds == 60 * wrong[1].gpus
-    assert taken_back(booked.charlie, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro) == []
+    assert taken_back(UsageReader(booked.charlie, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)) == []
 
 
 def test_how_many_queries_lines_take(booked: Cast, django_assert_max_num_queries) -> None:
     with django_assert_max_num_queries(10):
-        lines_of(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
+        lines_of(UsageReader(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro))
 
 
 def test_whoever_sees_no_team_sees_no_line(booked: Cast) -> None:
     stranger = User.objects.create_user(username="stranger")
-    assert lines_of(stranger, NOON, NOON + HOUR, booked.astro) == []
+    assert lines_of(UsageReader(stranger, NOON, NOON + HOUR, booked.astro)) == []
 
 
 def test_each_class_is_a_line_of_its_own_time_and_price(cast: Cast) -> None:
@@ -164,7 +167,7 @@ def test_each_class_is_a_line_of_its_own_time_and_price(cast: Cast) -> None:
     close_hours(cast, NOON, NOON + HOUR)
     price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     for begins, ends in ((NOON, NOON + HOUR), (NOON + minutes(7), NOON + minutes(41))):
-        lines = lines_of(cast.bob, begins, ends, cast.astro)
+        lines = lines_of(UsageReader(cast.bob, begins, ends, cast.astro))
         assert [(line.generation, line.kind, line.price) for line in lines] == [
             ("A100", "owned", 3),
             ("A100", "borrowed", 1),
@@ -173,16 +176,16 @@ def test_each_class_is_a_line_of_its_own_time_and_price(cast: Cast) -> None:
         (total,) = usage_report(cast.bob, begins, ends, tenant=cast.astro).totals
         assert sum(line.cost for line in lines) == total.cost
         assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds
-    whole = lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)
+    whole = lines_of(UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro))
     assert [line.cost for line in whole] == [9, 1, Decimal("0.6")]
     wrong = UsageSegment.objects.filter(lease_id=1).select_related("generation")
     actions.take_back_usage(actor=cast.ada, segments=list(wrong), reason="a test")
-    assert [line.cost for line in lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)] == [
+    assert [line.cost for line in lines_of(UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro))] == [
         Decimal("4.5"),
         Decimal("0.5"),
         Decimal("0.6"),
     ]
-    (one,) = taken_back(cast.bob, NOON, NOON + HOUR, cast.astro)
+    (one,) = taken_back(UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro))
     assert (one.gpu_seconds, one.cost) == (7200, 5)
 
 
@@ -200,7 +203,7 @@ def test_a_price_that_changes_within_is_two_lines_of_the_time_of_each(cast: Cast
     book(cast, gpus=2, ends=NOON + HOUR)
     close_hours(cast, NOON, NOON + HOUR)
     price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}, {}))
-    lines = lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)
+    lines = lines_of(UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro))
     moments = [NOON + minutes(at) for at in (0, 20, 40, 60)]
     assert [(one.kind, one.begins, one.ends, one.price, one.gpu_seconds) for one in lines] == [
         line
@@ -216,14 +219,14 @@ def test_the_team_that_a_correction_bills_reads_of_it(cast: Cast) -> None:
     told = [
         [
             (one.reason, one.actor, one.gpu_seconds, one.cost)
-            for one in taken_back(viewer, NOON, NOON + HOUR, tenant)
+            for one in taken_back(UsageReader(viewer, NOON, NOON + HOUR, tenant))
         ]
         for viewer, tenant in ((cast.bob, cast.astro), (cast.charlie, cast.bio), (cast.charlie, cast.astro))
     ]
     assert told == [[("it was Bio's", "ada", 7200, 6)], [("it was Bio's", "ada", -7200, -6)], []]
-    (half,) = taken_back(cast.charlie, NOON, NOON + minutes(15), cast.bio)
+    (half,) = taken_back(UsageReader(cast.charlie, NOON, NOON + minutes(15), cast.bio))
     assert (half.cost, half.currency) == (-3, "EUR")
-    of_both = taken_back(cast.olga, NOON, NOON + HOUR, cast.uni)
+    of_both = taken_back(UsageReader(cast.olga, NOON, NOON + HOUR, cast.uni))
     assert [one.cost for one in of_both] == [6, -6]
 
 
@@ -231,7 +234,7 @@ def test_a_correction_names_the_job_what_it_corrects_and_who_was_billed_instead(
     wrong = book(cast, gpus=2) + book(cast, lease_id=2, job_id=8, job_name="sweep", generation=cast.v100)
     payer = Payer(cast.bio, cast.charlie)
     first, _ = actions.take_back_usage(actor=cast.ada, segments=wrong, reason="it was Bio's", payer=payer)
-    of_both = taken_back(cast.olga, NOON, NOON + HOUR, cast.uni)
+    of_both = taken_back(UsageReader(cast.olga, NOON, NOON + HOUR, cast.uni))
     booked_by = [(one.transaction_id, one.transaction_id) for one in wrong]
     assert [
         (one.correction, one.job_id, one.job, one.generation, one.corrects, one.team, one.counterpart)
@@ -244,10 +247,10 @@ def test_a_correction_names_the_job_what_it_corrects_and_who_was_billed_instead(
     ]
     assert [one.cost for one in of_both] == [3, -3, Decimal("2.4"), Decimal("-2.4")]
     # Whoever sees one side alone reads that there is another one, and not which.
-    assert {one.counterpart for one in taken_back(cast.bob, NOON, NOON + HOUR, cast.astro)} == {
+    assert {one.counterpart for one in taken_back(UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro))} == {
         "another team"
     }
     again = UsageSegment.objects.uncorrected().filter(job_id=8).select_related("generation")
     actions.take_back_usage(actor=cast.ada, segments=list(again), reason="a broken node")
-    (latest, *_) = taken_back(cast.charlie, NOON, NOON + HOUR, cast.bio)
+    (latest, *_) = taken_back(UsageReader(cast.charlie, NOON, NOON + HOUR, cast.bio))
     assert (latest.reason, latest.counterpart, latest.cost) == ("a broken node", None, Decimal("2.4"))

@@ -18,6 +18,7 @@ from accounting.ledger import Payer, correct_usage
 from accounting.models import Price, Tenant, UsageSegment
 from accounting.reports.team_usage import Names, jobs_of, largest_jobs_of, largest_names_of, usage_of_team
 from accounting.reports.usage import By, UsageRow, usage_report
+from accounting.usage.reader import UsageReader
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.reports.test_usage import ZONES, booked, some_names  # noqa: F401 - a fixture
 from tests.make import LONG_AGO, Cast
@@ -60,10 +61,10 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
             payer = Payer(booked.bio, booked.charlie) if data.draw(st.booleans()) else None
             correct_usage(actor=None, segments=list(wrong), reason="a test", payer=payer)
         whose = viewer, begins, ends, tenant
-        usage = usage_of_team(*whose, zone=ZoneInfo(zone), days=days, most=most)
-        jobs = largest_jobs_of(*whose, most=most)
-        labels = largest_names_of(*whose, LABELS, most=most)
-        numbers = jobs_of(*whose)
+        usage = usage_of_team(UsageReader(*whose), zone=ZoneInfo(zone), days=days, most=most)
+        jobs = largest_jobs_of(UsageReader(*whose), most=most)
+        labels = largest_names_of(UsageReader(*whose), LABELS, most=most)
+        numbers = jobs_of(UsageReader(*whose))
         teams = Tenant.objects.visible_to(viewer).filter(path__startswith=tenant.path)
         visible = set(UsageSegment.objects.filter(tenant__in=teams).values_list("job_id", flat=True))
         report: Callable[..., Any] = partial(
@@ -93,17 +94,19 @@ def told(rows: Any) -> list[UsageRow]:
 
 def test_who_used_nothing_gets_a_total_of_nothing(cast: Cast) -> None:
     whose = cast.bob, NOON, NOON + HOUR, cast.astro
-    usage = usage_of_team(*whose, zone=ZoneInfo("UTC"), days=True, most=5)
+    usage = usage_of_team(UsageReader(*whose), zone=ZoneInfo("UTC"), days=True, most=5)
     assert [row.gpu_seconds for row in usage.totals] == [0]
     assert not any((usage.generations, usage.days, usage.held, usage.users.rows))
-    assert largest_jobs_of(*whose, most=5).rows == []
-    assert largest_names_of(*whose, LABELS, most=5).count == 0
-    assert not len(jobs_of(*whose))
+    assert largest_jobs_of(UsageReader(*whose), most=5).rows == []
+    assert largest_names_of(UsageReader(*whose), LABELS, most=5).count == 0
+    assert not len(jobs_of(UsageReader(*whose)))
 
 
 def test_jobs_without_any_label_are_told_together(booked: Cast) -> None:  # noqa: F811
     nothing = Names([], np.empty(0, np.int64), np.empty(0, np.int64))
-    (row,) = largest_names_of(booked.olga, NOON, NOON + 99 * HOUR, booked.uni, nothing, most=5).rows
+    (row,) = largest_names_of(
+        UsageReader(booked.olga, NOON, NOON + 99 * HOUR, booked.uni), nothing, most=5
+    ).rows
     (total,) = usage_report(booked.olga, NOON, NOON + 99 * HOUR).totals
     assert (row.label, row.gpu_seconds, row.cost) == (None, total.gpu_seconds, total.cost)
 
@@ -114,11 +117,11 @@ def test_of_equals_the_first_come_and_the_rest_is_counted(cast: Cast) -> None:
     book(cast, lease_id=9, job_id=9, ends=NOON + minutes(20))
     whose = cast.bob, NOON, NOON + HOUR, cast.astro
     for most in (2, 4):
-        jobs = largest_jobs_of(*whose, most=most)
+        jobs = largest_jobs_of(UsageReader(*whose), most=most)
         assert [row.job_id for row in jobs.rows] == [1, 3, 5, 8][:most]
         assert jobs.count == 5
     names = Names(["x", "y", "z"], np.array([1, 3, 8]), np.array([2, 0, 0]))
-    labels = largest_names_of(*whose, names, most=2)
+    labels = largest_names_of(UsageReader(*whose), names, most=2)
     assert [(row.label, row.segments) for row in labels.rows] == [("x", 2), (None, 2)]
     assert labels.count == 3
 
@@ -132,7 +135,7 @@ def test_how_gpus_were_held_is_told_of_days_and_without(cast: Cast, zone: str, d
     book(cast, gpus=4, begins=first, ends=last, running_from=first + minutes(5), unused=unused)
     book(cast, lease_id=2, generation=cast.v100, gpus=1, begins=first, ends=last)
     whose = cast.bob, midnight - 2 * HOUR, midnight + 2 * HOUR, cast.astro
-    usage = usage_of_team(*whose, zone=ZoneInfo(zone), days=days, most=5)
+    usage = usage_of_team(UsageReader(*whose), zone=ZoneInfo(zone), days=days, most=5)
     told = [(one.generation, one.held, one.assembling, one.idle, one.busy) for one in usage.held]
     assert told == [
         (cast.a100.name, 4 * 2400, 4 * 300, 4 * 1800, 4 * 300), (cast.v100.name, 2400, 0, 0, 2400)

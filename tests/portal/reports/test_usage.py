@@ -12,6 +12,7 @@ import pytest
 from django.db import transaction
 from django.http import QueryDict
 
+from accounting.access.visibility import tenants_seen
 from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
 from portal.reports.periods import read_report_period
@@ -68,11 +69,13 @@ def test_what_is_held_and_not_booked_stands_apart(scene: Scene, browser_of) -> N
     scene.world.age(scene.world.lease(scene.job), 600)
     now = now_from_database()
     bounds = (now - timedelta(hours=1), now + timedelta(hours=1))
-    held = unbooked(scene.people.bob, *bounds)
+    held = unbooked(tenants_seen(scene.people.bob), *bounds)
     assert held.jobs == 1
     assert held.gpu_seconds == pytest.approx(4 * 600, rel=0.1)
-    assert unbooked(scene.people.charlie, *bounds).jobs == 1  # Charlie's own
-    assert unbooked(scene.people.bob, now - timedelta(hours=9), now - timedelta(hours=8)).jobs == 0
+    assert unbooked(tenants_seen(scene.people.charlie), *bounds).jobs == 1  # Charlie's own
+    assert (
+        unbooked(tenants_seen(scene.people.bob), now - timedelta(hours=9), now - timedelta(hours=8)).jobs == 0
+    )
     html = browser_of(scene.people.bob).get("/usage/").content.decode()
     assert "held by 1 job" in html
 

@@ -1,0 +1,65 @@
+"""Which part of a report's period a rollup covers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from accounting.ledger.rollups import DAY, HOUR, start_of_day, start_of_hour
+from accounting.pricing.tariff import MICROSECOND
+from accounting.usage.books import Book
+from accounting.usage.scope import Scope
+
+
+class Level:
+    """The rollup of one model by "day" or "hour" (UTC): `spans` is the time that it covers of each book."""
+
+    def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[Book]) -> None:
+        self.model, self.unit = model, unit
+        self.length = DAY if unit == "day" else HOUR
+        self.first = None if scope.begins is None else self._next(scope.begins)
+        self.last = None if scope.ends is None else self._start(scope.ends)
+        self.spans = {
+            one.book: (
+                max(filter(None, (self._next(one.since), self.first))),
+                min(filter(None, (self._start(one.until), self.last))),
+            )
+            for one in closed
+        }
+
+    def covered(self, moment: str) -> Q:
+        """Returns the condition that a row begins in the spans; `moment` is the field that holds its beginning."""
+        covered = Q(pk__in=[])
+        for book, (begins, ends) in self.spans.items():
+            covered |= Q(book=book, **_within(moment, begins, ends))
+        return covered
+
+    def beyond(self, inner: Level, moment: str) -> list[Q]:
+        """Returns conditions as `covered` does, one for each part of the spans that `inner` does not cover.
+
+        The spans of `inner` must lie in those of this level.
+        """
+        beyond = []
+        for book, (begins, ends) in self.spans.items():
+            first, last = inner.spans[book]
+            parts = [(begins, first), (last, ends)] if first < last else [(begins, ends)]
+            beyond += [Q(book=book, **_within(moment, *part)) for part in parts if part[0] < part[1]]
+        return beyond
+
+    def begins_at(self, moment: datetime) -> bool:
+        """Returns whether one of its days or hours begins at `moment`."""
+        return self._start(moment) == moment
+
+    def _start(self, moment: datetime) -> datetime:
+        return start_of_day(moment) if self.unit == "day" else start_of_hour(moment)
+
+    def _next(self, moment: datetime) -> datetime:
+        """Returns the start of the first day or hour that does not begin before `moment`."""
+        return self._start(moment - MICROSECOND) + self.length
+
+
+def _within(moment: str, begins: datetime, ends: datetime) -> dict[str, datetime]:
+    return {f"{moment}__gte": begins, f"{moment}__lt": ends}
