@@ -14,12 +14,12 @@ from django.shortcuts import resolve_url
 from django.utils import timezone
 
 from accounting.core.clock import zone_named
-from accounting.models.tenants import roles_read_once
 from portal.addresses import is_this_machine
 from scheduling.core import pubsub
 from scheduling.models import Cluster
 
 View = Callable[..., Any]
+ONLY_READS = {"GET", "HEAD"}
 
 
 class SignedInMiddleware(LoginRequiredMiddleware):
@@ -33,6 +33,8 @@ class SignedInMiddleware(LoginRequiredMiddleware):
         answer = super().process_view(request, view_func, view_args, view_kwargs)
         if answer is None and request.user.is_authenticated:
             request.user = get_user(request)  # the lazy one costs at every look, and pages have many
+            if request.method in ONLY_READS:
+                request.user.keep_roles()
             timezone.activate(zone_named(request.user.time_zone))
         return answer
 
@@ -66,22 +68,6 @@ class LivePositionMiddleware:
         if is_page and request.method == "GET" and request.user.is_authenticated:
             request.live_position = pubsub.recent_position()
         return None
-
-
-class ReadOnceMiddleware:
-    """Reads the roles of a user once for each request that only reads."""
-
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.method not in {"GET", "HEAD"}:
-            return self.get_response(request)
-        with roles_read_once():
-            return self.get_response(request)
 
 
 class LoopbackOnlyMiddleware:

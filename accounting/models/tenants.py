@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Collection
 from typing import Any, ClassVar, Self
 
 from django.contrib.auth.models import AbstractUser, UserManager
@@ -13,22 +11,6 @@ from django.db.models.functions import Now
 
 from accounting.core.prepared import Prepared
 from accounting.core.statements import Statement
-
-# By user, in order of path: the tenants that the user sees, each with the highest role there.
-_known: ContextVar[dict[int, dict[int, int]] | None] = ContextVar("roles read once", default=None)
-
-
-@contextmanager
-def roles_read_once() -> Iterator[None]:
-    """Reads each user's roles at most once while the context lasts.
-
-    For reading only: changes of memberships inside the context are not seen.
-    """
-    token = _known.set({})
-    try:
-        yield
-    finally:
-        _known.reset(token)
 
 
 class PortalUserManager(UserManager["User"]):
@@ -78,6 +60,25 @@ class User(AbstractUser):
 
     objects: ClassVar[PortalUserManager] = PortalUserManager()
 
+    keeps_roles = False
+    # After `keep_roles`: by id of each tenant that the user sees, in the order of paths, the rank of the highest role.
+    _kept_roles: dict[int, int] | None = None
+
+    def keep_roles(self) -> None:
+        """Has this object read the user's roles once, when they are first asked for: for requests that only read.
+
+        A later change of memberships shows only in another object of the same user.
+        """
+        self.keeps_roles = True
+
+    def roles(self) -> dict[int, int]:
+        """Returns the rank of the user's highest role, by id of each tenant that memberships let the user see."""
+        if not self.keeps_roles:
+            return _roles_of(self)
+        if self._kept_roles is None:
+            self._kept_roles = _roles_of(self)
+        return self._kept_roles
+
     @property
     def is_operator(self) -> bool:
         """Returns whether this user runs the cluster: sees every tenant, drains nodes. Admins may, too."""
@@ -126,7 +127,7 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
             return self.none()
         if user.is_operator and role is None:
             return self
-        if _known.get() is not None:
+        if user.keeps_roles:
             return self.filter(pk__in=ids_with_role(user, role))
         roles = Membership.Role.at_least(role or Membership.Role.VIEWER)
         own = Membership.objects.filter(user=user, role__in=roles).values("tenant")
@@ -201,7 +202,7 @@ def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | 
 
     Returns ids if they are known, so that the database need not look for them in every statement.
     """
-    if _known.get() is None or (role is None and sees_every_tenant(user)):
+    if user.is_anonymous or not user.keeps_roles or (role is None and sees_every_tenant(user)):
         return Tenant.objects.visible_to(user, role=role)
     return ids_with_role(user, role)
 
@@ -213,15 +214,8 @@ def ids_with_role(user: User, role: str | None = None) -> list[int]:
     """
     if user.is_anonymous or not user.is_active:
         return []
-    known = _known.get()
-    if known is None:
-        roles = _roles_of(user)
-    elif (found := known.get(user.pk)) is not None:
-        roles = found
-    else:
-        roles = known[user.pk] = _roles_of(user)
     least = _rank(role or Membership.Role.VIEWER)
-    return [tenant for tenant, rank in roles.items() if rank >= least]
+    return [tenant for tenant, rank in user.roles().items() if rank >= least]
 
 
 def visible_tenants(user: User) -> list[Tenant]:

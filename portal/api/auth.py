@@ -10,6 +10,7 @@ from ninja.security import HttpBearer, SessionAuth
 
 from accounting.access.permissions import may
 from accounting.models import User
+from portal.middleware import ONLY_READS
 from portal.tokens.actions import find_token
 
 READING = {"GET", "HEAD", "OPTIONS"}
@@ -27,14 +28,22 @@ class Bearer(HttpBearer):
         reads = request.method in READING or request.resolver_match.url_name in READING_POSTS
         if not (found.may_write or reads):
             raise HttpError(403, "This token may only read.")
-        return found.user
+        return _caller(request, found.user)
 
 
 class Session(SessionAuth):
     """The cookie of a signed-in browser; whatever writes needs the CSRF token, too."""
 
     def __call__(self, request: HttpRequest) -> Any | None:
-        return super().__call__(request) if request.user.is_authenticated else None
+        if not request.user.is_authenticated or (user := super().__call__(request)) is None:
+            return None
+        return _caller(request, user)
+
+
+def _caller(request: HttpRequest, user: User) -> User:
+    if request.method in ONLY_READS:
+        user.keep_roles()
+    return user
 
 
 def require_permission(request: HttpRequest, verb: str) -> None:

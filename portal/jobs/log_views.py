@@ -72,7 +72,7 @@ async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
     "end" that nothing more will come, "bye" that it is time to ask again (rights may have changed),
     "problem" why the log cannot be read.
     """
-    user = await request.auser()
+    user = request.user
     log_file, offset = await sync_to_async(_prepare_stream)(request, user, pk)
     return stream(_follow_or_say_why_not(log_file, offset, _rights(request, user, pk)))
 
@@ -184,7 +184,7 @@ async def log_search(request: HttpRequest, pk: int) -> HttpResponse:
     A search is bounded in bytes, time and lines found: `next` is where to go on, null when nothing is left. It
     ends when its reader goes away.
     """
-    log_file = await sync_to_async(_prepare_search)(await request.auser(), request, pk)
+    log_file = await sync_to_async(_prepare_search)(request.user, request, pk)
     text, begin = request.GET.get("q", ""), _offset(request.GET.get("from", "0"))
     if not text or len(text) > 500:
         return JsonResponse({"problem": "Type up to 500 characters to search for."}, status=422)
@@ -208,7 +208,7 @@ def _prepare_search(user: User, request: HttpRequest, pk: int) -> LogFile:
 
 async def log_raw(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The whole log as it is, byte by byte, for download."""
-    user = await request.auser()
+    user = request.user
     try:
         log_file, name, size = await sync_to_async(_prepare_raw)(request, user, pk)
     except LogUnreadable as error:

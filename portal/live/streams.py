@@ -19,7 +19,6 @@ from django.http import HttpRequest, StreamingHttpResponse
 
 from accounting.core.prepared import Prepared
 from accounting.models import User
-from accounting.models.tenants import roles_read_once
 from portal.edge.turns import Full
 
 logger = logging.getLogger(__name__)
@@ -87,9 +86,11 @@ class Rights:
         return holds
 
     def _ask(self) -> bool:
-        with roles_read_once():
-            found = _signed_in.first(self._session_key, self._user_id, self._password)
-            return found is not None and self._may_see(found)
+        found: User | None = _signed_in.first(self._session_key, self._user_id, self._password)
+        if found is None:
+            return False
+        found.keep_roles()
+        return self._may_see(found)
 
 
 # Hundreds of streams ask every few seconds. A new password ends all sessions, as for pages.

@@ -26,7 +26,7 @@ async def live(request: HttpRequest) -> HttpResponse:
     event that it got: what came after it is told at first.
     """
     topics = {topic for topic in request.GET.get("topics", "").split(",") if topic}
-    user = await request.auser()
+    user = request.user
     if not topics or len(topics) > MOST_TOPICS or not await sync_to_async(may_hear)(user, topics):
         raise Http404
     rights = Rights(request, user, lambda reader: may_hear(reader, topics))
