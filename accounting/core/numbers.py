@@ -37,7 +37,7 @@ def why_not_decimal(text: str) -> str:
 
 
 def whole_argument(text: str) -> int:
-    """Returns the integer in a command's argument; raises ValueError for anything else."""
+    """Returns the integer in a command's argument; raises ArgumentTypeError for anything else."""
     number = read_whole(text)
     if number is None:
         raise ArgumentTypeError(f"{text!r} {why_not_whole(text)}")
