@@ -1,4 +1,4 @@
-"""The address that a request comes from, found once for everything that asks."""
+"""Determines the address that a request comes from, once for all users of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_PROXIES = {
 
 
 def with_client_address(app: App) -> App:
-    """Wraps an ASGI app: the scope's client is who called the outermost of the trusted proxies."""
+    """Wraps an ASGI app: the scope's client becomes the client of the outermost trusted proxy."""
 
     async def addressed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in {"http", "websocket"} and settings.FAIRLOT_TRUSTED_PROXIES:
@@ -42,7 +42,7 @@ def with_client_address(app: App) -> App:
 
 @cache
 def _warn() -> None:
-    """Says it once: without their addresses, all clients share the limits on wrong passwords."""
+    """Warns once: without their addresses, all clients share the limits on wrong passwords."""
     logger.warning(
         "X-Forwarded-For lacks the client's address: FAIRLOT_TRUSTED_PROXIES is %s, and each must append to it",
         settings.FAIRLOT_TRUSTED_PROXIES,
@@ -50,16 +50,16 @@ def _warn() -> None:
 
 
 def forwarded_for(values: Sequence[bytes], proxies: int) -> str:
-    """Returns the address that is `proxies` from the right in the X-Forwarded-For lines; empty if none is there.
+    """Returns the address `proxies` from the right in the X-Forwarded-For lines; empty if there is none.
 
-    What stands left of it was sent by the client and may be anything.
+    Everything left of it was sent by the client and may be anything.
     """
     items = b",".join(values).decode("latin-1").split(",")
     return parsed(items[-proxies]) if len(items) >= proxies else ""
 
 
 def parsed(text: str) -> str:
-    """Returns an address without its port, brackets and zone, in its shortest form; empty if it is none."""
+    """Returns an address without port, brackets and zone, in its shortest form; empty if it is invalid."""
     text = text.strip().strip('"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -89,7 +89,7 @@ def network_of(address: str) -> str:
 
 
 def is_this_machine(address: str, header_names: Iterable[str]) -> bool:
-    """Tells whether a program of this machine sent the request for itself, not for another as a proxy does."""
+    """Returns whether a program of this machine sent the request itself, rather than as a proxy."""
     if settings.BEHIND_PROXY or any(_is_of_proxy(name.lower()) for name in header_names):
         return False
     found = parsed(address)

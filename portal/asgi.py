@@ -1,4 +1,4 @@
-"""The ASGI door for granian or any other ASGI server."""
+"""The ASGI entry point, for granian or any other ASGI server."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The scale beside a chart: round, equal steps from the lowest to the highest value, and a label for each."""
+"""The scale beside a chart: even steps of round numbers from the lowest to the highest value, with labels."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from accounting.core.wording import exact_number
 
 LEAST = 1e-300
 MOST_STEPS = 4  # on the longer side of zero
-# Where every chart's plot lies in its picture, in per cent of the height; the rest is for the time axis.
+# The vertical range of every chart's plot, in per cent of the picture's height; the rest is for the time axis.
 TOP, BOTTOM = 5.0, 86.0
 
 
 @dataclass(frozen=True)
 class Mark:
-    """`part` is the place from the lower edge of the plot (0) to the upper one (1)."""
+    """A label; `part` is its position from the lower edge of the plot (0) to the upper one (1)."""
 
     label: str
     part: float
 
     @property
     def percent(self) -> float:
-        """The place from the upper edge of the picture."""
+        """Returns the position from the upper edge of the picture in per cent."""
         return round(TOP + (1 - self.part) * (BOTTOM - TOP), 2)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Its steps are decimal numbers, so that labels are exact: 0.1 × 3 is 0.3."""
+    """A scale. Its steps are decimal numbers, so that labels are exact: 0.1 × 3 is 0.3."""
 
     step: Decimal
     below: int  # steps below zero
@@ -41,7 +41,7 @@ class Axis:
         return float(self.above * self.step)
 
     def part(self, value: float) -> float:
-        """The place of `value`; what lies outside is put on the edge."""
+        """Returns the position of `value`; values outside are put on the edge."""
         steps = value / float(self.step)
         return min(max((steps + self.below) / (self.below + self.above), 0.0), 1.0)
 
@@ -53,7 +53,7 @@ class Axis:
 
 
 def axis(lowest: float, highest: float) -> Axis:
-    """From `lowest` to `highest` with zero between; from 0 to 1 where both are zero or no numbers."""
+    """Returns a scale from `lowest` to `highest` that contains zero; from 0 to 1 if both are zero or not finite."""
     below, above = _size(-lowest), _size(highest)
     if not (below or above):
         above = Decimal(1)
@@ -62,12 +62,12 @@ def axis(lowest: float, highest: float) -> Axis:
 
 
 def _size(value: float) -> Decimal:
-    """What is not finite, or so small that a step of it has no float, counts as zero."""
+    """Returns the value; 0 if it is not finite, or so small that a step of it has no float."""
     return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 
 
 def nice_step(most: Decimal) -> Decimal:
-    """The smallest of 1, 2 or 5 times a power of ten of which `MOST_STEPS` reach `most`."""
+    """Returns the smallest of 1, 2 or 5 times a power of ten of which `MOST_STEPS` reach `most`."""
     power = Decimal(1).scaleb((most / MOST_STEPS).adjusted())
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * MOST_STEPS >= most)
 

@@ -1,4 +1,4 @@
-"""The timetable of Celery beat, in memory alone: a file of it would be a pickle, which runs what it says."""
+"""The schedule of Celery beat, in memory alone: its usual file is a pickle, which executes what it contains."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduling.core import heartbeat
 
 
 class Scheduler(beat.Scheduler):
-    """Sends at its start what fell due so short a time ago that the message would not have expired yet.
+    """At its start sends tasks that fell due so recently that their message would not have expired yet.
 
-    That is each task at an interval, and a nightly one whose night was missed. Tasks may come twice.
+    That is each task with an interval, and a nightly one whose night was missed. Tasks may come twice.
     """
 
     def setup_schedule(self) -> None:

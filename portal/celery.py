@@ -20,7 +20,7 @@ app.autodiscover_tasks()
 @task_prerun.connect
 @task_postrun.connect
 def keep_only_good_connections(**kwargs: Any) -> None:
-    """Has a connection that broke, or is old, replaced before its next use."""
+    """Replaces a connection that broke, or is old, before its next use."""
     from django.db import close_old_connections  # noqa: PLC0415 - needs the settings
 
     close_old_connections()

@@ -1,4 +1,4 @@
-"""What every page may ask about its reader."""
+"""Template variables of every page about its reader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accounting.access.permissions import may_somewhere
 
 
 def reader(request: HttpRequest) -> dict[str, Any]:
-    """`may_submit`: whether there is a team for which the user may submit jobs; looked up when first asked."""
+    """Returns `may_submit`: whether the user may submit jobs for any team; looked up when first used."""
     return {"may_submit": SimpleLazyObject(lambda: may_submit(getattr(request, "user", None)))}
 
 

@@ -1,4 +1,4 @@
-"""The pages for what went wrong; they say what to do next and never show what happened inside."""
+"""The error pages; they say what to do next and never show internals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Rendered without the session or the user: the database may be what is broken."""
+    """Renders without the session or the user, because the database may be what failed."""
     error = sys.exc_info()[1]
     if is_disk_full(error):
         return _unavailable(507, "A disk is full", DISK_FULL)

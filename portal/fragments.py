@@ -1,4 +1,4 @@
-"""Pages whose parts refresh by themselves: one template, the whole of it or the part that was asked for."""
+"""Pages whose parts refresh: one template, rendered as a whole or as the part that was asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def render_page(
 ) -> HttpResponse:
     """Renders `template`; for htmx only the part whose name is the target's id.
 
-    Nothing where the page has no such part: a whole page would be put into the one that asks.
+    Renders nothing if the page has no such part: a whole page would be inserted into the one that asks.
     """
     part = wanted_part(request)
     response = HttpResponse(status=204)
@@ -35,5 +35,5 @@ def render_page(
 
 
 def wanted_part(request: HttpRequest) -> str:
-    """The id of the element that htmx wants to refresh; empty for a whole page."""
+    """Returns the id of the element that htmx wants to refresh; empty for a whole page."""
     return request.headers.get("HX-Target", "").partition("#")[2]

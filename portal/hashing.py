@@ -1,4 +1,4 @@
-"""Passwords hashed by Argon2, few at a time: each takes 100 MB, and anybody may ask for one by logging in."""
+"""Password hashing with Argon2, a few at a time: each takes 100 MB, and anybody may cause one by logging in."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WAIT_SECONDS = 5.0
 
 
 class TooManyPasswords(Exception):
-    """Others' passwords are being hashed, and none was done in time."""
+    """Other passwords are being hashed, and none finished in time."""
 
 
 class BoundedArgon2(Argon2PasswordHasher):
-    """Argon2 as Django has it, for FAIRLOT_PASSWORDS_AT_ONCE passwords of a process at a time."""
+    """Django's Argon2 hasher, for at most FAIRLOT_PASSWORDS_AT_ONCE passwords per process at a time."""
 
     def encode(self, password: str, salt: str) -> str:
         with _turn():

@@ -1,4 +1,4 @@
-"""What pages and API tell of interruptions and notices of services and sessions."""
+"""Interruptions and notices of services and sessions, for pages and API."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ class Shown:
 
     it: Interruption
     label: str
-    seconds: float  # until it was over, or now
+    seconds: float  # until its end, or now
 
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """The latest ones, and all of the last days in a sentence."""
+    """The latest interruptions, and a sentence about all of the last days."""
 
     latest: Sequence[Shown]
     sentence: str
 
     @property
     def present(self) -> Interruption | None:
-        """The latest one that is not over."""
+        """Returns the latest one that is not over."""
         return next((one.it for one in self.latest if one.it.ended is None), None)
 
 
 def shown(found: Sequence[Interruption]) -> Interruptions:
-    """`found` as scheduling.leases.interruptions lists them, the latest first."""
+    """Returns `found`, as scheduling.leases.interruptions lists them, latest first, for pages."""
     now = now_from_database()
     latest = [
         Shown(one, LABELS[one.cause], ((one.ended or now) - one.began).total_seconds()) for one in found
@@ -66,7 +66,7 @@ def shown(found: Sequence[Interruption]) -> Interruptions:
 
 
 def as_json(found: Interruptions) -> list[dict[str, Any]]:
-    """For the API."""
+    """Returns them for the API."""
     return [
         {
             "job_id": one.it.job_id,
@@ -82,9 +82,7 @@ def as_json(found: Interruptions) -> list[dict[str, Any]]:
 
 
 def claimable_from(lease: Lease | None) -> datetime | None:
-    """From when on others' claims may preempt what holds the lease, which comes with its cluster; None while it has
-    what is guaranteed.
-    """
+    """Returns from when on others may preempt the lease, which comes with its cluster; None within the guarantee."""
     if lease is None or lease.notice_since is None or lease.state == Lease.State.STOPPING:
         return None
     return lease.notice_since + timedelta(seconds=lease.cluster.notice_seconds)

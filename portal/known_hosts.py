@@ -1,4 +1,4 @@
-"""Only hosts that ALLOWED_HOSTS names are served anything."""
+"""Serves only the hosts that ALLOWED_HOSTS names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 class KnownHostMiddleware:
     """Answers 400 to hosts that are not in ALLOWED_HOSTS, before anything is served to them.
 
-    A page elsewhere whose name is made to lead here (DNS rebinding) has such a host.
+    A foreign page whose name was made to resolve to this server (DNS rebinding) has such a host.
     """
 
     sync_capable = True

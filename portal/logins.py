@@ -19,7 +19,7 @@ _session = Statement(
 
 
 class SessionStore(db.SessionStore):
-    """Django's own, without building a query anew for each page."""
+    """Django's session store, without building a query for each page."""
 
     @classmethod
     def get_model_class(cls) -> type[Session]:

@@ -23,7 +23,7 @@ ONLY_READS = {"GET", "HEAD"}
 
 
 class SignedInMiddleware(LoginRequiredMiddleware):
-    """Asks for a login wherever a view is not marked `login_not_required`; the API checks its own tokens."""
+    """Asks for a login unless a view is marked `login_not_required`; the API checks its own tokens."""
 
     def process_view(
         self, request: HttpRequest, view_func: View, view_args: Any, view_kwargs: Any
@@ -32,7 +32,7 @@ class SignedInMiddleware(LoginRequiredMiddleware):
             return None
         answer = super().process_view(request, view_func, view_args, view_kwargs)
         if answer is None and request.user.is_authenticated:
-            request.user = get_user(request)  # the lazy one costs at every look, and pages have many
+            request.user = get_user(request)  # a lazy user costs at every access, and pages have many
             if request.method in ONLY_READS:
                 request.user.keep_roles()
             timezone.activate(zone_named(request.user.time_zone))
@@ -43,14 +43,14 @@ class SignedInMiddleware(LoginRequiredMiddleware):
         return response
 
     def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponse:
-        """A fragment's refresh must not be answered by a login page inside the fragment."""
+        """Answers the refresh of a fragment with a status, because a login page would be inserted into the fragment."""
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})
         return super().handle_no_permission(request, view_func)
 
 
 class LivePositionMiddleware:
-    """Notes where the news stand before a page is read from the database; its stream goes on from there."""
+    """Notes the stream position before a page is read from the database; the page's stream continues from there."""
 
     sync_capable = True
     async_capable = False
@@ -73,9 +73,9 @@ class LivePositionMiddleware:
 class LoopbackOnlyMiddleware:
     """Refuses clients on other machines while the local backend runs programs on this one.
 
-    The local backend runs what it is given; FAIRLOT_LOCAL_BEYOND_LOOPBACK says that all who can reach the
-    portal may do so. What a proxy passes on comes from elsewhere, even if the proxy runs on this machine.
-    Health checks pass: they tell nothing and run nothing.
+    The local backend runs whatever it is given; FAIRLOT_LOCAL_BEYOND_LOOPBACK allows this for all who can reach the
+    portal. What a proxy passes on comes from elsewhere, even if the proxy runs on this machine. Health checks pass,
+    because they reveal nothing and run nothing.
     """
 
     sync_capable = True
@@ -100,14 +100,14 @@ class LoopbackOnlyMiddleware:
         )
 
 
-# Asked for each request of a stranger, so not of the database each time.
+# Needed for each request of a stranger, so the database is not asked each time.
 LOCAL_CLUSTER_KNOWN_FOR = 5.0  # seconds
-_UNKNOWN = (float("-inf"), True)  # when it was asked, and the cautious answer
+_UNKNOWN = (float("-inf"), True)  # time of the check, and the cautious answer
 _local_cluster = _UNKNOWN
 
 
 def _has_local_cluster(*, as_last_known: bool) -> bool:
-    """Tells whether there is one, or for static files whether there was: their threads keep off the database."""
+    """Returns whether there is a local cluster; for static files the last known answer, as they use no database."""
     at, found = _local_cluster
     if as_last_known or time.monotonic() - at <= LOCAL_CLUSTER_KNOWN_FOR:
         return found
@@ -123,11 +123,11 @@ def learn_of_local_cluster() -> bool:
 
 
 def knows_of_local_cluster() -> bool:
-    """Tells whether the database was ever asked; static files are for this machine only until then."""
+    """Returns whether the database was ever asked; until then static files are for this machine only."""
     return _local_cluster != _UNKNOWN
 
 
 def forget_local_cluster() -> None:
-    """Has the next request ask the database again."""
+    """Makes the next request ask the database again."""
     global _local_cluster  # noqa: PLW0603 - as above
     _local_cluster = _UNKNOWN

@@ -1,4 +1,4 @@
-"""State of the portal itself: API tokens of users, their ways into sessions, and wrong passwords."""
+"""State of the portal itself: API tokens of users, their visits to sessions, and wrong passwords."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ LAST_USED_STEP = timedelta(minutes=5)
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def of(self, user: User) -> Self:
-        """Tokens that `user` may list and revoke: only the own ones."""
+        """Returns the tokens that `user` may list and revoke: only own ones."""
         return self.filter(user=user)
 
     def standing(self) -> Self:
-        """Tokens that are neither revoked nor expired."""
+        """Returns the tokens that are neither revoked nor expired."""
         return self.filter(models.Q(expires_at=None) | models.Q(expires_at__gt=Now()), revoked_at=None)
 
     def usable(self) -> Self:
-        """Tokens that open the API now: standing, and of an active user."""
+        """Returns the tokens that are valid for the API now: standing, and of an active user."""
         return self.standing().filter(user__is_active=True)
 
     def last_used_long_ago(self) -> Self:
-        """Tokens whose last use is worth writing down again."""
+        """Returns the tokens whose recorded last use is old enough to be updated."""
         return self.filter(models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP))
 
 
 class ApiToken(models.Model):
-    """A key to the REST API. Only a keyed digest of its secret is kept; the secret is shown once."""
+    """A key to the REST API. Only a keyed digest of its secret is stored; the secret is shown once."""
 
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="api_tokens")
     name = models.CharField(max_length=80)
@@ -55,15 +55,15 @@ class ApiToken(models.Model):
 
 
 class Visit(models.Model):
-    """Somebody's way into a session or to a service: a ticket for its host, then the cookie that it buys.
+    """Access of a user to a session or service: a ticket for its host, then the cookie for which it is exchanged.
 
-    Only a keyed digest of either is kept. It leads in as long as the login from which it came.
+    Only a keyed digest of either is stored. It is valid as long as the login from which it came.
     """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, null=True, related_name="visits")
     service = models.ForeignKey(Service, on_delete=models.CASCADE, null=True, related_name="visits")
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
-    login = models.CharField(max_length=40)  # the key of the portal's own login session
+    login = models.CharField(max_length=40)  # the key of the portal's login session
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(db_default=Now())
     entered_at = models.DateTimeField(null=True)  # when the ticket was exchanged
@@ -79,9 +79,9 @@ class Visit(models.Model):
 
 
 class PasswordTries(models.Model):
-    """Wrong passwords since the begin of a window: of a user from a network, of either, or of a known browser.
+    """Wrong passwords since the beginning of a window: of a user from a network, of either, or of a known browser.
 
-    What is empty does not matter for the counter: a row with a network alone counts all names from there.
+    Empty columns do not matter for the counter: a row with a network alone counts all names from there.
     """
 
     username = models.CharField(max_length=150)

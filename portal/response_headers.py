@@ -1,6 +1,6 @@
-"""Security headers that every answer of the portal has: pages, errors, static files, the API and streams.
+"""Security headers of every answer of the portal: pages, errors, static files, the API and streams.
 
-Answers of sessions' programs do not get them: their hosts are not the portal's.
+Answers of sessions' programs do not get them, because their hosts are not the portal's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from portal.addresses import App, Receive, Scope, Send
 
 View = Callable[[HttpRequest], HttpResponseBase]
 
-# What the portal's pages never ask a browser for. Chromium writes to the console of names that it does not know.
+# Features that the portal's pages never use. Chromium logs names that it does not know.
 _FEATURES = (
     "accelerometer", "autoplay", "browsing-topics", "camera", "display-capture", "encrypted-media",
     "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer", "microphone", "midi",
@@ -24,7 +24,7 @@ _FEATURES = (
     "screen-wake-lock", "serial", "storage-access", "usb", "xr-spatial-tracking",
 )  # fmt: skip
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in _FEATURES)
-# An answer that has one of these already keeps its own.
+# An answer that already has one of these keeps its value.
 SECURITY: dict[bytes, bytes] = {
     b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     b"cross-origin-opener-policy": b"same-origin",
@@ -54,11 +54,11 @@ def with_security_headers(app: App) -> App:
 
 
 def with_page_policy(get_response: View) -> View:
-    """A middleware: says what pages may load, unless they say so themselves."""
+    """A middleware that sets what pages may load, unless they set it themselves."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
-        # Django's own pages about errors have styles in them.
+        # Django's own error pages contain styles.
         if not (settings.DEBUG and response.status_code in {404, 500}):
             response.headers.setdefault("Content-Security-Policy", settings.CONTENT_SECURITY_POLICY)
         return response

@@ -30,14 +30,14 @@ class Since:
 
 @dataclass(frozen=True)
 class Sorting:
-    """What each column sorts by, the one for when nothing is asked, and what tells equal rows apart."""
+    """The columns that a list can be sorted by, the default, and the tie-breaker."""
 
     columns: Mapping[str, Sequence[str | Names | Since | Combinable]]
     usual: str
     last: str = "pk"
 
     def chosen(self, asked: QueryDict) -> str:
-        """The column of the address, with "-" before it for the other way round; else the usual one."""
+        """Returns the column in the address, with a leading "-" for descending order; else the default."""
         sort = asked.get("sort", "")
         return sort if sort.removeprefix("-") in self.columns else self.usual
 
@@ -45,7 +45,7 @@ class Sorting:
         return rows.order_by(*self.by(self.chosen(asked)))
 
     def by(self, sort: str) -> list[OrderBy]:
-        """Rows without a value come last either way; `Since` makes of that a value."""
+        """Returns the order; rows without a value come last in both directions, unless `Since` makes that a value."""
         back = sort.startswith("-")
         found: list[Combinable] = []
         for what in self.columns[sort.removeprefix("-")]:

@@ -1,4 +1,4 @@
-"""Static files that are not there."""
+"""Missing static files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 class NoSuchFileMiddleware:
     """Answers 404 for a static file that the middleware before it did not find.
 
-    The page for it would ask the database who reads it, and threads for static files have no connection.
+    The usual 404 page would ask the database who reads it, and threads for static files have no connection.
     """
 
     sync_capable = True

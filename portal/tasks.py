@@ -1,4 +1,4 @@
-"""Celery's doors into the portal. Each may come twice, late or never."""
+"""Celery tasks of the portal. Each message may come twice, late or never."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LASTS = 20.0  # seconds, after which none is begun
 
 @shared_task
 def send_reports() -> None:
-    """Writes the reports that are due, in one worker at a time; the trouble of one keeps no others waiting."""
+    """Writes the reports that are due, in one worker at a time; a failing one does not delay the others."""
     with only_one(Lock.REPORTS) as is_mine:
         if is_mine:
             _send_for_a_while()
@@ -29,7 +29,7 @@ def send_reports() -> None:
 
 @shared_task
 def forget_password_tries() -> None:
-    """Deletes counters of wrong passwords that count no more."""
+    """Deletes counters of wrong passwords whose window is over."""
     forget_ended()
 
 

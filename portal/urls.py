@@ -4,7 +4,7 @@ from django.urls import include, path
 
 from portal import errors
 
-# Those that are asked for most first, for they are tried in this order.
+# The most requested ones first, because they are tried in this order.
 SUBJECTS = (
     "home", "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
     "account", "tokens", "secrets", "requests", "administration",

@@ -14,15 +14,15 @@ from portal import middleware
 
 logger = logging.getLogger(__name__)
 
-# How long the database is waited for before the first request, and after how long it is asked again.
+# How long the first request waits for the database, and the interval at which it is asked again.
 LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 2.0
 
 
 def load_pages() -> None:
-    """Loads all pages, and lets the garbage collector forget what stays for ever.
+    """Loads all pages, and exempts what stays from garbage collection.
 
-    It would else look through all of that again and again, which keeps a request waiting for a sixth of a second.
+    Scanning it repeatedly would delay requests by a sixth of a second.
     """
     _ = get_resolver().url_patterns
     gc.collect()
@@ -30,10 +30,10 @@ def load_pages() -> None:
 
 
 def look_around() -> threading.Thread:
-    """Learns whether there is a local cluster, as static files are not served beyond this machine before.
+    """Finds out whether there is a local cluster; until then static files are served to this machine only.
 
-    Waits a moment for the answer. While the database is away, the thread goes on asking and the server starts.
-    It is a thread of its own, since a server may load the portal in its event loop.
+    It waits a moment for the answer. If the database is away, the thread keeps asking while the server starts. It is
+    a separate thread because a server may load the portal in its event loop.
     """
     thread = threading.Thread(target=_learn, name="warm-up", daemon=True)
     thread.start()
@@ -47,7 +47,7 @@ def _learn() -> None:
             middleware.learn_of_local_cluster()
         except Error:
             time.sleep(AGAIN_SECONDS)
-        except Exception as error:  # whatever it is, the first page asks again
+        except Exception as error:  # on any error, the first page asks again
             logger.warning("could not ask for a local cluster: %r", error)
             return
         finally:

@@ -1,4 +1,4 @@
-"""The words, signs and tones in which the portal speaks of states, reasons, times and amounts."""
+"""Words, icons and tones of states, reasons, times and amounts in the portal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accounting.models import Membership
 from accounting.models.tenants import has_role
 from scheduling.models import Job
 
-# Name of the URL, label, icon, and for whom it is ("" everybody).
+# Name of the URL, label, icon, and the role that sees it ("" everybody).
 NAVIGATION = (
     ("home", "Home", "home", ""),
     ("submit", "Submit", "plus", "submitter"),
@@ -52,12 +52,12 @@ STATES: dict[str, tuple[str, str]] = {
 
 
 def section_of(url_name: str | None) -> str:
-    """The navigation entry to which a page belongs."""
+    """Returns the navigation entry to which a page belongs."""
     return next((name for start, name in SECTIONS.items() if (url_name or "").startswith(start)), "")
 
 
 def may_open(user: Any, role: str, *, may_submit: bool) -> bool:
-    """Whether the side bar shows an entry to `user`. Each page checks for itself."""
+    """Returns whether the side bar shows an entry to `user`. Each page checks permissions itself."""
     if role == "submitter":
         return may_submit
     if role == "manager":
@@ -70,19 +70,19 @@ STEPS = ((60, 1, "s"), (3600, 60, "min"), (DAY, 3600, "h"), (365 * DAY, DAY, "d"
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """A moment as seen from `now`; static/js/app.js says it in the same words as time goes on."""
+    """Returns a moment relative to `now`; static/js/app.js updates it with the same words."""
     seconds = (now - moment).total_seconds()
     ahead, seconds = seconds < 0, abs(seconds)
     if seconds < 10:
         return "now"
-    # What is ahead is rounded: 11 h 59 min are 12 h. What is past is counted in full.
+    # Future times are rounded: 11 h 59 min are 12 h. Past ones count full units.
     counts = [(int(seconds / size + (0.5 if ahead else 0)), size, limit, unit) for limit, size, unit in STEPS]
     count, unit = next((count, unit) for count, size, limit, unit in counts if count * size < limit)
     return f"in {count} {unit}" if ahead else f"{count} {unit} ago"
 
 
 def lasting(since: datetime, now: datetime) -> str:
-    """How long something has lasted; static/js/app.js says it in the same words as time goes on."""
+    """Returns how long something has lasted; static/js/app.js updates it with the same words."""
     text = relative(since, now)
     return "a moment" if text == "now" else text.removesuffix(" ago")
 
@@ -100,7 +100,7 @@ LEASE_ENDS = {
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:
-    """Decimals at which amounts that stand in one column are shown: two, and more where the least would be nothing."""
+    """Returns the decimals for amounts in one column: two, or more if the least would be shown as 0."""
     least = min((abs(amount) for amount in amounts if amount), default=Decimal(1))
     return next((digits for digits in (2, 4) if least >= Decimal(1).scaleb(-digits)), 6)
 

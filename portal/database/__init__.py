@@ -1,1 +1,1 @@
-"""Django's backend of PostgreSQL, which looks at its connection before it uses it instead of asking."""
+"""Django's PostgreSQL backend with a check of the connection that needs no query."""

@@ -1,4 +1,4 @@
-"""Whether a connection still serves, seen without a question to the server: each request would wait for its answer."""
+"""Checks whether a connection still works without a query, for whose answer each request would wait."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SERVING = {TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS}
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A server that stops, restarts or ends a connection says so or closes it; either can be read at the socket.
+    """A connection that reads its socket: a server that stops, restarts or ends a connection says so or closes it.
 
-    One that is gone without a word is not noticed: the first statement fails then, as a question would, and the
+    A server that vanishes silently is not noticed: the first statement fails then, as a check would, and the
     connection is replaced before the next request.
     """
 

@@ -1,4 +1,4 @@
-"""Answers that are given without Django: a page for browsers, a problem document for the API, else plain text."""
+"""Answers without Django: a page for browsers, a problem document for the API, else plain text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """Says why a request is not passed on."""
+    """An answer that says why a request is not passed on."""
 
     status: int
     detail: str
@@ -65,7 +65,7 @@ class Answer:
 class Refused(Exception):
     """A request is not passed on.
 
-    Each is raised once: an exception that is kept keeps what its frames hold, and so the connection open.
+    Create a new one for each raise: a stored exception would keep its frames, and so the connection, alive.
     """
 
     def __init__(self, answer: Answer) -> None:

@@ -1,4 +1,4 @@
-"""The ASGI application around Django: bounded bodies, threads and waiting times for each request."""
+"""The ASGI application around Django: limits bodies, threads and waiting times of each request."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# How long a request waits for a thread; a stream, which nobody looks at yet, waits longer.
+# How long a request waits for a thread. Streams wait longer, because nobody looks at them yet.
 WAIT_SECONDS = 5.0
 STREAM_WAIT_SECONDS = 60.0
-# What portal.live.streams answers. A header would not do: any client may send it to any page.
+# Requests that portal.live.streams answers. A header would not do: any client may send it to any page.
 STREAMS = re.compile("/live|/jobs/[0-9]+/log/stream")
-# A request that takes longer has the database asked whether it answers, and for how long that is waited for.
+# After this time it is checked whether the database answers; the check may take as long again.
 LOOK_AFTER_SECONDS = 4.0
 LOOK_SECONDS = 4.0
 # Threads for static files, which need no database.
@@ -39,7 +39,7 @@ STATIC_THREADS = 2
 HASHING = {
     "login",
     "password_change",
-}  # names of the addresses where strangers and users have passwords hashed
+}  # names of the URLs at which passwords are hashed
 
 BUSY = Answer(503, "Fairlot has too much to do just now. Try again in a moment.", retry_after=5)
 SILENT = Answer(503, "Fairlot's database does not answer. Try again in a moment.", retry_after=5)
@@ -47,7 +47,7 @@ HASHING_BUSY = Answer(503, "Too many people are signing in at once. Try again in
 
 
 class Edge:
-    """What one process (one event loop) of the web keeps for all of its requests."""
+    """The state that one process (one event loop) of the web shares between its requests."""
 
     def __init__(self, portal: App) -> None:
         self.portal = portal
@@ -57,7 +57,7 @@ class Edge:
         self.pages = Threads(pages_at_once(), "pages", may_be_slow=True)
         self.streams = Threads(streams_at_once(), "streams")
         self.static = Threads(STATIC_THREADS, "static")
-        # Slow at times, for a login waits for its thread during its turn.
+        # A login may be slow, because it waits for its thread during its turn.
         self.hashing = Turns(settings.FAIRLOT_PASSWORDS_AT_ONCE, may_be_slow=True)
         self._left_behind: set[asyncio.Task[None]] = set()
         self._health_path = reverse("healthz")
@@ -79,7 +79,7 @@ class Edge:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, client: Client, arrived: float
     ) -> None:
-        """Lends the request a thread and waits until it is answered. Raises Refused when it cannot be."""
+        """Lends the request a thread and waits until it is answered. Raises Refused if that is impossible."""
         threads = self._threads_for(scope["path"])
         if self.probe.is_silent and threads is not self.static and not await self.probe.responds(within=1.0):
             raise Refused(SILENT)
@@ -99,9 +99,9 @@ class Edge:
         return self.streams if STREAMS.fullmatch(path) else self.pages
 
     async def _lease(self, threads: Threads, scope: Scope, client: Client) -> Lease:
-        """Waits for a thread; a login waits for its turn before, so that few of them go on to one. Raises Refused.
+        """Waits for a thread; a login first waits for its turn, so that only a few logins get one. Raises Refused.
 
-        That turn ends when the thread comes back: who leaves meanwhile does not stop the hashing.
+        The turn ends when the thread comes back: hashing goes on even if the client leaves.
         """
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
             return Lease(threads, await self._take(threads, client), client)
@@ -131,7 +131,7 @@ class Edge:
             raise Refused(BUSY) from None
         except BaseException:
             if not taking.cancel() and not taking.exception():
-                threads.give_back(taking.result(), client)  # it was lent just as we left
+                threads.give_back(taking.result(), client)  # it was lent at the moment of cancellation
             raise
 
     async def _run(self, lease: Lease, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
@@ -139,9 +139,9 @@ class Edge:
             await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
-        """Raises Refused when there is no answer yet and the database gives none either.
+        """Raises Refused if there is no answer yet and the database gives none either.
 
-        The thread is left to itself then: it ends, and is lent again, when the database does answer.
+        The thread is then left alone: once the database answers, it ends and can be lent again.
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
@@ -160,7 +160,7 @@ class Edge:
 
 
 class _Exchange:
-    """The answer to one request, and what it gives back when it begins."""
+    """The answer to one request; releases its thread when the answer begins."""
 
     def __init__(self, send: Send, lease: Lease) -> None:
         self._send, self._lease = send, lease
@@ -178,7 +178,7 @@ class _Exchange:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Gives the body that was read, then what the client does afterwards."""
+    """Returns a receive that replays the body, then passes on what the client does."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
@@ -195,12 +195,13 @@ def _name_of(path: str) -> str:
 
 
 def pages_at_once() -> int:
-    """How many requests of a process work in the database; streams, sessions' checks and the probe have the others."""
+    """Returns how many requests of a process may use the database; streams, session checks and the probe use the
+    rest."""
     return int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) - streams_at_once() - visits_at_once() - 1
 
 
 def streams_at_once() -> int:
-    """How many streams begin, or check the rights of their readers, at once."""
+    """Returns how many streams may begin, or check the rights of their readers, at once."""
     return max(1, int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) // 6)
 
 
@@ -209,7 +210,7 @@ def visits_at_once() -> int:
 
 
 def with_edge(portal: App) -> App:
-    """Returns `portal` behind all of this; what is not HTTP goes to it as it is."""
+    """Returns `portal` behind this layer; protocols other than HTTP pass through unchanged."""
     edges: WeakKeyDictionary[asyncio.AbstractEventLoop, Edge] = WeakKeyDictionary()
 
     async def edge(scope: Scope, receive: Receive, send: Send) -> None:

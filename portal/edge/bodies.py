@@ -1,4 +1,4 @@
-"""Request bodies: read whole before anything else happens, bounded in size, in time and together."""
+"""Reads request bodies completely before anything else happens, with limits on size, time and their sum."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
-# For strangers, for addresses that do not exist, and for methods that carry no body: a login form is far smaller.
+# For strangers, for unknown URLs, and for methods without a body: a login form is far smaller.
 SMALL = 64 * 1024
 # The longest pause between two pieces of a body.
 PAUSE_SECONDS = 10.0
-# Of all requests that this process has not answered yet.
+# For all requests that this process has not answered yet.
 MOST_BYTES = 64 * 1024 * 1024
 MOST_READ_AT_ONCE = 256
-# One address holds at most one in so many of both, and large bodies leave one in so many bytes to small ones.
+# One address may hold a quarter of either limit, and large bodies leave a quarter of the bytes to small ones.
 PART = 4
 
 TOO_SLOW = Answer(408, "The request did not arrive in time.", closes=True)
@@ -40,7 +40,7 @@ class Gone(Exception):
 
 
 class Bodies:
-    """Reads bodies, and counts those that are still needed."""
+    """Reads bodies, and counts those that are still in use."""
 
     def __init__(self) -> None:
         self._bytes = Shares(MOST_BYTES, MOST_BYTES // PART)
@@ -48,7 +48,7 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive, client: Client) -> AsyncIterator[bytes | None]:
-        """The whole body, None where there is none to read; its bytes count until the block ends.
+        """Yields the whole body, or None if there is none to read; its bytes count until the block ends.
 
         Raises Refused for a body that is too large or too slow, and Gone.
         """
@@ -77,7 +77,7 @@ class Bodies:
             self._bytes.give_back(client.address, len(body))
 
     def _make_room(self, client: Client, count: int, *, is_small: bool) -> None:
-        """Counts the next bytes of a body. Raises Refused when there is no room for them."""
+        """Counts the next bytes of a body. Raises Refused if there is no room for them."""
         if not self._bytes.has(client.address, count, leaving=0 if is_small else MOST_BYTES // PART):
             raise Refused(TOO_MANY)
         self._bytes.take(client.address, count)
@@ -99,7 +99,7 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def limit_of(scope: Scope, client: Client) -> int:
-    """How many bytes the body of this request may have."""
+    """Returns how many bytes the body of this request may have."""
     if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"} or not client.login:
         return SMALL
     try:
@@ -110,7 +110,7 @@ def limit_of(scope: Scope, client: Client) -> int:
 
 
 def _declared_length(scope: Scope) -> int | None:
-    """The length that the headers say; None when it shows only at the end."""
+    """Returns the length in the headers; None if only the end of the body shows it."""
     length: int | None = 0
     for name, value in scope["headers"]:
         if name == b"transfer-encoding":

@@ -1,4 +1,4 @@
-"""Which client sends a request, as far as the request itself says: enough to share by, never to trust."""
+"""Identifies the client of a request from the request alone: enough for sharing, never for trust."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING = ("", 0)
 
 
 class Client(NamedTuple):
-    """Where a request comes from, and the login that it names."""
+    """The origin of a request, and the login that it names."""
 
     address: str  # an IPv4 address, or the /64 of an IPv6 address
     login: str  # the session cookie or the API token; empty for a stranger
@@ -23,7 +23,7 @@ class Client(NamedTuple):
 def client_of(scope: MutableMapping[str, Any]) -> Client:
     """Returns the client of a request.
 
-    Reads the same cookie and token as the pages and the API do: else one login could go for many.
+    It reads the same cookie and token as the pages and the API; otherwise one login could pass for many.
     """
     cookies, token = [], b""
     for name, value in scope["headers"]:

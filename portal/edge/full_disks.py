@@ -1,4 +1,4 @@
-"""Knows when a write failed because a disk was full."""
+"""Recognises writes that failed because a disk was full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _database_full_at = float("-inf")
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether `error`, or what it comes from, is a full disk, of this machine's or the database's."""
+    """Returns whether `error` or one of its causes is a full disk, of this machine or of the database."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return True
@@ -25,11 +25,11 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def note_database_full() -> None:
-    """Remembers it for /healthz: only a write that fails shows that the database's disk is full."""
+    """Records it for /healthz: only a failing write shows that the database's disk is full."""
     global _database_full_at  # noqa: PLW0603 - one moment for the process
     _database_full_at = time.monotonic()
 
 
 def database_was_full() -> bool:
-    """Whether the database refused a write of this process for want of space within the last minute."""
+    """Returns whether a write of this process failed within the last minute because the database had no space."""
     return time.monotonic() - _database_full_at < TOLD_FOR_SECONDS

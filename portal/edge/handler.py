@@ -1,4 +1,4 @@
-"""Django behind the edge: a request is one visit to its thread, not one for each middleware and signal."""
+"""Django behind the edge: a request visits its thread once, not once per middleware and signal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Handler(ASGIHandler):
-    """Answers as Django's own does, with all middleware synchronous.
+    """Answers like Django's handler, with all middleware synchronous.
 
-    Django's hands a request over between its event loop and its thread about ten times, which costs more than
-    many a page. Here the thread does everything: signals, middleware, view, and the closing of the answer. Only
-    asynchronous views and streams come back to the event loop.
+    Django's handler passes a request between event loop and thread about ten times, which costs more than many
+    pages. Here the thread does everything: signals, middleware, view, and closing the answer. Only asynchronous
+    views and streams return to the event loop.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Handler(ASGIHandler):
         set_script_prefix(get_script_prefix(scope))
         visit = _Visit()
         try:
-            # What is received now says that the client has left.
+            # Anything received now means that the client has left.
             await first_of(self._exchange(visit, scope, body, send), receive())
         finally:
             if visit.end():
@@ -52,12 +52,12 @@ class Handler(ASGIHandler):
         await self.send_response(answer, send)
 
     def _answer(self, visit: _Visit, scope: Scope, body: IO[bytes]) -> HttpResponseBase:
-        """The answer; complete and closed unless it is a stream."""
+        """Returns the answer, complete and closed unless it is a stream."""
         signals.request_started.send(sender=self.__class__, scope=scope)
         try:
             request, refusal = self.create_request(scope, body)
             answer = refusal if request is None else self.get_response(request)
-        except BaseException:  # the client of an asynchronous view has left: there is no answer to be closed
+        except BaseException:  # the client of an asynchronous view left: there is no answer to close
             signals.request_finished.send(sender=self.__class__)
             raise
         finally:
@@ -72,7 +72,7 @@ class Handler(ASGIHandler):
 
 
 class _Visit:
-    """What is left of a request when it is over: an answer that somebody must close, once."""
+    """What remains of a request when it is over: an answer that must be closed exactly once."""
 
     def __init__(self) -> None:
         self.answer: HttpResponseBase | None = None
@@ -80,7 +80,7 @@ class _Visit:
         self._lock = Lock()
 
     def end(self) -> bool:
-        """Nobody waits for the answer any more; tells whether there is one to be closed."""
+        """Ends the wait for the answer; returns whether there is one to close."""
         self.is_over = True
         return self.answer is not None
 

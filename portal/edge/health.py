@@ -1,4 +1,4 @@
-"""Whether the portal is well: the database, Redis, the disks that it writes to, and the sealing of the ledger."""
+"""Health of the portal: the database, Redis, the disks that it writes to, and the sealing of the ledger."""
 
 from __future__ import annotations
 
@@ -26,28 +26,29 @@ from portal.edge.answers import Send
 from portal.edge.questions import Probe, Question
 from scheduling.core.safe_streams import NO_SPACE
 
-# All of it together takes no longer, whatever does not answer.
+# The whole answer takes no longer, whatever does not respond.
 WITHIN_SECONDS = 2.0
 LEAST_FREE = 1024 * 1024  # bytes
 
 
 class Health:
-    """Answers whether the portal is well; any number may ask. Belongs to one event loop."""
+    """Answers whether the portal is healthy, to any number of callers. Belongs to one event loop."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        # A connection or a write for each caller would be a way to use them up; a disk on a network may hang.
+        # Callers share answers, because a connection or a write per caller would exhaust them, and a network disk may
+        # hang.
         self._redis = Question(ask_redis, fresh=1.0)
         self._disks = Question(disks, fresh=5.0)
         self._ledger = Question(ledger, fresh=60.0)
 
     def close(self) -> None:
-        """Ends the threads that ask."""
+        """Ends the threads that check."""
         for question in (self.probe.question, self._redis, self._disks, self._ledger):
             question.close()
 
     async def answer(self, scope: MutableMapping[str, Any], send: Send) -> None:
-        """Answers /healthz, without a thread of the pages'."""
+        """Answers /healthz without using a thread for pages."""
         if scope["method"] in {"GET", "HEAD"}:
             status, report = await self.examine()
             body = json.dumps(report).encode()
@@ -64,9 +65,9 @@ class Health:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def examine(self) -> tuple[int, dict[str, Any]]:
-        """The status and the content of the answer: 503 when the database or Redis does not answer.
+        """Returns the status and the content of the answer: 503 if the database or Redis does not answer.
 
-        A full disk and a ledger that is not sealed are told of with 200, since what only reads still works.
+        A full disk and an unsealed ledger are reported with 200, because everything that only reads still works.
         """
         database, redis, found, ledger = await asyncio.gather(
             self.probe.works(WITHIN_SECONDS),
@@ -78,7 +79,7 @@ class Health:
         known["database"] = database_disk(self.probe)
         if redis is Redis.DISK_FULL:
             known["redis"] = "full"
-        sealed = ledger or "ok"  # whoever cannot tell in time is told of as the database
+        sealed = ledger or "ok"  # if unknown in time, the database's state says why
         well = database and redis is Redis.OK
         word = "failing" if not well else "degraded" if {*known.values(), sealed} != {"ok"} else "ok"
         named = {"database": database, "redis": redis is Redis.OK}
@@ -90,7 +91,7 @@ class Redis(Enum):
     """How Redis answers."""
 
     OK = "ok"
-    DISK_FULL = "disk full"  # it answers, and takes no messages
+    DISK_FULL = "disk full"  # it answers but accepts no messages
     FAILING = "failing"
 
 
@@ -105,30 +106,30 @@ def ask_redis() -> Redis:
         with client:
             return Redis.OK if client.ping() else Redis.FAILING
     except ResponseError as error:
-        # A server that keeps its data on a disk says so in place of an answer.
+        # A server that persists its data says so instead of answering.
         return Redis.DISK_FULL if "MISCONF" in str(error) else Redis.FAILING
     except (RedisError, OSError):
         return Redis.FAILING
 
 
 def ledger() -> str:
-    """Whether all books are sealed: "ok" or "not sealed"; why stands on Admin → Scheduling."""
+    """Returns "ok" if all books are sealed, else "not sealed"; Admin → Scheduling shows why."""
     try:
         return "not sealed" if why_stopped(now_from_database()) else "ok"
-    except Error:  # the database is told of by itself
+    except Error:  # the database is reported separately
         return "ok"
     finally:
         connection.close()
 
 
 def disks() -> dict[str, str]:
-    """How the folders answer that the web writes to: "ok", "full" or "not writable"."""
+    """Returns the state of each folder that the web writes to: "ok", "full" or "not writable"."""
     folders = {"jobs": settings.FAIRLOT_JOBS_DIR, "temporary": Path(tempfile.gettempdir())}
     return {name: state_of(folder) for name, folder in folders.items()}
 
 
 def database_disk(probe: Probe) -> str:
-    """The database's disk, as far as it shows: by a write that failed, or where it is on this machine."""
+    """Returns the state of the database's disk, known from a failed write or if it is on this machine."""
     if full_disks.database_was_full():
         return "full"
     found = probe.question.last
@@ -136,7 +137,7 @@ def database_disk(probe: Probe) -> str:
 
 
 def state_of(folder: Path) -> str:
-    """How a folder answers to a small file; one that is not there yet is well."""
+    """Returns the state of a folder by writing a small file; a missing folder is "ok"."""
     if not folder.exists():
         return "ok"
     try:
@@ -149,7 +150,7 @@ def state_of(folder: Path) -> str:
 
 
 def free_space_of(folder: Path) -> str:
-    """Whether there is next to none; what is not there or not to be seen counts as well."""
+    """Returns whether the disk is nearly full; a folder that is missing or inaccessible is "ok"."""
     try:
         space = os.statvfs(folder)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Places for connections to the database that all web processes of one Fairlot share, however many there are.
+"""Slots for database connections, shared by all web processes of one Fairlot.
 
-Each connection of a web process holds a lock of PostgreSQL from its beginning to its end. There are as many locks
-as the server accepts connections, less those that are reserved for workers, watch and commands.
+Each connection of a web process holds a PostgreSQL lock from beginning to end. There are as many locks as the server
+accepts connections, minus those reserved for workers, the watcher and commands.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SELECT place
 
 
 def share_places() -> None:
-    """Has each connection that this process opens from now on take a place."""
+    """Makes each future connection of this process take a slot."""
     connection_created.connect(take_place, dispatch_uid="web places")
 
 
 def take_place(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Takes a place, or closes the connection and raises OperationalError when none is left."""
+    """Takes a slot, or closes the connection and raises OperationalError if none is left."""
     with connection.cursor() as cursor:
         cursor.execute(TAKE, [settings.FAIRLOT_RESERVED_DATABASE_CONNECTIONS, LOCK])
         found = cursor.fetchone()

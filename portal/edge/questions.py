@@ -1,4 +1,4 @@
-"""Questions whose answer may be long in coming: one thread asks, all who wonder share the answer."""
+"""Questions that may take long to answer: one thread asks, and all callers share the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECT_SECONDS = 3
 
 
 class Question(Generic[T]):
-    """Calls `work` in a thread of its own; an answer holds for `fresh` seconds. Belongs to one event loop."""
+    """Calls `work` in a separate thread; an answer is valid for `fresh` seconds. Belongs to one event loop."""
 
     def __init__(self, work: Callable[[], T], *, fresh: float) -> None:
         self._work, self._fresh = work, fresh
@@ -27,7 +27,7 @@ class Question(Generic[T]):
         self.last: T | None = None  # the latest answer
 
     async def ask(self, within: float) -> T | None:
-        """Returns the answer, or None when it is not there within so many seconds of the question."""
+        """Returns the answer, or None if it takes longer than `within` seconds."""
         if self._asking is None and time.monotonic() - self._answered_at > self._fresh:
             self._asked_at = time.monotonic()
             self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._work)
@@ -37,11 +37,11 @@ class Question(Generic[T]):
         return self.last if self._asking is None else None
 
     def close(self) -> None:
-        """Ends the thread when it has answered; nobody may ask again."""
+        """Ends the thread after its answer; nobody may ask again."""
         self._thread.shutdown(wait=False)
 
     def open_for(self) -> float:
-        """For how many seconds the question has been open; 0 when it is answered."""
+        """Returns for how many seconds the question has been open; 0 if it is answered."""
         return time.monotonic() - self._asked_at if self._asking is not None else 0.0
 
     def _note(self, asking: asyncio.Future[T]) -> None:
@@ -52,42 +52,42 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True)
 class Database:
-    """What a new connection to the database found."""
+    """The state of the database as a new connection found it."""
 
-    responds: bool  # if only by a refusal
+    responds: bool  # even if only with a refusal
     works: bool
-    folder: str = ""  # where it keeps its data, if it tells
+    folder: str = ""  # its data folder, if it says
 
 
 class Probe:
-    """Whether the database answers, asked by a connection and a thread that no request uses."""
+    """Checks whether the database answers, with a connection and a thread that no request uses."""
 
     def __init__(self) -> None:
         self.question = Question(ask_database, fresh=1.0)
 
     async def responds(self, within: float) -> bool:
-        """Whether the database says anything now; False, too, when that is not known in time."""
+        """Returns whether the database answers in any way; False if that is unknown in time."""
         found = await self.question.ask(within)
         return found is not None and found.responds
 
     async def works(self, within: float) -> bool:
-        """Whether one can connect to the database now and be answered."""
+        """Returns whether one can connect to the database now and get an answer."""
         found = await self.question.ask(within)
         return found is not None and found.works
 
     @property
     def is_silent(self) -> bool:
-        """Whether it said nothing to the latest question, or the question has been open for too long."""
+        """Returns whether the latest question got no answer, or has been open for too long."""
         last = self.question.last
         return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
 
 
 def ask_database() -> Database:
-    """Connects and asks; connecting, too, ends after a while when nobody answers."""
+    """Connects and asks; the connection attempt also has a time limit."""
     try:
         link = psycopg2.connect(**connection.get_connection_params() | {"connect_timeout": CONNECT_SECONDS})
     except psycopg2.Error as error:
-        # A refusal, such as of too many connections, is no silence: requests may have connections already.
+        # A refusal, such as too many connections, is not silence: requests may have connections already.
         return Database(responds="FATAL:" in str(error), works=False)
     try:
         with link.cursor() as cursor:

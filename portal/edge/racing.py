@@ -1,4 +1,4 @@
-"""Several works of which the first to end ends the others."""
+"""Runs several awaitables until the first one ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 
 async def first_of(*works: Awaitable[object]) -> None:
-    """Waits for the first to end, ends the others, and raises what went wrong."""
+    """Waits for the first to end, cancels the others, and raises the errors."""
     tasks = [asyncio.create_task(_whole(work)) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -20,9 +20,9 @@ async def first_of(*works: Awaitable[object]) -> None:
         if errors:
             raise errors[0]
     finally:
-        del errors, ends, task, tasks  # an error that leads to itself would keep the connection open
+        del errors, ends, task, tasks  # an error that refers to itself would keep the connection open
 
 
 async def _whole(work: Awaitable[object]) -> None:
-    """Makes a task of what a server gives, which may be like a future without being one."""
+    """Wraps an awaitable of the server, which need not be a future, for a task."""
     await work

@@ -1,4 +1,4 @@
-"""A number of things of which nobody holds more than a share."""
+"""Limits how much of a resource each key may hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 
 class Shares:
-    """Counts how many of `most` things are held, and by which key; one key holds `of_one` of them at most."""
+    """Counts how many of `most` units are held, and by which key; one key may hold `of_one` of them."""
 
     def __init__(self, most: int, of_one: int) -> None:
         self.most, self.of_one = most, of_one
@@ -18,7 +18,7 @@ class Shares:
         return self.taken < self.most
 
     def has(self, key: Hashable, count: int = 1, *, leaving: int = 0) -> bool:
-        """Tells whether `key` may take `count` more, when `leaving` of all must stay free."""
+        """Returns whether `key` may take `count` more if `leaving` units must stay free."""
         return self.taken + count <= self.most - leaving and self._held.get(key, 0) + count <= self.of_one
 
     def take(self, key: Hashable, count: int = 1) -> None:

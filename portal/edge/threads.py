@@ -1,4 +1,4 @@
-"""Threads that work in the database, each with one connection that it keeps between requests."""
+"""Threads for database work, each with one connection that it keeps between requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db import close_old_connections, connections
 from portal.edge.clients import Client
 from portal.edge.turns import Turns
 
-# A connection that nobody needed for so long is closed, so that idle web processes hold none.
+# An unused connection is closed after this time, so that idle web processes hold none.
 IDLE_SECONDS = 60.0
 # How long a call of an answer that has begun waits for a thread.
 BORROW_SECONDS = 30.0
@@ -24,14 +24,16 @@ BORROW_SECONDS = 30.0
 class Threads:
     """A fixed number of single threads, lent to one request at a time; the last one used is lent first.
 
-    No login has more than half of them at once, and no address all where requests `may_be_slow`, so that those of
-    one client leave threads to others. Belongs to one event loop; everything but the work itself is called there.
+    No login gets more than half of them at once and, if requests `may_be_slow`, no address gets all, so that clients
+    leave threads to each other. Belongs to one event loop; everything except the work itself is called there.
     """
 
     def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
         self.count, self.name = count, name
         self._made: set[ThreadPoolExecutor] = set()
-        self._idle: list[tuple[float, ThreadPoolExecutor]] = []  # since when, in order of it
+        self._idle: list[
+            tuple[float, ThreadPoolExecutor]
+        ] = []  # with the time since when it is idle, in that order
         self._turns = Turns(count, may_be_slow=may_be_slow)
         self._sweep: asyncio.TimerHandle | None = None
         _all.add(self)
@@ -41,7 +43,7 @@ class Threads:
         return self.count - len(self._made) + len(self._idle)
 
     def has_one_for(self, client: Client) -> bool:
-        """Whether `take` need not wait."""
+        """Returns whether `take` would return at once."""
         return self._turns.may_begin(client)
 
     async def take(self, client: Client, within: float) -> ThreadPoolExecutor:
@@ -61,9 +63,9 @@ class Threads:
         *,
         last: Future[Any] | None = None,
     ) -> None:
-        """Takes the thread back once it has done what it was given, however long that takes; does `also` then.
+        """Takes the thread back once it has finished its work, however long that takes; then calls `also`.
 
-        `last` is the last that it was given: what has ended there need not be waited for.
+        `last` is the last work that it was given; if that has ended, there is no wait.
         """
         if last is not None and last.done() and not last.cancelled():
             self._take_back(thread, client, also)
@@ -79,19 +81,19 @@ class Threads:
     async def run(
         self, client: Client, work: Callable[..., Any], *args: Any, within: float = BORROW_SECONDS
     ) -> Any:
-        """Calls `work` in a thread that is free; returns what it returns. Raises Full, and what it raises."""
+        """Calls `work` in a free thread and returns its result. Raises Full, and whatever `work` raises."""
         thread = await self.take(client, within)
         last = thread.submit(_tidily, work, *args)
         try:
             return await asyncio.wrap_future(last)
         finally:
             self.give_back(thread, client, last=last)
-            del last  # an error that leads to itself would keep what the work held
+            del last  # an error that refers to itself would keep what the work held
 
     def close(self) -> None:
-        """Closes the connections of all threads, and the threads, when the event loop has ended.
+        """Closes the connections of all threads, and the threads, after the event loop has ended.
 
-        One that was lent then does not come back by itself.
+        A thread that was lent at that moment does not come back.
         """
         self._idle.clear()
         for thread in list(self._made):
@@ -111,7 +113,7 @@ class Threads:
             also()
 
     def _close_idle(self) -> None:
-        """Closes connections that nobody needed for a while, from the one that rested longest."""
+        """Closes connections that were unused for a while, the longest idle first."""
         self._sweep = None
         now = time.monotonic()
         while self._idle and now - self._idle[0][0] >= IDLE_SECONDS:
@@ -123,9 +125,9 @@ class Threads:
 class Lease(Executor):
     """The thread of one request, for asgiref's ThreadSensitiveContext.
 
-    Until `release`, all synchronous work of the request runs in its one thread. Afterwards each call runs in
-    whichever thread is free, and after `finish`, when there is nothing left but to close files, in one that has
-    no connection. `also` is done when the one thread has come back.
+    Until `release`, all synchronous work of the request runs in its thread. Afterwards each call runs in any free
+    thread and, after `finish`, when only files remain to be closed, in one without a connection. `also` is called
+    when the thread has come back.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class Lease(Executor):
         )
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
-        # Who is not waited for any more does not wait for a thread either.
+        # A call whose result nobody awaits any more stops waiting for a thread.
         outcome.add_done_callback(lambda done: done.cancelled() and call.cancel())
         return outcome
 
@@ -169,16 +171,16 @@ class Lease(Executor):
             if outcome.set_running_or_notify_cancel():
                 outcome.set_result(result)
         finally:
-            del outcome  # an error that leads to itself would keep what the work held
+            del outcome  # an error that refers to itself would keep what the work held
 
     def release(self) -> None:
-        """Gives the thread back; doing it twice changes nothing."""
+        """Gives the thread back; repeating it changes nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._threads.give_back(thread, self._client, self._also, last=self._last)
 
     def finish(self) -> None:
-        """Like `release`, and nothing that follows needs the database."""
+        """Like `release`, if nothing that follows needs the database."""
         self._finished = True
         self.release()
 
@@ -194,7 +196,7 @@ def close_all() -> None:
 
 
 def _tidily(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Does the work, and closes a connection that it has spoilt."""
+    """Runs the work, and closes its connection if that became unusable."""
     try:
         return work(*args, **kwargs)
     finally:

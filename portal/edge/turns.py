@@ -1,4 +1,4 @@
-"""Whose turn is next: clients in turn, none of which has more than its share at once."""
+"""A fair queue: clients take turns, and none has more than its share at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from portal.edge.clients import Client
 from portal.edge.shares import Shares
 
-Places = dict["asyncio.Future[None]", None]  # in the order of arrival
+Places = dict["asyncio.Future[None]", None]  # in order of arrival
 
 
 class Full(Exception):
@@ -15,12 +15,13 @@ class Full(Exception):
 
 
 class Turns:
-    """`count` turns at once; who waits for one waits in the own queue of its client.
+    """Admits `count` requests at once; the others wait in the queue of their client.
 
-    A free turn goes to addresses in turn, and within each to its logins. One login has at most half of the turns,
-    for its requests may be slow. One address leaves a quarter of them to others: many people may share it, and one
-    person may have many logins there. Of fewer than four it may have all, unless they `may_be_slow`: short ones
-    keep nobody else waiting, and what is left would be too little for many people. Belongs to one event loop.
+    A free turn goes to addresses in rotation, and within each to its logins. One login gets at most half of the
+    turns, because its requests may be slow. One address leaves a quarter of them to others: many people may share
+    it, and one person may have many logins there. If there are fewer than four, it may have all unless they
+    `may_be_slow`: short requests delay nobody, and what is left would be too little for many people. Belongs to one
+    event loop.
     """
 
     def __init__(self, count: int, *, may_be_slow: bool = False) -> None:
@@ -30,7 +31,7 @@ class Turns:
         self._waiting: dict[str, dict[Client, Places]] = {}
 
     def may_begin(self, client: Client) -> bool:
-        """Whether `begin` need not wait."""
+        """Returns whether `begin` would return at once."""
         return self._of_addresses.has(client.address) and self._of_logins.has(client)
 
     async def begin(self, client: Client, within: float) -> None:
@@ -45,7 +46,7 @@ class Turns:
                 await place
         except BaseException as error:
             if place.done() and not place.cancelled():
-                self.end(client)  # the turn came just as we left
+                self.end(client)  # the turn came at the moment of cancellation
             else:
                 self._leave(client, place)
             if isinstance(error, TimeoutError):
@@ -59,7 +60,7 @@ class Turns:
             continue
 
     def _begin_next(self) -> bool:
-        """Begins the turn of the first who may have one; False when nobody may."""
+        """Begins the turn of the first client that may have one; returns False if none may."""
         for address, clients in self._waiting.items():
             if not self._of_addresses.has(address):
                 continue
@@ -68,7 +69,7 @@ class Turns:
                     place = next(iter(places))
                     self._leave(client, place)
                     self._go_behind(client)
-                    if not place.done():  # else it is just being given up
+                    if not place.done():  # otherwise it is being cancelled
                         self._take(client)
                         place.set_result(None)
                     return True

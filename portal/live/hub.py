@@ -1,7 +1,7 @@
-"""One Redis subscription per web process, fanned out to the pages that are open.
+"""One Redis subscription per web process, fanned out to the open pages.
 
-A subscriber holds the topics that changed since it last looked, each once, so that it stays small
-however slow its page is. When Redis is away pages are told so and refresh by themselves.
+A subscriber holds each changed topic once, so that it stays small however slow its page is. When Redis is away,
+pages are told and refresh by polling.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ LONGEST_PAUSE = 10.0  # seconds between two attempts to reach Redis
 
 
 class Subscription:
-    """What one open page has not heard yet."""
+    """The changes that one open page has not been sent yet."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
-        self.position = ""  # of the latest news that went by
+        self.position = ""  # of the latest message in the stream
         self._changed: dict[str, None] = {}
         self._relay: str | None = None
         self._news = asyncio.Event()
 
     def wants(self, topic: str) -> list[str]:
-        """The subscribed topics that `topic` concerns: itself, or "jobs:*" for any team's jobs."""
+        """Returns the subscribed topics that `topic` concerns: itself, or "jobs:*" for any team's jobs."""
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]
 
     def among(self, missed: Iterable[str] | None, changed: Iterable[str]) -> list[str]:
-        """Its topics that are in `missed` (None: any may be) or `changed`, each once."""
+        """Returns its topics that are in `missed` (None: any may be) or `changed`, each once."""
         if missed is None:
             return sorted(self.topics)
         return list(dict.fromkeys([name for topic in missed for name in self.wants(topic)] + [*changed]))
@@ -56,7 +56,7 @@ class Subscription:
         self._news.set()
 
     async def news(self, within: float) -> tuple[str | None, list[str]]:
-        """The relay's new state, if any, and the topics that changed; both empty after `within` seconds."""
+        """Returns the relay's new state, if any, and the changed topics; both empty after `within` seconds."""
         try:
             async with asyncio.timeout(within):
                 await self._news.wait()
@@ -69,7 +69,7 @@ class Subscription:
 
 
 class Hub:
-    """Listens while anybody does."""
+    """Listens to Redis while there are subscribers."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -112,7 +112,7 @@ class Hub:
         )
         async with client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(channel())
-            # A first answer proves that the subscription stands before pages rely on it.
+            # A first answer proves that the subscription exists before pages rely on it.
             await pubsub.get_message(ignore_subscribe_messages=False, timeout=5)
             self._set_state("live")
             while True:
@@ -134,7 +134,7 @@ class Hub:
 
 
 async def missed(since: str) -> tuple[str, list[str] | None]:
-    """Where the news stand, and the topics of those after `since`; None when that cannot be known any more."""
+    """Returns the end of the stream, and the topics of messages after `since`; None if that is no longer known."""
     client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2)
     try:
         async with client:
@@ -147,7 +147,7 @@ async def missed(since: str) -> tuple[str, list[str] | None]:
         return "", None
     if not found:
         return NOTHING_YET, [] if since == NOTHING_YET else None
-    # As long as the news of that position is kept, all later ones are.
+    # As long as the message at that position is kept, all later ones are.
     whole = found[0][0].decode() == since
     return found[-1][0].decode(), [fields[b"topic"].decode() for _, fields in found[1:]] if whole else None
 
@@ -156,7 +156,7 @@ _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
 
 
 def hub() -> Hub:
-    """The hub of this process (of its event loop, of which a web process has one)."""
+    """Returns the hub of this process (of its only event loop)."""
     loop = asyncio.get_running_loop()
     if loop not in _hubs:
         _hubs[loop] = Hub()

@@ -1,4 +1,4 @@
-"""Server-sent events, as all streams of the portal send them."""
+"""Server-sent events, shared by all streams of the portal."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from portal.edge.turns import Full
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-HEARTBEAT = 15.0  # seconds; proxies cut what is silent for longer
+HEARTBEAT = 15.0  # seconds; proxies close connections that are silent for longer
 LONGEST_STREAM = 600.0  # seconds; then the page asks again
-CHECK_SECONDS = 15.0  # how often it is asked whether the reader may still read
-ANSWER_SECONDS = 15.0  # how long an answer to that is waited for
-MOST_UNANSWERED = 3  # so many checks in a row without an answer end what they are for
+CHECK_SECONDS = 15.0  # how often the reader's rights are checked
+ANSWER_SECONDS = 15.0  # how long a check may take
+MOST_UNANSWERED = 3  # so many consecutive checks without an answer end the stream
 COMMENT = ": still here\n\n"
 
 
 def event(data: Any, *, name: str = "", event_id: object = "") -> str:
-    """One event; `data` goes as JSON, so that it stays on one line."""
+    """Returns one event; `data` is sent as JSON, so that it stays on one line."""
     lines = [f"id: {event_id}"] if event_id != "" else []
     if name:
         lines.append(f"event: {name}")
@@ -50,9 +50,9 @@ def stream(events: AsyncIterator[str]) -> StreamingHttpResponse:
 
 
 class Rights:
-    """Whether the reader of a stream is still signed in and may still see what it is about.
+    """Checks whether the reader of a stream is still signed in and may still see its subject.
 
-    Asked at most every CHECK_SECONDS, by one short call in whichever thread is free.
+    It checks at most every CHECK_SECONDS, with one short call in any free thread.
     """
 
     def __init__(self, request: HttpRequest, user: User, may_see: Callable[[User], bool]) -> None:
@@ -64,13 +64,14 @@ class Rights:
         self._due = time.monotonic() + CHECK_SECONDS * random.uniform(0.3, 1)  # noqa: S311 - spreads the checks
 
     def due_in(self) -> float:
-        """Seconds until the next check."""
+        """Returns the seconds until the next check."""
         return max(0.0, self._due - time.monotonic())
 
     async def hold(self) -> bool:
-        """Tells whether the reader may read on; asks when a check is due.
+        """Returns whether the reader may go on; checks if that is due.
 
-        No answer is no refusal, as the next check may have one, but MOST_UNANSWERED of them in a row are.
+        A check without an answer does not end the stream, because the next one may succeed; MOST_UNANSWERED of them
+        do.
         """
         if self.due_in() > 0:
             return True
@@ -105,7 +106,7 @@ _signed_in = Prepared(
 
 
 class CutOff(Exception):
-    """A download ends in the middle, which the server shows by closing the connection."""
+    """A download is cut off, which the server shows by closing the connection."""
 
 
 async def while_allowed(pieces: AsyncIterator[T], rights: Rights) -> AsyncIterator[T]:

@@ -1,4 +1,4 @@
-"""Which topics a user may hear."""
+"""Which topics a user may subscribe to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TOPICS = 200
 
 
 def may_hear(user: User, topics: Iterable[str]) -> bool:
-    """Whether each of `topics` exists and is about something that `user` may see."""
+    """Returns whether each of `topics` exists and concerns something that `user` may see."""
     wanted: dict[str, set[int]] = {"job": set(), "jobs": set(), "cluster": set()}
     for topic in topics:
         match = TOPIC.fullmatch(topic)
@@ -25,7 +25,7 @@ def may_hear(user: User, topics: Iterable[str]) -> bool:
                 return False
             continue
         wanted[match["kind"]].add(int(match["key"]))
-    wanted["jobs"].difference_update(ids_with_role(user))  # which needs no other question
+    wanted["jobs"].difference_update(ids_with_role(user))  # needs no further query
     seen = {
         "job": Job.objects.visible_to(user),
         "jobs": Tenant.objects.visible_to(user),
@@ -35,7 +35,7 @@ def may_hear(user: User, topics: Iterable[str]) -> bool:
 
 
 def topics_of_jobs(user: User) -> str:
-    """The topics of every job list that `user` sees, for `data-live`."""
+    """Returns the topics of every job list that `user` sees, for `data-live`."""
     if user.is_operator:
         return "jobs:*"
     return " ".join(f"jobs:{pk}" for pk in ids_with_role(user)[:MOST_TOPICS])

@@ -1,4 +1,4 @@
-"""The stream that tells an open page what changed, and the check that tells whether we are well."""
+"""The stream that tells open pages about changes, and the health check."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from portal.live.topics import MOST_TOPICS, may_hear
 
 
 async def live(request: HttpRequest) -> HttpResponse:
-    """Relays the topics named by `?topics=a,b`; 404 if one of them is not the user's to hear.
+    """Streams the topics named by `?topics=a,b`; 404 if the user may not subscribe to one of them.
 
-    `?since=` is the position of the news when the page was read from the database, or the id of the last
-    event that it got: what came after it is told at first.
+    `?since=` is the stream position when the page was read from the database, or the id of the last event that it
+    got: the first events are the changes after it.
     """
     topics = {topic for topic in request.GET.get("topics", "").split(",") if topic}
     user = request.user
@@ -39,7 +39,7 @@ async def _relay(topics: set[str], position: str, rights: Rights) -> AsyncIterat
         while time.monotonic() < until and await rights.hold():
             relay, changed = await subscription.news(within=min(HEARTBEAT, rights.due_in()))
             if relay == "live":
-                # Asked only now that we listen, so that nothing falls in between.
+                # Asked only after listening has begun, so that nothing is missed in between.
                 position, topics_missed = await missed(position)
                 changed = subscription.among(topics_missed, changed)
             elif changed:
@@ -57,7 +57,7 @@ async def _relay(topics: set[str], position: str, rights: Rights) -> AsyncIterat
 @never_cache
 @require_safe
 async def healthz(request: HttpRequest) -> JsonResponse:
-    """Whether the database and Redis answer, and which disks are full; 503 with what does not answer.
+    """Reports whether the database and Redis answer, and which disks are full; 503 if one does not answer.
 
     Behind `portal.edge` this is answered before any view.
     """

@@ -1,4 +1,4 @@
-"""What templates need to show Fairlot's things alike everywhere: icons, chips, times, amounts, bars."""
+"""Template tags and filters that show Fairlot's things alike everywhere: icons, chips, times, amounts, bars."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ register = template.Library()
 @register.simple_tag
 @lru_cache(maxsize=512)
 def icon(name: str, label: str = "") -> SafeString:
-    """An icon of templates/parts/icons.html; with `label` it speaks, without it is decoration."""
+    """Returns an icon of templates/parts/icons.html; with `label` screen readers read it, without it is decoration."""
     if label:
         return format_html(
             '<svg class="icon" role="img" aria-label="{}"><use href="#i-{}"/></svg>', label, name
@@ -50,18 +50,18 @@ def icon(name: str, label: str = "") -> SafeString:
     )
 
 
-show_icon = icon  # where an argument has its name
+show_icon = icon  # for functions with an argument of that name
 
 
 @register.filter
 def may(user: User, verb: str) -> bool:
-    """Whether the user may do it anywhere, by the table of accounting/access/permissions.py."""
+    """Returns whether the user may do it anywhere, by the table of accounting/access/permissions.py."""
     return permissions.may(user, verb)
 
 
 @register.simple_tag
 def archived_teams(user: User) -> str:
-    """A sentence on those teams of the user that are archived; empty where none is."""
+    """Returns a sentence on the user's archived teams; empty if there are none."""
     archived = Tenant.objects.filter(memberships__user=user, archived_at__isnull=False)
     names = list(archived.order_by(*by_name("name")).values_list("name", flat=True))
     if not names:
@@ -72,31 +72,31 @@ def archived_teams(user: User) -> str:
 
 @register.simple_tag
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """What keeps the jobs of a local cluster apart; None for other clusters, and while no job can run."""
+    """Returns how jobs of a local cluster are isolated; None for other clusters, and while no job can run."""
     return isolation.isolation_in(cluster)
 
 
 @register.simple_tag(takes_context=True)
 def why_not_here(context: RequestContext, cluster: Cluster) -> str:
-    """Why this user may not submit jobs to the cluster; empty when they may."""
+    """Returns why this user may not submit jobs to the cluster; empty if the user may."""
     return isolation.why_refused(cluster, context["user"])
 
 
 @register.simple_tag
 def fixed(template: str, *, may_submit: object = False) -> SafeString:
-    """A part of pages that is the same for all who may submit jobs, and for all who may not: rendered once."""
+    """Renders, once, a part of pages that depends only on whether the reader may submit jobs."""
     return _fixed(template, bool(may_submit), get_script_prefix())
 
 
 @cache
 def _fixed(template: str, may_submit: bool, prefix: str) -> SafeString:
-    """`prefix` is where the portal's addresses begin."""
+    """Renders a fixed part; `prefix` is where the portal's addresses begin."""
     return SafeString(render_to_string(template, {"may_submit": may_submit}).strip())
 
 
 @register.simple_tag(takes_context=True)
 def navigation(context: RequestContext) -> SafeString:
-    """The side bar's entries that this user may open, the present one marked."""
+    """Returns the side bar's entries that this user may open, with the present one marked."""
     user = context["user"]
     match = context["request"].resolver_match
     here = wording.section_of(match.url_name if match else "")
@@ -107,7 +107,7 @@ def navigation(context: RequestContext) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _navigation(held: frozenset[str], here: str, prefix: str) -> SafeString:
-    """The same for everybody with these roles; `prefix` is where the portal's addresses begin."""
+    """Returns the entries for these roles; `prefix` is where the portal's addresses begin."""
     entries = [
         {"href": href, "label": label, "icon": symbol, "current": name == here}
         for name, label, symbol, roles in wording.NAVIGATION
@@ -125,7 +125,7 @@ def _href(name: str) -> str:
 
 @register.simple_tag
 def state_chip(job: Job | ListedJob) -> SafeString:
-    """A job's state as icon, word and colour."""
+    """Returns a job's state as icon, word and colour."""
     return _state_chip(job.state)
 
 
@@ -137,7 +137,7 @@ def _state_chip(state: str) -> SafeString:
 
 @register.simple_tag
 def reason_chip(job: Job | ListedJob, explanation: Explanation | None = None) -> SafeString:
-    """Why a waiting job waits, in a few words; nothing for others. With an `explanation` it names the limit."""
+    """Returns why a waiting job waits, in a few words; empty for others. With an `explanation` it names the limit."""
     if explanation and job.state in Job.WAITING and not explanation.never:
         return chip(explanation.short, "muted")
     return _reason_chip(job.reason) if job.state in Job.WAITING else SafeString("")
@@ -152,9 +152,9 @@ def _reason_chip(number: int) -> SafeString:
 
 @register.simple_tag
 def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
-    """A small label. Tones: neutral, muted, info, good, warn, bad, never, accent.
+    """Returns a small label. Tones: neutral, muted, info, good, warn, bad, never, accent.
 
-    Lists have hundreds: a template of its own takes several times as long for each.
+    Lists have hundreds: a template would take several times as long for each.
     """
     if not text:
         return SafeString("")
@@ -164,13 +164,13 @@ def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
 
 @register.simple_tag
 def ago(moment: datetime | None, empty: str = "–") -> str:
-    """A moment as people say it ("5 min ago"), the exact one in the user's zone as its title."""
+    """Returns a relative moment ("5 min ago") with the exact one in the user's zone as its title."""
     return empty if moment is None else SafeString(ago_at(moment, timezone.now()))
 
 
 def ago_at(moment: datetime, now: datetime) -> str:
-    """Like `ago`, for many that are seen from the same moment."""
-    # Nothing to escape in it: digits, words of Fairlot's, and names of days, months and zones.
+    """Like `ago`, for many moments with the same `now`."""
+    # Nothing to escape: digits, Fairlot's words, and names of days, months and zones.
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
         f' title="{wording.exact(timezone.localtime(moment))}" data-ago>'
@@ -180,7 +180,7 @@ def ago_at(moment: datetime, now: datetime) -> str:
 
 @register.simple_tag
 def lasting(since: datetime) -> str:
-    """For how long something is so ("5 min"), the exact beginning as its title."""
+    """Returns how long something has lasted ("5 min") with the exact beginning as its title."""
     return format_html(
         '<time datetime="{}" title="since {}" data-lasting>{}</time>',
         since.isoformat(timespec="seconds"),
@@ -191,11 +191,11 @@ def lasting(since: datetime) -> str:
 
 @register.simple_tag
 def moment(at: datetime | None, empty: str = "–") -> str:
-    """An exact moment in the user's zone."""
+    """Returns an exact moment in the user's zone."""
     if at is None:
         return empty
     local = timezone.localtime(at)
-    # Nothing to escape in it: digits, and names of days, months and zones.
+    # Nothing to escape: digits, and names of days, months and zones.
     return SafeString(
         f'<time datetime="{at.isoformat(timespec="seconds")}" title="{wording.exact(local)}">'
         f"{wording.to_the_second(local, timezone.now())}</time>"
@@ -204,17 +204,17 @@ def moment(at: datetime | None, empty: str = "–") -> str:
 
 @register.simple_tag
 def zone() -> str:
-    """The zone in which the user reads times, and types them."""
+    """Returns the zone in which the user reads and enters times."""
     return timezone.get_current_timezone_name()
 
 
 @register.simple_tag
 def wall_of(at: datetime, *, beside: bool = False) -> str:
-    """A moment as its own zone's wall shows it, not as the user's does; shorter `beside` one with the whole date."""
+    """Returns a moment in its own zone's local time, not the user's; shorter if `beside` a complete date."""
     return at.strftime("%a %H:%M %Z" if beside else "%a %-d %b %Y %H:%M %Z")
 
 
-# Words of Fairlot with which its fragments begin. What begins with anything else, such as a name, stays as it is.
+# Words with which Fairlot's fragments begin. A text that begins otherwise, such as with a name, stays as it is.
 OPENINGS = re.compile(
     r"(a|an|and|are|at|begins|cannot|choose|contains|could|does|exited|exit|has|have|holds|is|its?|killed|lines?|may"
     r"|must|names?|needs|no|not|of|one|only|out|put|says|should|the|there|they|this|use|was|with|workers?|write) "
@@ -223,19 +223,19 @@ OPENINGS = re.compile(
 
 @register.filter
 def as_sentence(text: str) -> str:
-    """A fragment ("must be ...", "worker 0 exited ...") as it stands alone."""
+    """Returns a fragment ("must be ...", "worker 0 exited ...") as a sentence."""
     return capfirst(text) if OPENINGS.match(text) else text
 
 
 @register.filter
 def duration(seconds: float | Decimal | None) -> str:
-    """Seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
+    """Returns seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
     return "–" if seconds is None else wording.duration(float(seconds))
 
 
 @register.filter
 def places(lease: Lease) -> list[tuple[str, str]]:
-    """Node by node, the GPUs of a lease that was read with them."""
+    """Returns, node by node, the GPUs of a lease that was read with them."""
     return places_of(lease)
 
 
@@ -247,49 +247,49 @@ def lease_end(lease: Lease) -> str:
 
 @register.filter
 def gpu_time(gpu_seconds: float | Decimal | None) -> str:
-    """GPU-seconds as GPU-hours with a sensible number of digits."""
+    """Returns GPU-seconds as GPU-hours with a sensible number of digits."""
     return "–" if gpu_seconds is None else f"{wording.number(float(gpu_seconds) / 3600)} GPU-h"
 
 
 @register.filter
 def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
-    """GPU-seconds as GPU-hours, the number alone."""
+    """Returns GPU-seconds as GPU-hours, without the unit."""
     return "–" if gpu_seconds is None else wording.number(float(gpu_seconds) / 3600)
 
 
 @register.filter
 def money(amount: Decimal | None, currency: str = "") -> str:
-    """An amount with two digits, or more when it is below one cent."""
+    """Returns an amount with two digits, or more if it is below one cent."""
     return "–" if amount is None else wording.money(amount, currency)
 
 
 @register.filter
 def money_digits(rows: Iterable[Any]) -> int:
-    """The digits for a column with the `cost` of each row, for `money_at`."""
+    """Returns the digits for a column with the `cost` of each row, for `money_at`."""
     return wording.money_digits(row.cost for row in rows)
 
 
 @register.simple_tag
 def money_at(digits: int, amount: Decimal, currency: str = "") -> str:
-    """An amount with as many digits as the others of its column."""
+    """Returns an amount with as many digits as the others of its column."""
     return wording.money(amount, currency, digits)
 
 
 @register.filter
 def amount(value: float | Decimal | None) -> str:
-    """A number with thousands separated and no more digits than mean something."""
+    """Returns a number with separated thousands and no more digits than are meaningful."""
     return "–" if value is None else wording.number(float(value))
 
 
 @register.filter
 def of_a_limit(value: Decimal) -> str:
-    """A limit, or what is used of one, which never reads as reached before it is."""
+    """Returns a limit or its usage, rounded so that it never looks reached before it is."""
     return figure(value)
 
 
 @register.filter
 def decimals(value: float | Decimal | None, digits: int) -> str:
-    """A number with so many decimals, for figures that are compared."""
+    """Returns a number with `digits` decimals, for figures that are compared."""
     return "–" if value is None else wording.fixed(value, digits)
 
 
@@ -297,7 +297,7 @@ def decimals(value: float | Decimal | None, digits: int) -> str:
 def bar(
     value: float, most: float, label: str = "", tone: str = "accent", mark: float | None = None
 ) -> SafeString:
-    """A horizontal bar of `value` out of `most`, with an optional mark (such as an entitlement)."""
+    """Returns a horizontal bar of `value` out of `most`, with an optional mark (such as an entitlement)."""
 
     def percent(part: float) -> str:
         return f"{100 * min(max(part / most, 0), 1) if most else 0:.2f}%"
@@ -322,7 +322,7 @@ def bar(
 
 @register.inclusion_tag("parts/pages.html", takes_context=True)
 def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[str, Any]:
-    """Links to the other pages of a `django.core.paginator.Page`, the rest of the URL kept."""
+    """Returns links to the other pages of a `django.core.paginator.Page`; the rest of the URL stays."""
     return {
         "request": context["request"],
         "page": page,
@@ -333,7 +333,7 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 
 @register.simple_tag(takes_context=True)
 def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
-    """A table's heading that sorts by `key`, and the other way round when it already does (`?sort=-key`)."""
+    """Returns a table heading that sorts by `key`, or in the other direction if it already does (`?sort=-key`)."""
     now = context.get("sort", "")
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)
     direction = {key: "ascending", f"-{key}": "descending"}.get(now, "")

@@ -1,4 +1,4 @@
-"""Figures of shares, trades and reports."""
+"""Template filters for figures of shares, trades and reports."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ register = template.Library()
 
 @register.filter
 def percent(part: float | None) -> str:
-    """0.834 as "83 %"; two digits below 10 %."""
+    """Returns 0.834 as "83 %"; two digits below 10 %."""
     return "–" if part is None else wording.percent(part)
 
 
 class FigureCell(Protocol):
-    """What `figure_cells` shows: a text, and where it leads to."""
+    """A cell of `figure_cells`: a text, and the target of its link."""
 
     heading: str
     text: str
@@ -39,7 +39,7 @@ class FigureCell(Protocol):
 
 @register.simple_tag
 def figure_cells(cells: Iterable[FigureCell]) -> SafeString:
-    """The cells of a row. Reports have thousands: a template takes several times as long for them."""
+    """Returns the cells of a row. Reports have thousands: a template would take several times as long."""
     return format_html_join(
         "",
         '<td class="{}" data-label="{}">{}</td>',
@@ -59,13 +59,13 @@ def _cell(gpu_seconds: float) -> str:
 
 @register.simple_tag
 def share_times(times: Iterable[datetime]) -> list[str]:
-    """The first cells of `share_rows`, the same for every generation."""
+    """Returns the first cells of `share_rows`, the same for every generation."""
     return [f"<tr><td>{moment(time)}</td>" for time in times]
 
 
 @register.simple_tag
 def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
-    """The rows of a share's figures, a point of the chart each. There are hundreds of cells."""
+    """Returns the rows of a share's figures, one per point of the chart. There are hundreds of cells."""
     return SafeString(
         "".join(
             f"{time}{_cell(at.entitled)}{_cell(at.received)}{_cell(at.lent)}{_cell(at.unused)}"
@@ -77,7 +77,7 @@ def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
 
 @register.filter
 def item(mapping: Mapping[str, object], key: str) -> object:
-    """What a mapping has under a key that a variable names."""
+    """Returns the value under a key that a variable names."""
     return mapping[key]
 
 
@@ -88,5 +88,5 @@ def absolute(value: float | Decimal) -> float | Decimal:
 
 @register.filter
 def hundredfold(part: float) -> str:
-    """0.05 as "5", for a field in per cent."""
+    """Returns 0.05 as "5", for a field in per cent."""
     return f"{part * 100:g}"

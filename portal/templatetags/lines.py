@@ -1,4 +1,4 @@
-"""Lines of lists that have many: a template takes several times as long for each.
+"""Rows of long lists: a template would take several times as long for each.
 
 Every text that people or their programs wrote goes through `escape`.
 """
@@ -26,7 +26,7 @@ register = template.Library()
 
 @register.simple_tag
 def job_lines(jobs: Iterable[Job]) -> SafeString:
-    """The home page's jobs."""
+    """Returns the home page's jobs."""
     now, address = timezone.now(), _job_address()
     return SafeString("\n".join(_job_line(job, address, now) for job in jobs))
 
@@ -44,7 +44,7 @@ def _job_line(job: Job, address: str, now: datetime) -> str:
 
 @register.simple_tag
 def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
-    """The rows of the list of jobs, of which there are fifty."""
+    """Returns the rows of the list of jobs, fifty per page."""
     now, address = timezone.now(), _job_address()
     return SafeString("".join(_job_row(job, address, now, with_team=with_team) for job in jobs))
 
@@ -74,7 +74,7 @@ def _starts(by: datetime, now: datetime) -> str:
 
 @register.simple_tag
 def event_lines(events: Iterable[JobEvent]) -> SafeString:
-    """The lines of a job's history, up to a hundred."""
+    """Returns the lines of a job's history, up to a hundred."""
     now = timezone.now()
     return SafeString("".join(_event_line(event, now) for event in events))
 
@@ -90,7 +90,7 @@ def _event_line(event: JobEvent, now: datetime) -> str:
 
 @register.simple_tag
 def gpu_cells(cells: Iterable[Cell]) -> SafeString:
-    """The GPUs of a node, by who holds them."""
+    """Returns the GPUs of a node, by who holds them."""
     address = _job_address()
     return SafeString(
         "\n".join(
@@ -112,11 +112,11 @@ def _own_cell(cell: Cell, job: Job, address: str) -> str:
 
 @lru_cache(1024)
 def _nameless_cell(kind: str, gpus: str) -> str:
-    """Always of one GPU."""
+    """Returns a cell of one GPU without a job's name."""
     what = f"{gpus}: {'another team' if kind == OTHER else kind}"
     return f'<li class="gpu gpu-{kind} gpu-span-1" title="{what}"><span class="sr-only">{what}</span></li>'
 
 
 def _job_address() -> str:
-    """Where the addresses of jobs begin; their numbers and a slash end them."""
+    """Returns the beginning of job addresses; a number and a slash complete them."""
     return reverse("job", args=[0]).removesuffix("0/")

@@ -1,4 +1,4 @@
-"""What a portal may lack: pages say so in place of the form, in the words in which the action refuses."""
+"""Features that may be missing: pages show the action's own refusal in place of the form."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ register = template.Library()
 
 @register.simple_tag
 def why_nothing_sealed() -> str:
-    """Why neither secrets nor kubeconfigs can be kept; empty where they can."""
+    """Returns why neither secrets nor kubeconfigs can be stored; empty if they can."""
     return encryption.why_none()
 
 
 @register.simple_tag
 def why_no_mail() -> str:
-    """Why nobody gets mail; empty where a mail server is set."""
+    """Returns why nobody gets mail; empty if a mail server is set."""
     return mail.why_none()
 
 
 @register.simple_tag
 def why_no_hosts() -> str:
-    """Why nobody can open sessions; empty where they can."""
+    """Returns why nobody can open sessions; empty if they can."""
     if settings.FAIRLOT_SESSIONS_URL:
         return ""
     return "Nobody can open sessions: this portal has no host names for them. An admin sets FAIRLOT_SESSIONS_URL."
