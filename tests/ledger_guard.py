@@ -28,6 +28,7 @@ APPEND_ONLY = (
     "accounting_sealedbook",
     "accounting_ledgerhead",
     "accounting_auditevent",
+    "accounting_archiverecord",
 )
 
 

@@ -97,7 +97,8 @@ def set_price(
     """
     require(actor, "price.set")
     generation = _locked(generation)  # postings of this generation wait, or are done by now
-    since = since or now_from_database()
+    now = now_from_database()
+    since = since or now
     if since.tzinfo is None:
         raise Refused("Say in which time zone the price begins.", "since")
     _require_unbilled(generation, since)
@@ -114,6 +115,8 @@ def set_price(
         preemptible=preemptible,
         borrowed=borrowed,
         valid=DateTimeTZRange(since, ends),
+        set_by=actor,
+        set_at=now,
     )
     for name in ("per_gpu_hour", *Price.CLASSES):
         check_fields(price, name)

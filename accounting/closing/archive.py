@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import Max
@@ -38,7 +38,7 @@ from accounting.ledger.partitions import first_of_month, months_after, start_of_
 from accounting.ledger.rollups import DAY, start_of_day
 from accounting.models import (
     ArchivedHour,
-    AuditEvent,
+    ArchiveRecord,
     ClosedBook,
     LedgerSeal,
     LedgerTransaction,
@@ -91,19 +91,16 @@ def archived_until() -> datetime | None:
     return until
 
 
-def told_when_archived(month: date) -> dict[str, Any] | None:
-    """What the audit trail says of it if the last that it says of the month's vouchers is that they were archived."""
-    told = AuditEvent.objects.filter(
-        verb__in=["ledger.archive", "ledger.bring_back"], after__month=str(month)
-    )
-    last = told.order_by("-pk").first()
-    return last.after if last is not None and last.verb == "ledger.archive" else None
+def archive_record(month: date) -> ArchiveRecord | None:
+    """Returns what was stored when the month was archived; None if its vouchers are in the database."""
+    last = ArchiveRecord.objects.filter(month=month).order_by("-pk").first()
+    return last if last is not None and last.is_archived else None
 
 
 def files_of(month: date) -> dict[str, str]:
     """The digests of the files to which the month was archived last, by their names; empty where it is not archived."""
-    digests: dict[str, str] = (told_when_archived(month) or {}).get("digests", {})
-    return digests
+    record = archive_record(month)
+    return record.digests if record else {}
 
 
 def months_with_vouchers() -> list[date]:
@@ -149,8 +146,9 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     )
     ClosedBook.objects.update(details_since=start_of_month(months_after(month, 1)))
     seals = LedgerSeal.objects.filter(month=month).order_by().values_list("book").annotate(Max("number"))
-    told = {"month": month, "rows": rows, "digests": digests, "seals": dict(seals)}
-    audit.record(actor=actor, verb="ledger.archive", target=books[0], after=told)
+    stored = {"month": month, "rows": rows, "digests": digests, "seals": dict(seals)}
+    ArchiveRecord.objects.create(is_archived=True, **stored)
+    audit.record(actor=actor, verb="ledger.archive", target=books[0], after=stored)
     return Archived(month, folder, rows, digests)
 
 
@@ -170,6 +168,7 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
         rows += _load(name, month, file)
     ArchivedHour.objects.filter(month=month).delete()
     ClosedBook.objects.update(details_since=_archived_until_before(month))
+    ArchiveRecord.objects.create(month=month, is_archived=False, rows=rows)
     audit.record(actor=actor, verb="ledger.bring_back", target=books[0], after={"month": month, "rows": rows})
     return rows
 
@@ -296,9 +295,7 @@ def _sealed_files_of(month: date) -> dict[str, str]:
     digests = files_of(month)
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
-            raise Refused(
-                f"The files of {month:%Y-%m} of which the audit trail tells are not those that were sealed."
-            )
+            raise Refused(f"The files of {month:%Y-%m} in its archive record are not those that were sealed.")
     return digests
 
 

@@ -73,6 +73,14 @@ JOURNALS: dict[int, Journal] = {
         Journal(-6, "accounting_usagehour", "usage hour", _SUM),
         Journal(-7, "accounting_usageday", "usage day", _SUM),
         Journal(-8, "accounting_jobday", "job day", f"{_SUM}, job_id, job_name"),
+        # -9 is that of scheduling/leases/verification.py.
+        Journal(
+            -10,
+            "accounting_archiverecord",
+            "archive record",
+            f"month, is_archived, rows, digests, seals, {micros('at')}",
+            "at",
+        ),
     )
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from accounting.models.audit import AuditEvent
 from accounting.models.budgets import Budget, BudgetWarning, WebhookCall
 from accounting.models.capacity import (
     ArchivedHour,
+    ArchiveRecord,
     CapacitySegment,
     ClosedBook,
     JobDay,
@@ -29,6 +30,7 @@ from accounting.models.tenants import Membership, Tenant, User
 from accounting.models.usage import ClassCharge, CorrectedSegment, UsageSegment
 
 __all__ = [
+    "ArchiveRecord",
     "ArchivedHour",
     "AuditEvent",
     "Budget",

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from django.contrib.postgres.fields import DateTimeRangeField
 from django.db import models
+from django.db.models.functions import Now
 
 from accounting.models.hardware import Generation
 from accounting.models.ledger import LedgerTransaction
@@ -152,6 +153,36 @@ class UsageHour(UsageSum):
 
 class UsageDay(UsageSum):
     """The sum of one day (UTC), made from its hours."""
+
+
+class ArchiveRecord(models.Model):
+    """That the vouchers of a month were written to files and dropped, or read back. The last row of a month counts.
+
+    The table is append-only, and the hash chain covers it: a month of which nothing else remains is judged by it.
+    """
+
+    month = models.DateField()
+    is_archived = models.BooleanField(help_text="False: the vouchers are in the database again.")
+    rows = models.PositiveBigIntegerField()
+    digests = models.JSONField(default=dict, help_text="The SHA-256 of each file, by its name.")
+    seals = models.JSONField(
+        default=dict, help_text="By book, the number of the seal that covers what stays."
+    )
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["month", "-id"], name="archive_records_of_a_month")]
+        constraints = [
+            models.CheckConstraint(name="archived_month_begins", condition=models.Q(month__day=1)),
+            models.CheckConstraint(
+                name="only_an_archived_month_has_files",
+                condition=models.Q(is_archived=True) | models.Q(digests={}, seals={}),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m} {'archived' if self.is_archived else 'brought back'} at {self.at}"
 
 
 class ArchivedHour(models.Model):

@@ -58,6 +58,9 @@ class Price(models.Model):
     preemptible = _of_class("Held only because nobody else wanted it.")
     borrowed = _of_class("Beyond what the team was entitled to.")
     valid = DateTimeRangeField(help_text="From (included) to (excluded); open at the end until replaced.")
+    # Unknown (both null) for prices of releases that did not store it; without a user, Fairlot itself set it.
+    set_by = models.ForeignKey("User", on_delete=models.PROTECT, null=True, related_name="+")
+    set_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["generation", "valid"]
@@ -68,6 +71,10 @@ class Price(models.Model):
                 condition=(models.Q(idle=None) | models.Q(idle__gte=0))
                 & (models.Q(preemptible=None) | models.Q(preemptible__gte=0))
                 & (models.Q(borrowed=None) | models.Q(borrowed__gte=0)),
+            ),
+            models.CheckConstraint(
+                name="who_set_a_price_did_so_at_a_moment",
+                condition=models.Q(set_by=None) | models.Q(set_at__isnull=False),
             ),
             ExclusionConstraint(
                 name="one_price_at_any_moment",

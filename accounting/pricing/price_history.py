@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 
 from accounting.core.name_order import by_name
-from accounting.models import AuditEvent, Price
+from accounting.models import Price
 
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """`until` None: until another one is set. Who set it is empty where the audit trail does not say.
+    """`until` None: until another one is set. `set_by` is empty and `set_at` None where that was not stored.
 
     What time of a class costs is None where it costs the same. All is in `currency`; so is `before`, which is None
     where the price before it was in another one.
@@ -32,16 +32,16 @@ class PriceLine:
 
 
 def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
-    """Prices that hold at any moment of the period, by generation and time. Two queries."""
-    prices = Price.objects.select_related("generation").order_by(*by_name("generation__name"), "valid")
-    told = _told()
+    """Prices that hold at any moment of the period, by generation and time. One query."""
+    prices = Price.objects.select_related("generation", "set_by").order_by(
+        *by_name("generation__name"), "valid"
+    )
     lines: list[PriceLine] = []
     last: dict[str, Price] = {}
     for price in prices:
         name, since = price.generation.name, price.valid.lower
         before, last[name] = last.get(name), price
         if since < ends and (price.valid.upper is None or price.valid.upper > begins):
-            who, at = told.get((str(price.generation_id), _key(since)), ("", None))
             lines.append(
                 PriceLine(
                     generation=name,
@@ -53,23 +53,14 @@ def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
                     preemptible=price.preemptible,
                     borrowed=price.borrowed,
                     currency=price.currency,
-                    set_by=who,
-                    set_at=at,
+                    set_by=_set_by(price),
+                    set_at=price.set_at,
                 )
             )
     return lines
 
 
-def _told() -> dict[tuple[str, datetime], tuple[str, datetime]]:
-    """Who set the price of a generation that begins at a moment, and when; the last who did."""
-    events = AuditEvent.objects.filter(verb="price.set", target_type="generation").order_by("id")
-    return {
-        (target, _key(datetime.fromisoformat(after["since"]))): (who, at)
-        for target, after, who, at in events.values_list("target_id", "after", "actor_name", "at")
-        if after.get("since")
-    }
-
-
-def _key(moment: datetime) -> datetime:
-    """The audit trail keeps moments to the millisecond."""
-    return moment - timedelta(microseconds=moment.microsecond % 1000)
+def _set_by(price: Price) -> str:
+    if price.set_by is not None:
+        return price.set_by.get_username()
+    return "" if price.set_at is None else "Fairlot"

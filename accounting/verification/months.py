@@ -3,15 +3,12 @@ match."""
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Any
-
 from django.db.models import Max, Min
 
-from accounting.closing.archive import archived_months, told_when_archived
+from accounting.closing.archive import archive_record, archived_months
 from accounting.ledger.hash_chain import APART, books_of, leaf_of_files, sealed_files
 from accounting.ledger.partitions import months_after, start_of_month
-from accounting.models import AuditEvent, ClosedBook, LedgerSeal
+from accounting.models import ArchiveRecord, ClosedBook, LedgerSeal
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
@@ -37,39 +34,38 @@ def a_month_is_missing() -> Found | None:
 
 
 def a_month_was_not_archived() -> Found | None:
-    """Finds a month without vouchers for which neither the audit trail nor the chains say who archived it."""
+    """Finds a month without vouchers for which no archive record, or none that the chains confirm, exists."""
     for month in archived_months():
-        told = told_when_archived(month)
-        if told is None:
+        record = archive_record(month)
+        if record is None:
             return Found(f"the vouchers of {month:%Y-%m} are missing, and nobody archived them")
         for book in books_of(month):
-            what = _unsealed(book, month, told)
+            what = _unsealed(book, record)
             if what is not None:
                 return Found(f"book {book}: {what}")
     return None
 
 
-def _unsealed(book: int, month: date, told: dict[str, Any]) -> str | None:
-    """Returns what is wrong with the seals that the book got when the month was archived."""
-    number = told.get("seals", {}).get(str(book))
+def _unsealed(book: int, record: ArchiveRecord) -> str | None:
+    """Returns what is wrong with the seals that the book got when the month was archived; None if nothing is."""
+    month, number = record.month, record.seals.get(str(book))
     of_month = LedgerSeal.objects.filter(book=book, month=month)
     if number is not None and not of_month.filter(number=number).exists():
         return f"seal {number} was made when {month:%Y-%m} was archived, and is gone"
     files = sealed_files(book, month)
-    if files is not None and files != leaf_of_files(told.get("digests", {})):
-        return f"{month:%Y-%m} was archived to other files than the audit trail tells of"
-    if files is None and not of_month.filter(of_sums=True).exists() and _must_be_sealed(month):
+    if files is not None and files != leaf_of_files(record.digests):
+        return f"{month:%Y-%m} was archived to other files than its archive record names"
+    if files is None and not of_month.filter(of_sums=True).exists() and _must_be_sealed(record):
         return f"{month:%Y-%m} lacks its vouchers, and no seal tells that it was archived"
     return None
 
 
-def _must_be_sealed(month: date) -> bool:
+def _must_be_sealed(record: ArchiveRecord) -> bool:
     """Returns whether a release that seals rollups archived this month or a later one."""
-    if LedgerSeal.objects.filter(of_sums=True, month__gte=month).exists():
+    if LedgerSeal.objects.filter(of_sums=True, month__gte=record.month).exists():
         return True
     since = LedgerSeal.objects.filter(form__gte=APART).aggregate(at=Min("sealed_at"))["at"]
-    archived = AuditEvent.objects.filter(verb="ledger.archive", after__month=str(month)).order_by("pk").last()
-    return since is not None and archived is not None and archived.at >= since
+    return since is not None and record.at >= since
 
 
 def a_book_is_told_to_be_archived_until_otherwise() -> Found | None:

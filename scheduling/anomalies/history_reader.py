@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
-from accounting.models import AuditEvent
 from fairshare.counterfactual.past import Cause, HeldBack, NodeState, Past, PastJob, Rules, Turn
 from fairshare.counterfactual.speeds import speeds_of
 from scheduling.anomalies.past_limits import Indices, limits_between
@@ -20,7 +19,7 @@ from scheduling.anomalies.spent_hours import SpentHours, spent_hours, when_spent
 from scheduling.backends.base import End
 from scheduling.books.closing import changes_of_nodes
 from scheduling.leases.actions import BACK_OFF_SECONDS, STEADY
-from scheduling.models import Cluster, HeldGpu, Job, JobEvent, JobSpeed, Lease, Node, NodeChange
+from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, JobSpeed, Lease, Node, NodeChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,23 +229,12 @@ class _Reader:
         return found
 
     def _pauses(self) -> Iterator[HeldBack]:
-        """When an operator had paused the cluster, as the audit trail has it."""
-        events = AuditEvent.objects.filter(
-            verb__in=("cluster.pause", "cluster.resume"),
-            target_type=Cluster._meta.model_name,
-            target_id=str(self.cluster.pk),
-            at__lt=self.ends,
-        ).order_by("at", "id")
-        since: datetime | None = None
-        for at, verb in events.values_list("at", "verb"):
-            if verb == "cluster.pause":
-                since = since or at
-            elif since is not None:
-                if at > self.begins:
-                    yield HeldBack(self._since(since, 0.0), self._since(at, 0.0), Cause.PAUSE)
-                since = None
-        if since is not None:
-            yield HeldBack(self._since(since, 0.0), self.length, Cause.PAUSE)
+        """Yields the times in the period in which an operator had paused the cluster."""
+        pauses = ClusterPause.objects.filter(cluster=self.cluster, during__overlap=(self.begins, self.ends))
+        for during in pauses.order_by("during").values_list("during", flat=True):
+            yield HeldBack(
+                self._since(during.lower, 0.0), self._since(during.upper, self.length), Cause.PAUSE
+            )
 
 
 def _runs_to_its_end(row: _Row) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Exists, OuterRef, Q
 
 from accounting.access import audit
@@ -20,7 +21,7 @@ from fairshare import policies
 from fairshare.policies.base import InvalidOption, read_options
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
-from scheduling.models import Cluster, HeldGpu, Lease, Node
+from scheduling.models import Cluster, ClusterPause, HeldGpu, Lease, Node
 from scheduling.shares.situations import OWN_SETTINGS
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
@@ -133,6 +134,13 @@ def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
     Cluster.objects.filter(pk=cluster.pk).update(
         paused_at=now if paused else None, paused_reason=(reason or "")[:200]
     )
+    pause = ClusterPause.objects.filter(cluster=cluster, during__upper_inf=True).first()
+    if paused and pause is None:
+        ClusterPause.objects.create(cluster=cluster, during=DateTimeTZRange(now, None))
+    elif not paused and pause is not None:
+        since = pause.during.lower
+        pause.during = DateTimeTZRange(since, max(since, now))
+        pause.save(update_fields=["during"])
     verb = "cluster.pause" if paused else "cluster.resume"
     audit.record(actor=actor, verb=verb, target=cluster, after={"reason": reason} if paused else {})
     pubsub.publish(f"cluster:{cluster.pk}")

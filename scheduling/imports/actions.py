@@ -26,12 +26,12 @@ from accounting.core.bulk import insert_rows, number_rows
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.ledger.rollups import start_of_day
-from accounting.models import AuditEvent, ClosedBook, Generation, Membership, Tenant, User
+from accounting.models import ClosedBook, Generation, Membership, Tenant, User
 from scheduling.core.locks import lock_schedule
 from scheduling.imports.traces import PastJob
 from scheduling.leases.actions import bill
 from scheduling.leases.lifecycle import Event, next_state
-from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, NodeChange
+from scheduling.models import Cluster, HeldGpu, ImportedTrace, Job, JobEvent, Lease, Node, NodeChange
 from scheduling.spec.job_spec import JobSpec
 
 JOBS_AT_ONCE = 2000
@@ -96,6 +96,7 @@ def import_history(
         "jobs": len(jobs), "nodes": past.nodes, "gpus": past.gpus_per_node, "begins": past.begins, "ends": past.ends,
         "fingerprint": fingerprint,
     }  # fmt: skip
+    ImportedTrace.objects.create(cluster=cluster, fingerprint=fingerprint)
     audit.record(actor=actor, verb="cluster.import", target=cluster, after=after)
     return cluster
 
@@ -202,9 +203,7 @@ def _archive(actor: User | None, teams: Iterable[Tenant]) -> None:
 
 def imported_before(fingerprint: str) -> Cluster | None:
     """Returns the cluster whose history was made from the trace with this fingerprint, if any."""
-    imports = AuditEvent.objects.filter(verb="cluster.import", after__fingerprint=fingerprint)
-    keys = imports.values_list("target_id", flat=True)
-    return Cluster.objects.filter(pk__in=[int(key) for key in keys]).first()
+    return Cluster.objects.filter(trace__fingerprint=fingerprint).first()
 
 
 def hours_to_close(cluster: Cluster) -> int:

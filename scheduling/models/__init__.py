@@ -1,7 +1,15 @@
 """State of the scheduling room: clusters, jobs, rounds, leases, and pending operations."""
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
-from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange, TeamUid
+from scheduling.models.clusters import (
+    Cluster,
+    ClusterAccess,
+    ClusterPause,
+    ImportedTrace,
+    Node,
+    NodeChange,
+    TeamUid,
+)
 from scheduling.models.forecasts import JobForecast
 from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
@@ -29,11 +37,13 @@ __all__ = [
     "AnomalyHolder",
     "Cluster",
     "ClusterAccess",
+    "ClusterPause",
     "FinishTime",
     "GpuUse",
     "HeldGpu",
     "IdleRule",
     "IdleStretch",
+    "ImportedTrace",
     "Job",
     "JobEvent",
     "JobForecast",

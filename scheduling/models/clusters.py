@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Self
 
-from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeOperators
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
@@ -117,6 +118,34 @@ class Cluster(models.Model):
         """Returns the seconds between quantum rounds: the set quantum, or longer if switching is expensive."""
         stretched = min(self.switch_seconds / self.overhead_limit, MOST_STRETCH * self.quantum_seconds)
         return max(self.quantum_seconds, stretched)
+
+
+class ClusterPause(models.Model):
+    """From when to when a cluster was paused; open at the end while it still is."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pauses")
+    during = DateTimeRangeField()
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="a_cluster_is_paused_once_at_any_moment",
+                expressions=[("cluster", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} paused during {self.during}"
+
+
+class ImportedTrace(models.Model):
+    """The trace that a cluster's history was imported from; no trace is imported twice."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="trace")
+    fingerprint = models.CharField(max_length=64, unique=True)  # the SHA-256 of what the trace says
+
+    def __str__(self) -> str:
+        return self.fingerprint
 
 
 class ClusterAccess(models.Model):

@@ -19,7 +19,6 @@ from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting import actions
-from accounting.access import audit
 from accounting.closing.archive import (
     VOUCHERS,
     Archived,
@@ -47,8 +46,8 @@ from accounting.ledger.hash_chain import (
 from accounting.ledger.partitions import first_of_month
 from accounting.models import (
     ArchivedHour,
+    ArchiveRecord,
     AuditEvent,
-    ClosedBook,
     LedgerSeal,
     LedgerTransaction,
     Price,
@@ -330,7 +329,7 @@ def take_seals_of_may_away() -> None:
     """And with them all that tells that they ever were made."""
     forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
     end_chains_where_they_end()
-    forge("UPDATE accounting_auditevent SET after = after - 'seals' WHERE verb = 'ledger.archive'")
+    forge("UPDATE accounting_archiverecord SET seals = '{}'")
 
 
 def archive_june(cast: Cast, folder: Path) -> None:
@@ -724,11 +723,8 @@ def test_what_is_not_sealed_stays(cast: Cast, tmp_path: Path) -> None:
 
 
 def tell_of_another_file(digest: str) -> None:
-    path = "{digests,usagesegment.csv.gz}"
-    forge(
-        f"UPDATE accounting_auditevent SET after = jsonb_set(after, '{path}', '\"{digest}\"')"  # noqa: S608
-        " WHERE verb = 'ledger.archive'"
-    )
+    path = "{usagesegment.csv.gz}"
+    forge(f"UPDATE accounting_archiverecord SET digests = jsonb_set(digests, '{path}', '\"{digest}\"')")  # noqa: S608
 
 
 def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_path: Path) -> None:
@@ -740,7 +736,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(Refused, match="not the last"):
         bring_back_month(actor=None, month=JUNE, folder=tmp_path)
-    # Nor one that the list next to it tells of, nor one that the audit trail was made to tell of.
+    # Nor one that the list next to it tells of, nor one that the archive record was made to name.
     forged = gzip.compress(gzip.decompress(kept).replace(b"bob", b"eve"))
     file.write_bytes(forged)
     digest = hashlib.sha256(forged).hexdigest()
@@ -751,7 +747,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
     with pytest.raises(Refused, match="not those that were sealed"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(
-        CommandError, match="2026-05 was archived to other files than the audit trail tells of"
+        CommandError, match="2026-05 was archived to other files than its archive record names"
     ):
         call_command("verify_ledger")
 
@@ -759,7 +755,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
 def test_files_that_a_former_release_wrote_are_found_out_by_the_seals_of_what_they_say(
     archived_earlier: Cast, tmp_path: Path
 ) -> None:
-    """No seal has their digests: the audit trail can be made to tell of others."""
+    """No seal has their digests: the archive record can be made to name others."""
     file = tmp_path / "usagesegment.csv.gz"
     forged = gzip.compress(gzip.decompress(file.read_bytes()).replace(b"bob", b"eve"))
     file.write_bytes(forged)
@@ -796,10 +792,10 @@ def drop_vouchers_of_may() -> None:
 def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
     past: Cast, tells_of_seals: bool
 ) -> None:
-    """Though the audit trail says so: the chain has no seal of it, neither now nor of a former release's."""
+    """Though an archive record says so: the chain has no seal of it, neither now nor of a former release's."""
     drop_vouchers_of_may()
-    told = {"month": MAY, "rows": 13, "digests": {}} | ({"seals": {"1": 1}} if tells_of_seals else {})
-    audit.record(actor=None, verb="ledger.archive", target=ClosedBook.objects.get(), after=told)
+    seals = {"1": 1} if tells_of_seals else {}
+    ArchiveRecord.objects.create(month=MAY, is_archived=True, rows=13, seals=seals)
     with pytest.raises(
         CommandError,
         match="seal 1 was made when 2026-05 was archived, and is gone"

@@ -87,6 +87,7 @@ KEYS = dict.fromkeys(APPEND_ONLY, "id, month") | {
     "accounting_ledgerseal": "id",
     "accounting_ledgerhead": "number",
     "accounting_auditevent": "id",
+    "accounting_archiverecord": "id",
 }
 
 

@@ -24,7 +24,8 @@ from accounting.ledger import correct_usage, heads, signing
 from accounting.ledger.hash_chain import seal_all, seal_book, why_stopped
 from accounting.ledger.heads import SealingStopped
 from accounting.ledger.journals import JOURNALS
-from accounting.models import AuditEvent, LedgerHead, LedgerSeal, Price, UsageSegment
+from accounting.ledger.partitions import first_of_month, months_after
+from accounting.models import ArchiveRecord, AuditEvent, LedgerHead, LedgerSeal, Price, UsageSegment
 from accounting.verification import CHECKS, first_found
 from accounting.verification.guards import a_guard_is_off
 from tests import make
@@ -54,6 +55,8 @@ def sealed(transactional_db: None) -> Cast:
     actions.set_tickets(actor=cast.ada, tenant=cast.astro, tickets=7)
     actions.set_quota(actor=cast.ada, tenant=cast.astro, kind="gpus", generation=cast.a100, limit=4)
     actions.set_budget(actor=cast.ada, tenant=cast.astro, amount=Decimal(100), percentages=[80])
+    before = months_after(first_of_month(NOON), -2)
+    ArchiveRecord.objects.create(month=before, is_archived=True, rows=1, digests={"a.csv.gz": "12"})
     seal_all(BOOKS)
     assert first_found() is None
     return cast

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting import actions as accounting_actions
 from accounting.core.clock import now_from_database
@@ -28,6 +29,7 @@ from scheduling.anomalies.history_reader import read_past
 from scheduling.anomalies.spent_hours import SpentHours, spent_hours, when_spent
 from scheduling.models import (
     AnomalyHolder,
+    ClusterPause,
     Job,
     JobSpeed,
     Lease,
@@ -365,11 +367,8 @@ def test_the_private_cluster_follows_the_hardware(lab: World, begins: datetime) 
 def test_a_pause_is_found(lab: World, begins: datetime) -> None:
     job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
     ran(job, begins + hours(3), begins + hours(4), lab.cluster.nodes.first())
-    for verb, hour in (("cluster.pause", 0.5), ("cluster.resume", 3)):
-        AuditEvent.objects.create(
-            actor_name="olga", verb=verb, target_type="cluster", target_id=str(lab.cluster.pk), target_name="lab",
-            at=begins + hours(hour),
-        )  # fmt: skip
+    during = DateTimeTZRange(begins + hours(0.5), begins + hours(3))
+    ClusterPause.objects.create(cluster=lab.cluster, during=during)
     assert found(analyse(lab, begins)) == [(job, C.PAUSE)]
 
 

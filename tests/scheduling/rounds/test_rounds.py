@@ -208,7 +208,9 @@ def test_a_paused_cluster_starts_nothing_and_says_so() -> None:
     lab.quantum()
     assert lab.states([running, waiting]) == [Job.State.RUNNING, Job.State.QUEUED]
     assert Job.objects.get(pk=waiting.pk).reason == Reason.CLUSTER_PAUSED
+    assert lab.cluster.pauses.get().during.upper is None
     resume_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    assert lab.cluster.pauses.get().during.upper is not None
     lab.fill()
     assert lab.states([waiting]) == [Job.State.STARTING]
 
