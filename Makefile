@@ -4,38 +4,38 @@
 
 python := .venv/bin/python
 tests := tests
-# Processes that run tests side by side; tests/conftest.py orders the tests. More of them only wait for each other on
-# two cores.
+# Processes that run tests in parallel; tests/conftest.py orders the tests. More of them would only wait for each other
+# on two cores.
 processes := 3
 spread := --dist loadgroup --no-loadscope-reorder
-# What `make lint` tells Django: nothing is connected to.
+# Settings of Django for `make lint`, which connects to nothing.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0
 
-help: ## this list
+help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: bootstrap ## start everything on this machine and stay in front; Ctrl-C stops it
+up: bootstrap ## start everything on this machine in the foreground; Ctrl-C stops it
 	@exec $(python) -m embedded up
 
-manage: bootstrap ## one Django command, e.g. make manage ARGS="createsuperuser"
+manage: bootstrap ## run a Django command, e.g. make manage ARGS="createsuperuser"
 	@exec $(python) -m embedded run -- $(python) manage.py $(ARGS)
 
-test: bootstrap ## everything that must pass
+test: bootstrap ## run all tests that must pass
 	@bin/chromium-present
 	@$(python) -m tests.cluster.binaries
 	@exec $(python) -m pytest -n $(processes) $(spread) --durations 15 $(tests)
 
-test-fast: bootstrap ## without the browser, the cluster and the long runs
+test-fast: bootstrap ## run the tests without browser, cluster and slow ones
 	@exec $(python) -m pytest -n 2 $(spread) -m "not browser and not slow and not cluster" $(tests)
 
-soak: bootstrap ## promises in thousands of economies, a thousand jobs on 500 nodes, a thousand runs of random faults; hours
+soak: bootstrap ## test for hours: thousands of random economies, 500 nodes, a thousand runs of random faults
 	@$(python) -m tests.cluster.binaries
 	@PROMISES_ECONOMIES=$${ECONOMIES:-5000} $(python) -m pytest -q tests/fairshare/promises/test_promises.py
 	@SCALE=$${SCALE:-1} $(python) -m pytest -s tests/cluster/test_scale.py
 	@RUNS=$${RUNS:-1000} exec $(python) -m pytest -s tests/cluster/test_random_faults.py
 
-lint: bootstrap ## ruff, types, import contract, templates, migrations, Django's own checks
+lint: bootstrap ## check style, types, import contract, templates, migrations and Django settings
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	$(unconnected) .venv/bin/mypy
@@ -44,12 +44,12 @@ lint: bootstrap ## ruff, types, import contract, templates, migrations, Django's
 	$(unconnected) $(python) -W error -W 'ignore:Got an error checking:RuntimeWarning' manage.py makemigrations --check --dry-run
 	$(unconnected) PUBLIC_URL=https://fairlot.example $(python) -W error manage.py check --deploy --fail-level WARNING
 
-format: bootstrap ## put Python and templates into shape
+format: bootstrap ## format Python and templates
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 	bin/templates format
 
-bench: bootstrap ## timings; never part of a test that must pass
+bench: bootstrap ## measure timings, which are never part of a test
 	@$(python) -m embedded run -- $(python) manage.py bench $(ARGS)
 	@$(python) -m tests.fairshare.bench_decide
 	@$(python) -m tests.fairshare.bench_growth
@@ -60,21 +60,21 @@ bench: bootstrap ## timings; never part of a test that must pass
 	@$(python) -m tests.fairshare.bench_false_rate
 	@$(python) -m tests.ground.bench_up
 
-bench-web: bootstrap ## 200 users, 500 open streams and submits in bulk on a whole portal; ARGS="--help" lists what else
+bench-web: bootstrap ## load a whole portal with 200 users, 500 streams and bulk submissions; ARGS="--help" lists options
 	@exec $(python) -m tests.load.bench_web --submits 2000 $(ARGS)
 
-bench-cluster: bootstrap ## what peers have published of 500 nodes, on a real control plane; SCALE=0.1 is a tenth
+bench-cluster: bootstrap ## repeat published benchmarks of 500 nodes on a real control plane; SCALE=0.1 is a tenth
 	@$(python) -m tests.cluster.binaries
 	@exec $(python) -m pytest -q -s tests/cluster/bench_cluster.py tests/cluster/bench_workloads.py
 
-bench-accounting: bootstrap ## pages that report on a year of a million jobs; ARGS="--jobs 100000" is a tenth, ARGS="--trace FILE" a published trace
+bench-accounting: bootstrap ## time reports on a year with a million jobs; ARGS="--jobs 100000" is a tenth, ARGS="--trace FILE" uses a published trace
 	@$(python) -m embedded run -- $(python) manage.py bench_accounting $(ARGS)
 
-lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.toml
+lock: bootstrap ## update uv.lock after a change of pyproject.toml
 	.venv/bin/uv lock
 	$(python) bin/pin-uv
 
-clean: ## remove what was built; keeps var/, which holds data
+clean: ## delete everything that was built; keep var/, which contains data
 	rm -rf .venv .environments staticfiles artifacts .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

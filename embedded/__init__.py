@@ -1,4 +1,4 @@
-"""Everything Fairlot needs on one machine: PostgreSQL and Valkey from wheels, and who starts what.
+"""Runs Fairlot on one machine: PostgreSQL and Valkey from wheels, and the supervisor of all processes.
 
-Nothing here imports Django or the portal: this package must work before either can.
+Nothing here imports Django or the portal, because this package must work before they can be imported.
 """

@@ -13,11 +13,11 @@ from embedded.supervisor import up
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m embedded", description="Fairlot on one machine, in var/."
+        prog="python -m embedded", description="Runs Fairlot on one machine, with its data in var/."
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("up", help="start everything and stay in front until Ctrl-C")
-    run = verbs.add_parser("run", help="run one command with the servers and the settings of var/")
+    verbs.add_parser("up", help="start everything in the foreground; Ctrl-C stops it")
+    run = verbs.add_parser("run", help="run one command with the servers and settings of var/")
     run.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND …")
     watcher = verbs.add_parser("guard")  # started by `up`
     watcher.add_argument("supervisor", type=int)
@@ -29,12 +29,12 @@ def main() -> int:
         return 0
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        parser.error("run: a command is missing")
+        parser.error("run: the command is missing; give it after --")
     return run_command(command)
 
 
 def run_command(command: list[str]) -> int:
-    """The command's exit status. A terminal's Ctrl-C reaches it without us; the rest we pass on."""
+    """Runs the command and returns its exit status. The terminal sends Ctrl-C to it; other signals are passed on."""
     try:
         with servers_running(Home.from_environment()) as environment:
             process = subprocess.Popen(command, env=environment)

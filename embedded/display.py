@@ -1,4 +1,4 @@
-"""What `make up` shows: a block of status lines on a terminal, else a line per change."""
+"""The output of `make up`: a block of status lines on a terminal, otherwise one line per change."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Line:
-    """One service in one line."""
+    """The status of one service in one line."""
 
     name: str
     state: str
@@ -20,7 +20,7 @@ class Line:
 
 
 class Display:
-    """Messages that stay, above one line of status per service."""
+    """Shows messages that stay, above one line of status per service."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
@@ -33,7 +33,7 @@ class Display:
         self._write(self._erasure() + message + "\n" + self._block())
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Show the services' state of now; nothing is written when nothing changed."""
+        """Shows the present status of the services. Writes nothing when nothing changed."""
         changed = [line for line in lines if self._shown.get(line.name) != line]
         if not changed:
             return
@@ -51,7 +51,7 @@ class Display:
     def _block(self) -> str:
         if not self._redraws:
             return ""
-        width = shutil.get_terminal_size().columns - 1  # a wrapped line would spoil the counting
+        width = shutil.get_terminal_size().columns - 1  # a wrapped line would break the counting
         self._drawn = len(self._shown)
         return "".join(f"{str(line)[:width]}\n" for line in self._shown.values())
 
@@ -62,4 +62,4 @@ class Display:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            self._gone = True  # the terminal was closed; what is left is to stop in order
+            self._gone = True  # the terminal was closed; only an orderly stop remains

@@ -1,4 +1,4 @@
-"""Which folder `make up` works in, and the environment that the portal's programs get there."""
+"""The folder that `make up` works in, and the environment of the portal's programs there."""
 
 import fcntl
 import hashlib
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class AlreadyRunningError(RuntimeError):
-    """Another process works in the same folder; `about` is what it wrote about itself."""
+    """Another process works in the same folder. `about` is what it wrote about itself."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         super().__init__("another process works here")
@@ -28,7 +28,7 @@ class AlreadyRunningError(RuntimeError):
 
 @dataclass(frozen=True)
 class Home:
-    """The folder with everything that one embedded Fairlot keeps: `var/`, or what FAIRLOT_VAR names."""
+    """The folder with all data of one embedded Fairlot: `var/`, or the value of FAIRLOT_VAR."""
 
     var: Path
 
@@ -50,7 +50,7 @@ class Home:
         (self.var / "secrets").mkdir(mode=0o700, exist_ok=True)
 
     def servers(self) -> list[Server]:
-        """The servers that this machine must bring itself, as the environment names no others."""
+        """Returns the servers that must be started here because the environment names no others."""
         wanted: list[Server] = []
         if not given("DATABASE_URL"):
             wanted.append(Postgres(self.var))
@@ -59,7 +59,7 @@ class Home:
         return wanted
 
     def environment(self, servers: list[Server], public_url: str | None = None) -> dict[str, str]:
-        """Our own environment, completed by what it does not say; `servers` have been started."""
+        """Returns this process's environment with the missing settings added. `servers` must have been started."""
         urls = {"postgres": "DATABASE_URL", "valkey": "REDIS_URL"}
         completed = {urls[server.name]: server.url for server in servers}
         completed["FAIRLOT_JOBS_DIR"] = str(self.var / "jobs")
@@ -71,7 +71,7 @@ class Home:
             completed["FAIRLOT_SEALING_KEYS"] = secret(self.var / "secrets" / "sealing-key")
         if not given("FAIRLOT_SIGNING_KEYS"):
             completed["FAIRLOT_SIGNING_KEYS"] = secret(self.var / "secrets" / "signing-key")
-        if "DATABASE_URL" in completed:  # it has the heads of this database, of which no other one knows
+        if "DATABASE_URL" in completed:  # the file contains the heads of this database only
             completed["FAIRLOT_HEADS_FILE"] = str(self.var / "secrets" / "ledger-heads")
         return (
             os.environ
@@ -81,7 +81,7 @@ class Home:
 
     @contextmanager
     def locked(self, what: str) -> Iterator[None]:
-        """Hold this folder alone, for `what`. Raises AlreadyRunningError; the kernel lets go however we end."""
+        """Locks this folder for `what`. Raises AlreadyRunningError. The kernel unlocks it however this process ends."""
         self.make()
         with (self.var / "lock").open("a+") as lock:
             try:
@@ -92,7 +92,7 @@ class Home:
             yield
 
     def tell(self, about: dict[str, Any]) -> None:
-        """Leave for other commands what we are."""
+        """Stores a description of this process for other commands."""
         (self.var / "running.json").write_text(json.dumps(about))
 
     def about(self) -> dict[str, Any]:
@@ -104,13 +104,13 @@ class Home:
 
 
 def given(name: str) -> bool:
-    """Whether the environment sets `name`, itself or as a file (`NAME_FILE`), as the settings read it."""
+    """Returns whether the environment sets `name`, directly or as a file (`NAME_FILE`), as the settings read it."""
     return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
 
 
 @contextmanager
 def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, str]]:
-    """The environment for one command: that of a running `make up`, else with servers of its own.
+    """Yields the environment for one command: that of a running `make up`, otherwise one with servers started here.
 
     Waits for a `make up` that is still starting, and for another command to end.
     """
@@ -126,7 +126,9 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
                     yield home.environment(servers, url)
                     return
                 if time.monotonic() > deadline:
-                    raise StartError(f"{running.about.get('what')} keeps {home.var} occupied") from None
+                    raise StartError(
+                        f"{running.about.get('what')} is using {home.var}; try again when it has ended"
+                    ) from None
             time.sleep(0.1)
         for server in servers:
             stack.callback(server.stop)
@@ -135,24 +137,24 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
 
 
 def manage(*arguments: str) -> list[str]:
-    """The command line of `manage.py` with these arguments."""
+    """Returns the command line of `manage.py` with these arguments."""
     return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
 
 def code_fingerprint() -> str:
-    """Changes when migrations, static files, settings or dependencies do: when there is something to prepare."""
+    """Returns a value that changes when migrations, static files, settings or dependencies need preparation."""
     sources = [ROOT / "uv.lock", ROOT / "portal" / "settings.py", *ROOT.glob("*/migrations/*.py")]
     collected = (ROOT / "staticfiles" / "staticfiles.json").exists()
     return fingerprint([*sources, *static_files()], collected)
 
 
 def static_files() -> list[Path]:
-    """The portal's own, as they are before they are collected."""
+    """Returns the portal's static files before they are collected."""
     return [path for path in (ROOT / "static").rglob("*") if path.is_file()]
 
 
 def fingerprint(files: Iterable[Path], *facts: object) -> str:
-    """Changes when one of the files or facts does."""
+    """Returns a value that changes when one of the files or facts does."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())

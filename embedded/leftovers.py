@@ -1,6 +1,6 @@
-"""Finding and ending the processes of a supervisor that could not end them itself.
+"""Finds and ends the processes of a supervisor that could not end them itself.
 
-Every service carries a mark in its environment, which its children inherit. Jobs do not: nothing of the
+Every service has a mark in its environment, which its children inherit. Jobs have none, because nothing of the
 portal's environment reaches a job.
 """
 
@@ -15,17 +15,17 @@ from pathlib import Path
 
 from embedded.environment import ROOT, Home
 
-# The kernel tells services of a supervisor's death; one that is just starting may not listen.
+# The kernel signals services when their supervisor dies, but one that is just starting may not react.
 GUARD_PATIENCE = 5.0
 
 
 def service_mark(name: str) -> dict[str, str]:
-    """What tells a service's processes, and whose they are."""
+    """Returns variables that mark a service's processes and name their supervisor."""
     return {"FAIRLOT_SERVICE": name, "FAIRLOT_SUPERVISOR": str(os.getpid())}
 
 
 def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]:
-    """The pids of what a service of this folder (and of this supervisor) is or has started."""
+    """Yields the pids of this folder's services and their children; with `supervisor`, only of that one's."""
     wanted = {f"FAIRLOT_VAR={home.var}".encode()}
     if supervisor is not None:
         wanted.add(f"FAIRLOT_SUPERVISOR={supervisor}".encode())
@@ -35,13 +35,13 @@ def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it ended meanwhile, or is another user's and so not ours
+            continue  # it ended meanwhile, or belongs to another user
         if wanted <= set(environment) and any(item.startswith(b"FAIRLOT_SERVICE=") for item in environment):
             yield int(entry.name)
 
 
 def end_leftovers(home: Home, patience: float, supervisor: int | None = None) -> None:
-    """Wait `patience` seconds until the marked processes have ended, then kill them."""
+    """Waits `patience` seconds until the marked processes have ended, then kills them."""
     deadline = time.monotonic() + patience
     while pids := list(marked_processes(home, supervisor)):
         if time.monotonic() >= deadline:
@@ -55,7 +55,7 @@ def end_leftovers(home: Home, patience: float, supervisor: int | None = None) ->
 
 @contextmanager
 def guarded(home: Home) -> Iterator[None]:
-    """Have another process end our services, should we be killed: it reads a pipe that closes with us."""
+    """Starts a process that ends the services if this one is killed. It reads a pipe that closes with this process."""
     guard = subprocess.Popen(
         [sys.executable, "-m", "embedded", "guard", str(os.getpid())],
         stdin=subprocess.PIPE,
@@ -70,6 +70,6 @@ def guarded(home: Home) -> Iterator[None]:
 
 
 def guard(home: Home, supervisor: int) -> None:
-    """Wait for the end of standard input, then end what this supervisor has left."""
+    """Waits for the end of standard input, then ends what this supervisor has left."""
     sys.stdin.buffer.read()
     end_leftovers(home, GUARD_PATIENCE, supervisor)

@@ -1,4 +1,4 @@
-"""Bring database and static files up to the code, in one process, as Django's start takes a second.
+"""Brings the database and static files up to date, in one process because Django takes a second to start.
 
 python -m embedded.prepare [--demo PASSWORDS_FILE]
 """
@@ -12,7 +12,7 @@ from embedded.environment import ROOT, fingerprint, static_files
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--demo", type=Path, metavar="PASSWORDS_FILE", help="load the demo, too")
+    parser.add_argument("--demo", type=Path, metavar="PASSWORDS_FILE", help="also load the demo")
     options = parser.parse_args()
 
     import django  # noqa: PLC0415 - nothing else in this package may need Django
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def collect_static_files() -> None:
-    """Once for each state of the code: several portals of one checkout start at once, and others serve them."""
+    """Collects static files once per state of the code, since several portals of one checkout may start at once."""
     from django.conf import settings  # noqa: PLC0415 - as in main
     from django.core.management import call_command  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Starting and stopping processes so that none outlives us, however we end."""
+"""Starts and stops processes so that none outlives this one, however it ends."""
 
 import functools
 import os
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-# PostgreSQL refuses to run as root; every Unix has this account, so none need be created.
+# PostgreSQL refuses to run as root. Every Unix has this account, so none has to be created.
 UNPRIVILEGED = "nobody"
 
 
 class StartError(RuntimeError):
-    """A process could not be started; the message says which and why."""
+    """A process could not be started. The message says which one and why."""
 
 
 def spawn(
@@ -30,12 +30,12 @@ def spawn(
     wrapper: Sequence[str] = (),
     stdin: int | IO[bytes] = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` in a session of its own (a terminal's Ctrl-C reaches us alone), output to `log`.
+    """Starts `argv` in its own session, so that a terminal's Ctrl-C does not reach it. Writes its output to `log`.
 
-    The kernel sends it `at_our_death` when the calling *thread* ends, even by SIGKILL; so call from
-    the main thread. Every wrapper execs, so the pid is the program's own.
+    The kernel sends it `at_our_death` when the calling *thread* ends, even by SIGKILL; so call this from the main
+    thread. Every wrapper uses exec, so the pid is the program's.
     """
-    # We may have died before the kernel was asked: then there is another parent, and nothing to do.
+    # This process may have died before the kernel was asked. The child then has another parent and must not start.
     unless_orphaned = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
     setpriv = [_program("setpriv"), *wrapper, "--pdeathsig", at_our_death, *unless_orphaned]
     with log.open("ab") as sink:
@@ -57,7 +57,7 @@ def run(
     wrapper: Sequence[str] = (),
     stdin: str = "",
 ) -> None:
-    """Run `argv` to its end; raise StartError with what it said when it fails."""
+    """Runs `argv` until it ends. Raises StartError with its output when it fails."""
     done = subprocess.run(
         [_program("setpriv"), *wrapper, "--pdeathsig", "KILL", *map(str, argv)],
         input=stdin,
@@ -73,7 +73,7 @@ def run(
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> bool:
-    """Ask with `how`, wait `patience` seconds, then kill its whole group; whether asking was enough."""
+    """Sends `how`, waits `patience` seconds, then kills the whole group. Returns whether the signal was enough."""
     if process.poll() is None:
         process.send_signal(how)
         try:
@@ -82,12 +82,12 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float)
             kill_group(process.pid)
             process.wait()
             return False
-    kill_group(process.pid)  # what it left behind
+    kill_group(process.pid)  # ends processes that it left behind
     return True
 
 
 def kill_group(pgid: int) -> None:
-    """SIGKILL every process of the group, if there is one."""
+    """Sends SIGKILL to every process of the group, if there is one."""
     try:
         os.killpg(pgid, signal.SIGKILL)
     except ProcessLookupError:
@@ -96,17 +96,17 @@ def kill_group(pgid: int) -> None:
 
 @functools.cache
 def shedding_root(*must_reach: Path) -> tuple[str, ...]:
-    """The `setpriv` options with which root's child runs as nobody and can still reach the folders.
+    """Returns the `setpriv` options with which a child of root runs as nobody and can still reach the folders.
 
-    Empty when we are not root. Below a folder that only root may enter (a checkout in /root) the
-    child keeps one capability, to pass permissions; the portal itself runs as root there anyway.
+    Empty when this process is not root. Below a folder that only root may enter (a checkout in /root) the
+    child keeps the capability to bypass permissions; the portal itself runs as root there anyway.
     Raises StartError when the host permits neither.
     """
     if os.geteuid() != 0:
         return ()
     account = pwd.getpwnam(UNPRIVILEGED)
     plain = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
-    # access(2), which initdb asks about its own programs, heeds the capability only with this secure bit.
+    # initdb checks its own programs with access(2), which heeds the capability only with this secure bit.
     capable = (
         *plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"
     )  # fmt: skip
@@ -117,19 +117,19 @@ def shedding_root(*must_reach: Path) -> tuple[str, ...]:
             return options
     raise StartError(
         f"PostgreSQL refuses to run as root, and the user {UNPRIVILEGED!r} may not enter "
-        f"{' or '.join(map(str, must_reach))}: run as another user, or from a folder that all may enter"
+        f"{' or '.join(map(str, must_reach))}: run as another user, or from a folder that all users may enter"
     )
 
 
 def give_to_unprivileged(path: Path) -> None:
-    """Make `path` nobody's, when we are root."""
+    """Changes the owner of `path` to nobody if this process is root."""
     if os.geteuid() == 0:
         account = pwd.getpwnam(UNPRIVILEGED)
         os.chown(path, account.pw_uid, account.pw_gid)
 
 
 def working_in(folder: Path) -> Iterator[int]:
-    """The pids of the living (not zombie) processes whose working folder is `folder`."""
+    """Yields the pids of living processes (no zombies) whose working folder is `folder`."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -138,13 +138,13 @@ def working_in(folder: Path) -> Iterator[int]:
             if state not in "ZX" and Path(os.readlink(entry / "cwd")) == folder:
                 yield int(entry.name)
         except OSError:
-            continue  # it ended meanwhile, or is another user's and so not ours
+            continue  # it ended meanwhile, or belongs to another user
 
 
 def wait_until_left(folder: Path, patience: float) -> None:
-    """Wait until no process works in `folder`: servers of a supervisor that was killed take a moment.
+    """Waits until no process works in `folder`, because servers of a killed supervisor take a moment to end.
 
-    What is still there when `patience` seconds are over is killed.
+    Kills what is still there after `patience` seconds.
     """
     deadline = time.monotonic() + patience
     while pids := list(working_in(folder)):

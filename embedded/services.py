@@ -1,4 +1,4 @@
-"""The long-running programs of one embedded Fairlot, each restarted when it dies."""
+"""The long-running programs of one embedded Fairlot, each of which is restarted when it dies."""
 
 import http.client
 import signal
@@ -15,14 +15,14 @@ from embedded.leftovers import service_mark
 from embedded.processes import kill_group, spawn
 from embedded.servers import Server
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds until the restart of what keeps dying
-STEADY_AFTER = 20.0  # seconds of life after which a death counts as the first
-# Workers and beat print a banner once they have read the code; no LOG_LEVEL hides it.
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds until a service that keeps dying is restarted
+STEADY_AFTER = 20.0  # seconds of life after which the next death counts as the first
+# Workers and beat print a banner once they have loaded the code, whatever LOG_LEVEL is.
 CELERY = ("-m", "celery", "-A", "portal")
 
 
 class Service:
-    """Something that should always run. States: waiting, starting, running, restarting, stopped."""
+    """A program that should always run. States: waiting, starting, running, restarting, stopped."""
 
     stop_signal = signal.SIGTERM
 
@@ -38,7 +38,7 @@ class Service:
         self._since = ""
 
     def start(self) -> None:
-        """Start it; `ready` says later whether it serves. Raises StartError."""
+        """Starts the service; `check` says later whether it is ready. Raises StartError."""
         self._restarts += self._started_at > 0
         self.restart_at = None
         self._started_at = time.monotonic()
@@ -46,7 +46,7 @@ class Service:
         self.state = "starting"
 
     def check(self) -> bool:
-        """Take note when what was starting serves; whether it was just now."""
+        """Updates the state of a starting service. Returns whether it has become ready just now."""
         if self.state != "starting" or not self._is_ready():
             return False
         self.state = "running"
@@ -54,23 +54,23 @@ class Service:
         return True
 
     def notices(self) -> list[str]:
-        """What people should know once it runs."""
+        """Returns what users should know once the service runs."""
         return []
 
     def note_death(self) -> str:
-        """Take note that its process has ended; plan the restart; return what to tell people."""
+        """Handles the end of the process and plans its restart. Returns a message for users."""
         if self.process is None:
             return ""
         code = self.process.wait()
-        kill_group(self.process.pid)  # children that a killed parent left behind
+        kill_group(self.process.pid)  # ends children that a killed parent left behind
         self.process = None
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         delay = self.plan_restart()
         when = "restarting now" if delay == 0 else f"restarting in {delay:g} s"
-        return f"{self.name} {how}; {when}. {self._last_words()}".rstrip()
+        return f"{self.name} {how}; {when}. {self._last_line()}".rstrip()
 
     def plan_restart(self) -> float:
-        """Wait longer each time it dies young; return the seconds."""
+        """Schedules a restart, later each time the service dies young. Returns the seconds until then."""
         if time.monotonic() - self._started_at > STEADY_AFTER:
             self._deaths_in_a_row = 0
         doubled = FIRST_DELAY * 2.0 ** (self._deaths_in_a_row - 1)
@@ -99,12 +99,12 @@ class Service:
     def _facts(self) -> list[str]:
         return []
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         return ""
 
 
 class ServerService(Service):
-    """PostgreSQL or Valkey."""
+    """The service of PostgreSQL or Valkey."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.name, patience=15)
@@ -122,7 +122,7 @@ class ServerService(Service):
 
 
 class Program(Service):
-    """A program of the portal: a Python command line run in the repository's root."""
+    """A program of the portal: a Python command line run in the root of the repository."""
 
     def __init__(
         self,
@@ -132,14 +132,14 @@ class Program(Service):
         log: Path,
         environment: Mapping[str, str],
         patience: float,
-        ready_when_it_says: bytes = b"",
+        ready_message: bytes = b"",
         at_our_death: str = "TERM",
     ) -> None:
         super().__init__(name, patience)
         self.arguments = arguments
         self.log = log
         self.environment = {**environment, **service_mark(name), "PYTHONUNBUFFERED": "1"}
-        self.ready_when_it_says = ready_when_it_says
+        self.ready_message = ready_message
         self.at_our_death = at_our_death
         self._log_offset = 0
 
@@ -154,43 +154,43 @@ class Program(Service):
         )
 
     def _is_ready(self) -> bool:
-        return self.ready_when_it_says in self._said()
+        return self.ready_message in self._output()
 
     def _facts(self) -> list[str]:
         return [str(self.log)]
 
-    def _said(self) -> bytes:
+    def _output(self) -> bytes:
         with self.log.open("rb") as log:
             log.seek(self._log_offset)
             return log.read(1_000_000)
 
     def notices(self) -> list[str]:
-        """What it wants people to know at its start: lines that begin with its name and say more than "ready"."""
+        """Returns the lines of output that begin with the service's name, except "ready"."""
         prefix = f"{self.name}: "
         lines = [
-            line for line in self._said().decode(errors="replace").splitlines() if line.startswith(prefix)
+            line for line in self._output().decode(errors="replace").splitlines() if line.startswith(prefix)
         ]
         return [line.removeprefix(prefix) for line in lines if line != f"{prefix}ready"]
 
-    def _last_words(self) -> str:
-        lines = self._said().decode(errors="replace").strip().splitlines()
-        return f"Its last words: {lines[-1].strip()[:200]}" if lines else ""
+    def _last_line(self) -> str:
+        lines = self._output().decode(errors="replace").strip().splitlines()
+        return f"Last line of its log: {lines[-1].strip()[:200]}" if lines else ""
 
 
 class Web(Program):
-    """The web server; ready when its health page says so."""
+    """The web server, which is ready when its health page says so."""
 
     def __init__(self, host: str, port: int, *, log: Path, environment: Mapping[str, str]) -> None:
         arguments = ["-m", "granian", "--interface", "asginl", "--host", host, "--port", str(port)]
-        # Only HTTP/1 has a timeout for headers, and for connections on which nothing is asked.
+        # Only HTTP/1 has a timeout for headers and for idle connections.
         arguments += ["--http", "1", "--http1-header-read-timeout", "15000"]
-        # How many connections may be open at once, streams among them.
+        # The number of connections that may be open at once, including streams.
         arguments += ["--backlog", "2048", "--backpressure", "2048"]
-        # Open event streams would hold the stop up for ever.
+        # Without this timeout, open event streams would delay the stop for ever.
         arguments += ["--workers", "2", "--workers-kill-timeout", "3", "portal.asgi:application"]
         super().__init__("web", arguments, log=log, environment=environment, patience=10)
         self.host, self.port = host, port
-        self.public_host = urlsplit(environment["PUBLIC_URL"]).netloc  # a host that the portal serves
+        self.public_host = urlsplit(environment["PUBLIC_URL"]).netloc  # a host name that the portal serves
 
     def _is_ready(self) -> bool:
         link = http.client.HTTPConnection(self.host, self.port, timeout=0.5)
@@ -207,7 +207,7 @@ class Web(Program):
 
 
 def worker(name: str, queues: str, logs: Path, environment: Mapping[str, str]) -> Program:
-    """A Celery worker of two processes that serves these queues."""
+    """Returns a Celery worker with two processes that serves these queues."""
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     options = ["--queues", queues, "--concurrency", "2", "--hostname", f"{name}@%h", "--loglevel", "INFO"]
     return Program(
@@ -216,13 +216,13 @@ def worker(name: str, queues: str, logs: Path, environment: Mapping[str, str]) -
         log=logs / f"{name}.log",
         environment=environment,
         patience=15,
-        ready_when_it_says=b"[tasks]",
-        at_our_death="QUIT",  # TERM would wait for its tasks, and nobody could hurry it then
+        ready_message=b"[tasks]",
+        at_our_death="QUIT",  # TERM would wait for its tasks, and nothing could hurry it then
     )
 
 
 def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, str]) -> list[Program]:
-    """Web, workers, beat and watch, in the order in which they are started."""
+    """Returns web, workers, beat and watch, in the order in which they are started."""
     return [
         Web(host, port, log=logs / "web.log", environment=environment),
         worker("worker", "rounds,operations", logs, environment),
@@ -233,7 +233,7 @@ def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, 
             log=logs / "beat.log",
             environment=environment,
             patience=5,
-            ready_when_it_says=b"celery beat v",
+            ready_message=b"celery beat v",
         ),
         Program(
             "watch",
@@ -241,6 +241,6 @@ def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, 
             log=logs / "watch.log",
             environment=environment,
             patience=10,
-            ready_when_it_says=b"watch: ready",
+            ready_message=b"watch: ready",
         ),
     ]

@@ -1,7 +1,7 @@
-"""`make up`: start everything in order, keep it running, stop it in order.
+"""Runs `make up`: starts everything in order, keeps it running, and stops it in order.
 
-One thread and one selector: a death shows at once on the process's pidfd, a signal on a socket, and
-nothing is polled once every service serves.
+It uses one thread and one selector. The pidfd of a process reports its death, and a socket reports signals, so
+nothing is polled once every service is ready.
 """
 
 import os
@@ -23,16 +23,16 @@ from embedded.services import Program, ServerService, Service, portal_programs
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PREPARE_PATIENCE = 300.0
-PARK_PATIENCE = 90.0  # jobs get their grace to write a checkpoint
+PARK_PATIENCE = 90.0  # jobs get their grace period to write a checkpoint
 READY_INTERVAL, READY_PATIENCE = 0.1, 60.0
-LEFTOVER_PATIENCE = 8.0  # a killed supervisor's guard is at work, too
-ONE_REQUEST = 0.3  # seconds within which signals count as one
+LEFTOVER_PATIENCE = 8.0  # the guard of a killed supervisor is at work too
+ONE_REQUEST = 0.3  # seconds within which several signals count as one
 FIRST_PORT, LAST_PORT = 8000, 8099
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class StopRequestedError(Exception):
-    """Somebody asked us to stop while we were starting."""
+    """A stop was requested during the start."""
 
 
 class Supervisor:
@@ -45,12 +45,12 @@ class Supervisor:
         self.programs: list[Program] = []
         self.environment: dict[str, str] = {}
         self.selector = selectors.DefaultSelector()
-        self.requests = 0  # how often somebody asked us to stop
+        self.requests = 0  # number of requests to stop
         self.asked_at = float("-inf")
         self.prepared = False
 
     def run(self) -> int:
-        """Serve until asked to stop; 0 then, 1 when something could not be started."""
+        """Serves until a stop is requested. Returns 0 then, or 1 when something could not be started."""
         with self._signals(), guarded(self.home):
             try:
                 self._start()
@@ -81,14 +81,14 @@ class Supervisor:
         self.programs = portal_programs(self.host, self.port, self.home.logs, self.environment)
         web, *others = self.programs
         self._start_service(web)
-        self._await_readiness(web)  # with the processors to itself, so that people wait least
+        self._await_readiness(web)  # before the others start, so that users wait least
         self._announce(first_time=first_time)
         for program in others:
             self._give_in_to_requests()
             self._start_service(program)
 
     def _await_readiness(self, service: Service) -> None:
-        """Wait until it serves, or has died: the restart is then `_supervise`'s."""
+        """Waits until the service is ready or has died, in which case `_supervise` restarts it."""
         deadline = time.monotonic() + READY_PATIENCE
         while service.state == "starting" and time.monotonic() < deadline:
             self._wait(READY_INTERVAL)
@@ -97,9 +97,12 @@ class Supervisor:
             self._give_in_to_requests()
 
     def _prepare(self) -> bool:
-        """Migrate, collect, and load the demo into an embedded database's first start; whether it was."""
+        """Migrates, collects static files, and loads the demo at the first start of an embedded database.
+
+        Returns whether this was that first start.
+        """
         loaded, stamp = self.home.var / "demo-loaded", self.home.var / "prepared"
-        own = not given("DATABASE_URL")  # a database that we were given is not ours to fill
+        own = not given("DATABASE_URL")  # a database from outside must not be filled with the demo
         first_time = own and not loaded.exists()
         wanted = code_fingerprint()
         if own and not first_time and stamp.exists() and stamp.read_text() == wanted:
@@ -128,12 +131,12 @@ class Supervisor:
         if first_time and passwords.exists():
             message += [
                 "",
-                "The demo's accounts, with passwords made just now:",
+                "Demo accounts with new passwords:",
                 passwords.read_text().rstrip(),
-                f"(kept in {passwords}, which only you may read)",
+                f"(stored in {passwords}, which only you can read)",
             ]
         elif passwords.exists():
-            message += [f"The demo's accounts and passwords are in {passwords}, which only you may read."]
+            message += [f"Demo accounts and passwords are in {passwords}, which only you can read."]
         message += ["Ctrl-C stops everything.", ""]
         self.display.say("\n".join(message))
 
@@ -144,7 +147,7 @@ class Supervisor:
         self._show()
 
     def _check(self, service: Service) -> None:
-        """Take note when it serves, and pass on what it wants people to know."""
+        """Notes when the service becomes ready and shows its notices."""
         if service.check():
             for notice in service.notices():
                 self.display.say(notice)
@@ -168,7 +171,7 @@ class Supervisor:
             self.display.say(f"{error}\n{service.name}: next attempt in {delay:g} s")
 
     def _timeout(self) -> float | None:
-        """Seconds until there is something to do without an event; None for never."""
+        """Returns the seconds until something must be done without an event; None for never."""
         now = time.monotonic()
         moments = [s.restart_at - now for s in self._services() if s.restart_at is not None]
         if any(s.state == "starting" for s in self._services()):
@@ -176,7 +179,7 @@ class Supervisor:
         return max(0.0, min(moments)) if moments else None
 
     def _wait(self, timeout: float | None) -> None:
-        """Take in what has happened: signals and deaths."""
+        """Waits for signals and ended processes, and handles them."""
         for key, _ in self.selector.select(timeout):
             if key.data is None:
                 self._take_signals()
@@ -193,9 +196,9 @@ class Supervisor:
     # --- stop ----------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Beat first, so that nothing new is asked for; the servers last, as all others need them."""
+        """Stops beat first, so that no new tasks are sent, and the servers last, because all others need them."""
         if any(service.process for service in self._services()):
-            self.display.say("stopping; again Ctrl-C to hurry")
+            self.display.say("stopping; press Ctrl-C again to hurry")
         by_name = {program.name: program for program in self.programs}
         for name in ("beat", "worker", "background", "web"):
             self._stop_service(by_name.get(name))
@@ -219,24 +222,24 @@ class Supervisor:
         self._show()
 
     def _park(self) -> None:
-        """Stop the jobs that run on this machine, with their grace, and book them."""
-        self.display.say("stopping the jobs of this machine")
+        """Stops the jobs on this machine after their grace period and books their use."""
+        self.display.say("stopping the jobs on this machine")
         try:
             self._run_to_its_end("park", manage("park"), PARK_PATIENCE)
         except StartError as error:
-            self.display.say(f"{error}\njobs that still run are taken up again by the next `make up`")
+            self.display.say(f"{error}\nthe next `make up` takes over jobs that still run")
 
     # --- processes -----------------------------------------------------------------------------
 
     def _run_to_its_end(self, name: str, argv: list[str], patience: float) -> None:
-        """Run a command. Raises StartError when it fails, takes too long, or is cut off by a request."""
+        """Runs a command. Raises StartError when it fails, takes too long, or a stop is requested meanwhile."""
         log = self.home.logs / f"{name}.log"
         offset = log.stat().st_size if log.exists() else 0
         marked = {**self.environment, **service_mark(name)}
         process = spawn(argv, log=log, env=marked, cwd=ROOT, at_our_death="KILL")
         if not self._await_end(process, patience):
             self._kill(process)
-            raise StartError(f"{name} was cut off")
+            raise StartError(f"{name} was interrupted or took too long")
         if process.returncode:
             said = log.read_bytes()[offset:].decode(errors="replace")
             raise StartError(f"{name} failed; {log} ends with:\n{said[-3000:].strip()}")
@@ -248,7 +251,7 @@ class Supervisor:
         self._kill(process)
 
     def _await_end(self, process: subprocess.Popen[bytes], patience: float) -> bool:
-        """Whether the process ends within `patience` seconds and before somebody asks (again) to stop."""
+        """Returns whether the process ends within `patience` seconds and before another stop is requested."""
         asked_before = self.requests
         deadline = time.monotonic() + patience
         pidfd = os.pidfd_open(process.pid)
@@ -276,7 +279,7 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Turn signals into bytes on a socket; a shell's `&` leaves SIGINT ignored, so set them all."""
+        """Turns signals into bytes on a socket. Sets SIGINT too, because a shell's `&` leaves it ignored."""
         self.signals, written = socket.socketpair()
         self.signals.setblocking(False)
         written.setblocking(False)
@@ -294,7 +297,7 @@ class Supervisor:
             written.close()
 
     def _take_signals(self) -> None:
-        """Count requests to stop; make, the shell and the terminal may each pass on the same one."""
+        """Counts requests to stop. make, the shell and the terminal may each pass on the same one."""
         self.signals.recv(64)
         now = time.monotonic()
         if now - self.asked_at > ONE_REQUEST:
@@ -317,7 +320,7 @@ class Supervisor:
 
 
 def up() -> int:
-    """Run `make up` in this process; the exit status."""
+    """Runs `make up` in this process and returns the exit status."""
     home, display = Home.from_environment(), Display()
     try:
         with home.locked("Fairlot"):
@@ -333,17 +336,17 @@ def up() -> int:
 
 
 def _address() -> tuple[str, int]:
-    """Where the web server listens. Raises StartError when that is not possible or not permitted."""
+    """Returns the address of the web server. Raises StartError when it is impossible or not permitted."""
     host = os.environ.get("HOST") or "127.0.0.1"
     permitted = os.environ.get("FAIRLOT_LOCAL_BEYOND_LOOPBACK", "").lower() in ("1", "true", "yes", "on")
     if host not in LOOPBACK and not permitted:
         raise StartError(
-            f"HOST={host} would let other machines run programs on this one, as the local backend does. "
-            "Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if all who can reach it may"
+            f"HOST={host} would let other machines run programs on this one, through the local backend. "
+            "Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if everyone who can reach it may do so"
         )
     if named := os.environ.get("PORT"):
         if not _is_free(host, int(named)):
-            raise StartError(f"port {named} of {host} is taken: set PORT to another, or leave it unset")
+            raise StartError(f"port {named} of {host} is in use: set PORT to another one, or leave it unset")
         return host, int(named)
     for port in range(FIRST_PORT, LAST_PORT + 1):
         if _is_free(host, port):

@@ -1,9 +1,9 @@
 """Learns to read handwritten digits: a small neural network, on real data, as a job of Fairlot.
 
-1797 digits of 8×8 pixels (UCI's handwritten digits, as scikit-learn ships them); every fifth is kept for
-testing. Mini-batch gradient descent with momentum. All that a job should do is shown here: it prints its
-progress, saves what it learned when told to stop and every so often, and goes on exactly there. With
-several workers, each takes a part of every batch; rank 0 adds the gradients up, and alone keeps the state.
+The data are 1797 digits of 8×8 pixels (UCI's handwritten digits, as scikit-learn ships them), of which every fifth
+is kept for testing. Training is mini-batch gradient descent with momentum. The program shows everything that a job
+should do: it prints its progress, saves its state regularly and on SIGTERM, and continues exactly from there. With
+several workers, each takes a part of every batch; rank 0 adds up the gradients and alone keeps the state.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ SIZE = sum(int(np.prod(shape)) for shape in SHAPES)
 SEED = 20
 # The learning rate is halved after HALF_LIFE steps, then falls ever more slowly.
 LEARNING_RATE, HALF_LIFE, MOMENTUM = 0.5, 50, 0.9
-HELLO = struct.Struct("<6sq")  # what a worker says first: this word and its rank
-STEP = struct.Struct("<q")  # what rank 0 says before each step: its number, or GOODBYE
+HELLO = struct.Struct("<6sq")  # a worker's first message: this word and its rank
+STEP = struct.Struct("<q")  # rank 0's message before each step: its number, or GOODBYE
 GOODBYE = -1
-MEETING_SECONDS = 60.0
+CONNECT_SECONDS = 60.0
 Array = np.ndarray
 
 
 class PeerLost(Exception):
-    """Another worker of the gang went away."""
+    """The connection to another worker of the gang broke."""
 
 
 # --- stopping ----------------------------------------------------------------------------------
-# SIGTERM interrupts nothing: it leaves a byte in a pipe, which is looked at where stopping does no harm.
-# (sigtimedwait would do, were it not for Python's: after a freeze it takes any wake-up for the signal.)
+# SIGTERM interrupts nothing. It leaves a byte in a pipe, which is read where stopping is safe. (sigtimedwait does not
+# work: Python takes any wake-up after a suspension for the signal.)
 
 _asked, _ask = os.pipe()
 
 
-def listen_for_stop() -> None:
-    """From now on SIGTERM is noted and does nothing else."""
+def handle_sigterm() -> None:
+    """Makes SIGTERM only set a flag."""
     os.set_blocking(_ask, False)
     signal.set_wakeup_fd(_ask, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
 
 
-def told_to_stop(within: float = 0.0) -> bool:
-    """Waits up to `within` seconds for SIGTERM; once it came the answer stays True."""
+def stop_requested(within: float = 0.0) -> bool:
+    """Waits up to `within` seconds for SIGTERM. Returns True from its arrival on."""
     return bool(select.select([_asked], [], [], max(0.0, within))[0])
 
 
@@ -64,7 +64,7 @@ def told_to_stop(within: float = 0.0) -> bool:
 
 
 def read_digits() -> tuple[Array, Array, Array, Array]:
-    """Pixels and labels for training, then for testing. Reads the file without importing its package."""
+    """Returns pixels and labels for training and for testing. Reads the file without importing its package."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
         sys.exit("the digits come with scikit-learn, which this environment lacks")
@@ -77,7 +77,7 @@ def read_digits() -> tuple[Array, Array, Array, Array]:
 
 
 def unpack(parameters: Array) -> list[Array]:
-    """The network's weights and biases as views of one flat array."""
+    """Returns the network's weights and biases as views of one flat array."""
     ends = np.cumsum([int(np.prod(shape)) for shape in SHAPES])
     return [part.reshape(shape) for part, shape in zip(np.split(parameters, ends[:-1]), SHAPES, strict=True)]
 
@@ -89,7 +89,7 @@ def first_parameters() -> Array:
 
 
 def scores(parameters: Array, pixels: Array) -> tuple[Array, Array]:
-    """The hidden layer and the logarithms of the digits' probabilities."""
+    """Returns the hidden layer and the logarithms of the digits' probabilities."""
     into, into_bias, out, out_bias = unpack(parameters)
     hidden = np.maximum(pixels @ into + into_bias, 0)
     raw = hidden @ out + out_bias
@@ -98,7 +98,7 @@ def scores(parameters: Array, pixels: Array) -> tuple[Array, Array]:
 
 
 def gradient(parameters: Array, pixels: Array, labels: Array) -> Array:
-    """The summed gradient of these examples' losses, and last their summed loss; SIZE + 1 numbers."""
+    """Returns the summed gradient of these examples' losses, followed by their summed loss: SIZE + 1 numbers."""
     hidden, logarithms = scores(parameters, pixels)
     rows = np.arange(len(labels))
     loss = -logarithms[rows, labels].sum()
@@ -114,7 +114,7 @@ def accuracy(parameters: Array, pixels: Array, labels: Array) -> float:
 
 
 @dataclass
-class Part:
+class Share:
     """This worker's share of the work."""
 
     rank: int
@@ -125,13 +125,13 @@ class Part:
     labels: Array
 
     def work(self, parameters: Array, step: int) -> Array:
-        """The gradient of this worker's part of a step's batch, in the time that its GPU takes for it."""
+        """Returns the gradient of this worker's part of a step's batch, after the time that its GPU takes for it."""
         begun = time.monotonic()
-        # The batch follows from the step alone, so a resumed run sees what an unbroken one would.
+        # The batch depends on the step alone, so a resumed run sees the same batches as an unbroken one.
         chosen = np.random.default_rng([SEED, 2, step]).choice(len(self.labels), self.batch, replace=False)
         mine = np.array_split(chosen, self.workers)[self.rank]
         result = gradient(parameters, self.pixels[mine], self.labels[mine])
-        told_to_stop(within=self.step_seconds - (time.monotonic() - begun))
+        stop_requested(within=self.step_seconds - (time.monotonic() - begun))
         return result
 
 
@@ -158,14 +158,14 @@ def send(peer: socket.socket, data: bytes) -> None:
         raise PeerLost from None
 
 
-def meet_workers(address: tuple[str, int], workers: int) -> list[socket.socket]:
-    """Rank 0 waits for all others; their connections by rank. Exits when told to stop meanwhile."""
+def accept_workers(address: tuple[str, int], workers: int) -> list[socket.socket]:
+    """Waits on rank 0 for all others and returns their connections by rank. Exits on SIGTERM."""
     peers: dict[int, socket.socket] = {}
-    deadline = time.monotonic() + MEETING_SECONDS
+    deadline = time.monotonic() + CONNECT_SECONDS
     with socket.create_server(address) as server:
         server.settimeout(0.1)
         while len(peers) < workers - 1:
-            if told_to_stop():
+            if stop_requested():
                 sys.exit(0)
             if time.monotonic() > deadline:
                 raise PeerLost
@@ -174,7 +174,7 @@ def meet_workers(address: tuple[str, int], workers: int) -> list[socket.socket]:
             except TimeoutError:
                 continue
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer.settimeout(MEETING_SECONDS)
+            peer.settimeout(CONNECT_SECONDS)
             word, rank = HELLO.unpack(receive(peer, HELLO.size))
             if word != b"digits" or not 0 < rank < workers or rank in peers:
                 peer.close()
@@ -184,12 +184,13 @@ def meet_workers(address: tuple[str, int], workers: int) -> list[socket.socket]:
     return [peers[rank] for rank in sorted(peers)]
 
 
-def meet_rank_0(address: tuple[str, int], rank: int) -> socket.socket:
-    deadline = time.monotonic() + MEETING_SECONDS
-    while not told_to_stop(within=0.05):
+def connect_to_rank_0(address: tuple[str, int], rank: int) -> socket.socket:
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while not stop_requested(within=0.05):
         try:
             peer = socket.create_connection(address)
-        except (ConnectionRefusedError, socket.gaierror):  # it does not listen yet, or has no name yet
+        # it does not listen yet, or its name does not resolve yet
+        except (ConnectionRefusedError, socket.gaierror):
             if time.monotonic() > deadline:
                 raise PeerLost from None
             continue
@@ -199,16 +200,16 @@ def meet_rank_0(address: tuple[str, int], rank: int) -> socket.socket:
     sys.exit(0)
 
 
-def help_rank_0(part: Part, address: tuple[str, int]) -> None:
-    """What every other rank does: gradients for the parameters that rank 0 sends, until it says goodbye."""
-    with meet_rank_0(address, part.rank) as peer:
+def assist_rank_0(share: Share, address: tuple[str, int]) -> None:
+    """Does the work of every other rank: gradients for the parameters that rank 0 sends, until it ends."""
+    with connect_to_rank_0(address, share.rank) as peer:
         while True:
             (step,) = STEP.unpack(receive(peer, STEP.size))
             if step == GOODBYE:
                 return
             parameters = np.frombuffer(receive(peer, 8 * SIZE))
-            send(peer, part.work(parameters, step).tobytes())
-            print(f"worker {part.rank} did its part of step {step + 1}", flush=True)
+            send(peer, share.work(parameters, step).tobytes())
+            print(f"worker {share.rank} did its part of step {step + 1}", flush=True)
 
 
 # --- training ----------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ def help_rank_0(part: Part, address: tuple[str, int]) -> None:
 
 @dataclass
 class State:
-    """All that a run needs to go on as if it had never been interrupted."""
+    """Everything that a run needs to continue as if it had never been interrupted."""
 
     parameters: Array
     velocity: Array
@@ -231,7 +232,7 @@ class State:
             return cls(saved["parameters"], saved["velocity"], int(saved["step"]))
 
     def save(self, file: Path) -> None:
-        """Replaces the checkpoint atomically: a crash leaves the old one or the new one, whole."""
+        """Replaces the checkpoint atomically, so that a crash leaves either the old or the new one."""
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".new")
         with fresh.open("wb") as out:
@@ -248,16 +249,16 @@ class State:
 
 
 def train(
-    options: argparse.Namespace, part: Part, test: tuple[Array, Array], peers: list[socket.socket]
+    options: argparse.Namespace, share: Share, test: tuple[Array, Array], peers: list[socket.socket]
 ) -> int:
-    """Rank 0's work; returns the exit code."""
+    """Does the work of rank 0 and returns the exit code."""
     file = Path(os.environ.get("FAIRLOT_CHECKPOINT_DIR", "checkpoint"), "digits.npz")
     state = State.load(file)
     try:
-        while state.step < options.steps and not told_to_stop():
+        while state.step < options.steps and not stop_requested():
             for peer in peers:
                 send(peer, STEP.pack(state.step) + state.parameters.tobytes())
-            summed = part.work(state.parameters, state.step)
+            summed = share.work(state.parameters, state.step)
             for peer in peers:
                 summed = summed + np.frombuffer(receive(peer, 8 * (SIZE + 1)))
             state.advance(summed, options.batch)
@@ -267,7 +268,7 @@ def train(
                 state.save(file)
     except PeerLost:
         state.save(file)
-        if told_to_stop():
+        if stop_requested():
             return 0
         print(f"a worker went away; saved step {state.step}", flush=True)
         return 1
@@ -275,7 +276,7 @@ def train(
     for peer in peers:
         send(peer, STEP.pack(GOODBYE))
     if state.step < options.steps:
-        print(f"told to stop; saved step {state.step}", flush=True)
+        print(f"stopping as ordered; saved step {state.step}", flush=True)
         return 0
     right = accuracy(state.parameters, *test)
     print(f"final accuracy {right:.4f}", flush=True)
@@ -286,7 +287,7 @@ def train(
 
 
 def main() -> int:
-    listen_for_stop()
+    handle_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)
@@ -302,15 +303,15 @@ def main() -> int:
     address = (os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500")))
     pixels, labels, *test = read_digits()
     step_seconds = options.seconds_per_step / speed**options.sensitivity
-    part = Part(rank, workers, options.batch, step_seconds, pixels, labels)
+    share = Share(rank, workers, options.batch, step_seconds, pixels, labels)
     try:
         if rank > 0:
-            help_rank_0(part, address)
+            assist_rank_0(share, address)
             return 0
-        peers = meet_workers(address, workers) if workers > 1 else []
-        return train(options, part, (test[0], test[1]), peers)
+        peers = accept_workers(address, workers) if workers > 1 else []
+        return train(options, share, (test[0], test[1]), peers)
     except PeerLost:
-        if told_to_stop():
+        if stop_requested():
             return 0
         print("the other workers of the gang went away", file=sys.stderr, flush=True)
         return 1

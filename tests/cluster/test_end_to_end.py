@@ -86,7 +86,7 @@ def test_a_job_runs_in_containers_takes_turns_moves_and_is_paid_for(
         for name in ("one", "two", "three")
     ]
     give_it_room(machines)
-    saved = lines.filter(has_text=re.compile(r"^told to stop; saved step \d+$"))
+    saved = lines.filter(has_text=re.compile(r"^stopping as ordered; saved step \d+$"))
     expect(saved).not_to_have_count(0, timeout=SOON)
     for number in rivals:
         charlie.post(f"jobs/{number}/cancel")

@@ -142,7 +142,7 @@ def test_sigterm_reaches_the_program_and_its_last_words_are_in_the_log(container
     steps = [line.split()[1] for line in said if line.startswith("step ")]
     assert steps == [str(step + 1) for step in range(len(steps))]
     assert len(steps) >= 3
-    assert said[-1] == f"told to stop; saved step {steps[-1]}"
+    assert said[-1] == f"stopping as ordered; saved step {steps[-1]}"
 
 
 def test_a_checkpoint_on_a_claim_outlives_its_pod(

@@ -59,7 +59,7 @@ def test_a_service_that_lived_long_starts_from_the_first_delay_again(program, mo
 
 def test_what_a_program_wants_people_to_know_is_passed_on_once_it_is_ready(program):
     say = "print('a line of its own'); print('probe: jobs share one user'); print('probe: ready')"
-    service = program(f"{say}; import time; time.sleep(60)", ready_when_it_says=b"probe: ready")
+    service = program(f"{say}; import time; time.sleep(60)", ready_message=b"probe: ready")
     service.start()
     wait_for(service.check, what="ready")
     assert service.notices() == ["jobs share one user"]
@@ -70,7 +70,9 @@ def test_a_death_is_told_with_its_cause_and_last_words(program):
     service = program("print('out of luck'); raise SystemExit(3)")
     service.start()
     service.process.wait()
-    assert service.note_death() == "probe exited with code 3; restarting now. Its last words: out of luck"
+    assert (
+        service.note_death() == "probe exited with code 3; restarting now. Last line of its log: out of luck"
+    )
     service = program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     service.start()
     service.process.wait()
@@ -82,7 +84,7 @@ def test_children_of_a_killed_service_do_not_stay_behind(program, tmp_path):
     home.mkdir()
     child = [sys.executable, "-c", "import time; time.sleep(600)"]
     line = f"import subprocess; c = subprocess.Popen({child}, cwd={str(home)!r}); print('up', flush=True); c.wait()"
-    service = program(line, ready_when_it_says=b"up")
+    service = program(line, ready_message=b"up")
     service.start()
     wait_until_running(service)
     assert list(working_in(home))
@@ -93,9 +95,7 @@ def test_children_of_a_killed_service_do_not_stay_behind(program, tmp_path):
 
 
 def test_a_service_runs_only_once_it_says_so_in_this_life(program):
-    service = program(
-        "import time; print('ready.', flush=True); time.sleep(600)", ready_when_it_says=b"ready."
-    )
+    service = program("import time; print('ready.', flush=True); time.sleep(600)", ready_message=b"ready.")
     service.log.write_text("ready.\n")  # said by an earlier life
     service.start()
     assert service.state == "starting"

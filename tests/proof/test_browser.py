@@ -48,7 +48,7 @@ def test_a_user_submits_a_program_watches_it_and_reads_the_bill(people: People) 
     expect(chip(bob.page, "Suspended")).to_be_visible(timeout=SOON)
     take_the_picture(people)
     bob.post(f"jobs/{first}/cancel")
-    expect(lines.filter(has_text=re.compile(r"^told to stop; saved step \d+$"))).not_to_have_count(0)
+    expect(lines.filter(has_text=re.compile(r"^stopping as ordered; saved step \d+$"))).not_to_have_count(0)
     resumed = lines.filter(has_text=re.compile(r"^resuming from the checkpoint of step \d+$"))
     expect(resumed).not_to_have_count(0, timeout=SOON)
 
@@ -262,7 +262,9 @@ def check_the_training(lines: list[str], *, steps: int = STEPS, preempted: bool 
     """Each step once and in order, however often it was interrupted, and what was learned."""
     made = [int(found[1]) for line in lines if (found := re.match(r"step (\d+) loss", line))]
     assert made == list(range(1, steps + 1))
-    saved = [int(found[1]) for line in lines if (found := re.match(r"told to stop; saved step (\d+)", line))]
+    saved = [
+        int(found[1]) for line in lines if (found := re.match(r"stopping as ordered; saved step (\d+)", line))
+    ]
     resumed = [int(found[1]) for line in lines if (found := re.match(r"resuming .* of step (\d+)", line))]
     # Told to stop after its last step it ends as if it had not been told, and its next turn says so again.
     assert saved == [step for step in resumed if step < steps]

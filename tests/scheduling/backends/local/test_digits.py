@@ -48,7 +48,7 @@ def test_an_interrupted_run_ends_with_the_very_weights_of_an_unbroken_one(rig: R
         rig.wait_for_log(f"step {step} ")
         rig.stop(part, grace=PATIENCE)
         assert rig.wait(part).end is End.STOPPED
-        assert f"told to stop; saved step {checkpoint(rig, 1)['step']}" in rig.log()
+        assert f"stopping as ordered; saved step {checkpoint(rig, 1)['step']}" in rig.log()
     assert rig.wait(rig.start(rig.gang(slow + " --target-accuracy 0", epoch=3))).end is End.SUCCEEDED
     unbroken = rig.gang(TRAIN + "--steps 60 --seconds-per-step 0 --target-accuracy 0", job=2)
     assert rig.wait(rig.start(unbroken)).end is End.SUCCEEDED
