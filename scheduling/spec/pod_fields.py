@@ -55,7 +55,7 @@ REFUSED: dict[str, str] = {
     "priorityclassname": "would drive out others' pods: set priority, which orders your own jobs",
     "preemptionpolicy": "would drive out others' pods: set priority, which orders your own jobs",
     "runtimeclassname": _PLACED,
-    "resourceclaims": f"devices are given out by Fairlot; {_RESOURCES}",
+    "resourceclaims": f"devices are allocated by Fairlot; {_RESOURCES}",
     "overhead": f"is the cluster's affair; {_RESOURCES}",
     # Fields of a Job.
     "suspend": "is Fairlot's to say: jobs take turns",

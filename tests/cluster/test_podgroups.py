@@ -259,9 +259,9 @@ def test_nobody_of_the_team_touches_the_groups_of_gangs(
             lambda about=about: bob.create(groups, {"metadata": about, "spec": spec}), by="fairlot-podgroups"
         )
     mark = {"metadata": {"annotations": {"some": "mark"}}}
-    refused(lambda: bob.merge(f"{groups}/{name}", mark), "by Fairlot alone", by="fairlot-podgroups")
+    refused(lambda: bob.merge(f"{groups}/{name}", mark), "only by Fairlot", by="fairlot-podgroups")
     slipped = pod("slipped", schedulingGroup={"podGroupName": name})
-    refused(lambda: bob.create(PODS.format(tenant), slipped), "for those jobs alone", by="fairlot-pods")
+    refused(lambda: bob.create(PODS.format(tenant), slipped), "only for those jobs", by="fairlot-pods")
     # His own he may have.
     bob.create(groups, {"metadata": {"name": "mine"}, "spec": spec})
     bob.create(PODS.format(tenant), pod("mine", schedulingGroup={"podGroupName": "mine"}))

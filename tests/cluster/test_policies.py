@@ -31,36 +31,36 @@ FROM_MAP = {"configMapKeyRef": {"name": "some", "key": "devices"}}
 # --- what he may not make --------------------------------------------------------------------------------
 
 PODS_REFUSED: dict[str, tuple[Object, str, str]] = {
-    "a bare pod with a GPU": (pod("p", container(gpus=1)), "fairlot-gpus", "GPUs are given out by Fairlot"),
+    "a bare pod with a GPU": (pod("p", container(gpus=1)), "fairlot-gpus", "GPUs are allocated by Fairlot"),
     "a slice of a GPU": (
         pod("p", container(resources={"limits": {"nvidia.com/mig-1g.5gb": "1"}})),
         "fairlot-gpus",
-        "GPUs are given out by Fairlot",
+        "GPUs are allocated by Fairlot",
     ),
     "a GPU in requests and limits": (
         pod("p", container(resources={"requests": {GPU: "1"}, "limits": {GPU: "1"}})),
         "fairlot-gpus",
-        "GPUs are given out by Fairlot",
+        "GPUs are allocated by Fairlot",
     ),
     "a GPU in the second container": (
         pod("p", container(), container("second", gpus=1)),
         "fairlot-gpus",
-        "GPUs are given out by Fairlot",
+        "GPUs are allocated by Fairlot",
     ),
     "a GPU in an init container": (
         pod("p", initContainers=[container("first", gpus=1)]),
         "fairlot-gpus",
-        "GPUs are given out by Fairlot",
+        "GPUs are allocated by Fairlot",
     ),
     "a GPU in a sidecar": (
         pod("p", initContainers=[container("beside", gpus=1, restartPolicy="Always")]),
         "fairlot-gpus",
-        "GPUs are given out by Fairlot",
+        "GPUs are allocated by Fairlot",
     ),
     "a device class as a resource": (
         pod("p", container(resources={"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}})),
         "fairlot-gpus",
-        "GPUs are given out by Fairlot",
+        "GPUs are allocated by Fairlot",
     ),
     "a claim of a device": (pod("p", resourceClaims=CLAIM), "fairlot-gpus", "resourceClaims"),
     "every GPU of the node by its environment": (
@@ -92,17 +92,17 @@ PODS_REFUSED: dict[str, tuple[Object, str, str]] = {
     "a pod that pretends to be a Job's": (
         pod("p", labels={"batch.kubernetes.io/controller-uid": "some-uid"}),
         "fairlot-pods",
-        "said by the Job controller alone",
+        "set only by the Job controller",
     ),
     "a pod that is let onto nodes for GPUs": (
         pod("p", tolerations=[{"key": GPU, "operator": "Exists"}]),
         "fairlot-gpus",
-        "kept for GPUs",
+        "reserved for GPUs",
     ),
     "a pod that is let onto every node": (
         pod("p", tolerations=[{"operator": "Exists"}]),
         "fairlot-gpus",
-        "kept for GPUs",
+        "reserved for GPUs",
     ),
     "a pod on a node of his choice": (pod("p", nodeName="gpu-0000"), "fairlot-placement", "spec.nodeName"),
     "a volume that a driver makes": (
@@ -182,7 +182,7 @@ def test_what_makes_pods_with_gpus_is_refused_at_once(bob: Api, tenant: str, kin
     path, made = CONTROLLERS[kind]
     refused(
         lambda: bob.create(path.format(tenant), made),
-        "GPUs are given out by Fairlot",
+        "GPUs are allocated by Fairlot",
         by="fairlot-gpus-in-templates",
     )
 
@@ -198,7 +198,7 @@ def test_a_deployment_that_is_given_gpus_later_gets_no_pod_and_an_event_says_why
 
     def told() -> bool:
         events = bob.items(f"/api/v1/namespaces/{tenant}/events")
-        return any("GPUs are given out by Fairlot" in event.get("message", "") for event in events)
+        return any("GPUs are allocated by Fairlot" in event.get("message", "") for event in events)
 
     wait_for(told, what="an event says why")
     assert not [found for found in bob.items(PODS.format(tenant)) if "limits" in resources_of(found)]
@@ -231,20 +231,20 @@ def test_a_pod_of_his_cannot_become_what_it_could_not_be_made_as(bob: Api, tenan
     bob.create(PODS.format(tenant), pod("his", schedulerName="nobody"))
     for subresource in ("", "/status"):
         for labels, words in (
-            ({JOB: "1"}, "set by Fairlot alone"),
-            ({"batch.kubernetes.io/controller-uid": "some-uid"}, "said by the Job controller alone"),
+            ({JOB: "1"}, "set only by Fairlot"),
+            ({"batch.kubernetes.io/controller-uid": "some-uid"}, "set only by the Job controller"),
         ):
             change = {"metadata": {"labels": labels}}
             said = answer(lambda s=subresource, c=change: bob.merge(path + s, c))
             assert words in said or "'fairlot-status'" in said, f"{labels} by {subresource}: {said}"
     everywhere = [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]
-    refused(lambda: bob.patch(path, everywhere), "kept for GPUs", by="fairlot-pods")
+    refused(lambda: bob.patch(path, everywhere), "reserved for GPUs", by="fairlot-pods")
     elsewhere = {"key": "example.org/slow", "operator": "Exists"}
     bob.patch(path, [{"op": "add", "path": "/spec/tolerations/-", "value": elsewhere}])
     jobs = JOBS.format(tenant)
     bob.create(jobs, own_job("his", suspend=True))
     change = {"metadata": {"annotations": {EPOCH: "0"}}}
-    refused(lambda: bob.merge(f"{jobs}/his/status", change), "set by Fairlot alone", by="fairlot-jobs")
+    refused(lambda: bob.merge(f"{jobs}/his/status", change), "set only by Fairlot", by="fairlot-jobs")
 
 
 JOBS_REFUSED = {
@@ -260,11 +260,11 @@ def test_a_job_of_his_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: 
     """Neither when it is made nor later on: of a suspended Job the template may be changed."""
     jobs = JOBS.format(tenant)
     bob.create(jobs, own_job("his", suspend=True))
-    refused(lambda: bob.merge(f"{jobs}/his", JOBS_REFUSED[how]), "set by Fairlot alone", by="fairlot-jobs")
+    refused(lambda: bob.merge(f"{jobs}/his", JOBS_REFUSED[how]), "set only by Fairlot", by="fairlot-jobs")
     made = own_job("second", suspend=True)
     made["metadata"] |= JOBS_REFUSED[how].get("metadata", {})
     made["spec"]["template"] |= JOBS_REFUSED[how].get("spec", {}).get("template", {})
-    refused(lambda: bob.create(jobs, made), "set by Fairlot alone", by="fairlot-jobs")
+    refused(lambda: bob.create(jobs, made), "set only by Fairlot", by="fairlot-jobs")
 
 
 # --- what nobody may do there ----------------------------------------------------------------------------

@@ -28,12 +28,12 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
     "start it": ([{"op": "replace", "path": "/spec/suspend", "value": False}], "spec.suspend"),
     "start it as Fairlot does": (
         [epoch(1), {"op": "replace", "path": "/spec/suspend", "value": False}],
-        "the epoch among them",
+        "including the epoch",
     ),
-    "change its epoch": ([epoch(5)], "the epoch among them"),
+    "change its epoch": ([epoch(5)], "including the epoch"),
     "take its token away": (
         [{"op": "remove", "path": "/metadata/annotations/fairlot.io~1token"}],
-        "set by Fairlot alone",
+        "set only by Fairlot",
     ),
     "take its label away": (
         [
@@ -41,7 +41,7 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
             {"op": "add", "path": "/metadata/labels/he", "value": "may"},
             {"op": "remove", "path": "/metadata/labels/fairlot.io~1job"},
         ],
-        "set by Fairlot alone",
+        "set only by Fairlot",
     ),
     "make it larger": (
         [{"op": "replace", "path": f"/spec/{name}", "value": 9} for name in ("completions", "parallelism")],
@@ -55,7 +55,7 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
                 "value": {"limits": {GPU: "8"}, "requests": {GPU: "8"}},
             }
         ],
-        "changed in Fairlot alone",
+        "changed only in Fairlot",
     ),
     "keep it when it is deleted": (
         [{"op": "add", "path": "/metadata/finalizers", "value": ["example.org/kept"]}],
@@ -63,7 +63,7 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
     ),
     "take the gate out of its template": (
         [{"op": "remove", "path": "/spec/template/spec/schedulingGates"}],
-        "changed in Fairlot alone",
+        "changed only in Fairlot",
     ),
 }
 
@@ -98,7 +98,7 @@ def test_he_cannot_stop_or_end_a_running_job(bob: Api, single: str) -> None:
     )
     refused(
         lambda: bob.merge(f"{single}/status", {"status": {"active": 0, "ready": 0}}),
-        "(status)",
+        "the status of a Job",
         by="fairlot-status",
     )
     bob.merge(single, {"metadata": {"labels": {"he": "may"}}})
@@ -153,18 +153,18 @@ TO_A_POD: dict[str, tuple[str, list[Object], str, str]] = {
         "fairlot-pods",
         GATE,
     ),
-    "change its epoch": ("", [epoch(5)], "fairlot-pods", "the epoch among them"),
+    "change its epoch": ("", [epoch(5)], "fairlot-pods", "including the epoch"),
     "take its label away": (
         "",
         [{"op": "remove", "path": "/metadata/labels/fairlot.io~1job"}],
         "fairlot-pods",
-        "set by Fairlot alone",
+        "set only by Fairlot",
     ),
     "take it away from its Job": (
         "",
         [{"op": "remove", "path": "/metadata/labels/batch.kubernetes.io~1controller-uid"}],
         "fairlot-pods",
-        "said by the Job controller alone",
+        "set only by the Job controller",
     ),
     "change its rank": (
         "",
@@ -176,7 +176,7 @@ TO_A_POD: dict[str, tuple[str, list[Object], str, str]] = {
             }
         ],
         "fairlot-pods",
-        "said by the Job controller alone",
+        "set only by the Job controller",
     ),
     "take its owner away": (
         "",
@@ -194,31 +194,31 @@ TO_A_POD: dict[str, tuple[str, list[Object], str, str]] = {
         "",
         [{"op": "replace", "path": "/spec/containers/0/image", "value": "example/other"}],
         "fairlot-pods",
-        "changed in Fairlot alone",
+        "changed only in Fairlot",
     ),
     "send it to another node": (
         "",
         [{"op": "add", "path": "/spec/nodeSelector", "value": {"kubernetes.io/hostname": "gpu-0009"}}],
         "fairlot-pods",
-        "changed in Fairlot alone",
+        "changed only in Fairlot",
     ),
     "let it onto kept nodes": (
         "",
         [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
         "fairlot-pods",
-        "changed in Fairlot alone",
+        "changed only in Fairlot",
     ),
     "put a container into it": (
         "/ephemeralcontainers",
         [{"op": "add", "path": "/spec/ephemeralContainers", "value": LATER}],
         "fairlot-pods",
-        "no container is put into a pod of Fairlot",
+        "no container can be added to a pod of Fairlot",
     ),
     "say how it fares": (
         "/status",
         [{"op": "replace", "path": "/status/phase", "value": "Succeeded"}],
         "fairlot-status",
-        "(status)",
+        "the status of a Job",
     ),
 }
 
@@ -250,7 +250,7 @@ def test_he_cannot_take_the_policies_off_his_namespace(bob: Api, admin: Api, ten
         for subresource in ("", "/status"):
             refused(
                 lambda c=change, s=subresource: bob.merge(path + s, c),
-                "set by Fairlot alone",
+                "set only by Fairlot",
                 by="fairlot-namespaces",
             )
     assert admin.get(path)["metadata"]["labels"] == {**before, "he": "may"}
@@ -265,6 +265,8 @@ def test_nobody_but_the_scheduler_binds_a_pod(plane: ControlPlane, bob: Api, ten
     for path in (f"{pods}/his/binding", f"/api/v1/namespaces/{tenant}/bindings"):
         for api in (bob, plane.admin):
             refused(
-                lambda api=api, path=path: api.create(path, to), "scheduler alone", by="fairlot-placement"
+                lambda api=api, path=path: api.create(path, to),
+                "only by the scheduler",
+                by="fairlot-placement",
             )
     assert "nodeName" not in bob.get(f"{pods}/his")["spec"]

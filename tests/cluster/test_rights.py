@@ -316,10 +316,10 @@ def test_it_makes_namespaces_of_tenants_alone(account: Api) -> None:
 
     create(**OURS)
     denied(create, "namespaces of its tenants")
-    denied(lambda: create(**{"fairlot.io/tenant": "8"}), "enforce the pod security standard restricted")
+    denied(lambda: create(**{"fairlot.io/tenant": "8"}), "must enforce the pod security standard restricted")
     denied(
         lambda: create(**{**OURS, "pod-security.kubernetes.io/enforce": "baseline"}),
-        "enforce the pod security standard restricted",
+        "must enforce the pod security standard restricted",
     )
 
 

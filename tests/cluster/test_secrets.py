@@ -88,7 +88,7 @@ def test_a_late_start_does_not_bring_older_texts_back(rig: Rig, own: OwnApi, nod
     rig.wait(gang, Phase.RUNNING)
     job = rig.admin.get(f"{JOBS.format(rig.namespace)}/{objects.job_name(gang.job_id)}")
     older = Secrets({"HF_TOKEN": "old"})
-    with pytest.raises(OwnRefused, match="written for a later turn already"):
+    with pytest.raises(OwnRefused, match="already written for a later attempt"):
         secret_objects.write(own, rig.namespace, job, older, annotations={objects.EPOCH: "6"})
     again = Secrets({"HF_TOKEN": "again"})
     secret_objects.write(own, rig.namespace, job, again, annotations={objects.EPOCH: "7"})
@@ -135,10 +135,10 @@ def test_nobody_else_makes_or_changes_one(rig: Rig, bob: Api, nodes: list[str]) 
     path = SECRETS.format(rig.namespace)
     theirs = f"{path}/{objects.job_name(gang.job_id)}-variables"
     by = "fairlot-secrets"
-    refused(lambda: bob.create(path, owned("fairlot-mine")), "written by Fairlot alone", by=by)
-    refused(lambda: bob.merge(theirs, {"stringData": {"HF_TOKEN": "his"}}), "by Fairlot alone", by=by)
+    refused(lambda: bob.create(path, owned("fairlot-mine")), "written only by Fairlot", by=by)
+    refused(lambda: bob.merge(theirs, {"stringData": {"HF_TOKEN": "his"}}), "only by Fairlot", by=by)
     taken = {"metadata": {"labels": {objects.JOB: None}}}
-    refused(lambda: bob.merge(theirs, taken), "by Fairlot alone", by=by)
+    refused(lambda: bob.merge(theirs, taken), "only by Fairlot", by=by)
     bob.create(path, {"metadata": {"name": "his"}, "stringData": {"a": "b"}})
     bob.merge(f"{path}/his", {"stringData": {"a": "c"}})
     refused(lambda: bob.merge(f"{path}/his", {"metadata": {"labels": {objects.JOB: "1"}}}), by=by)
@@ -147,13 +147,13 @@ def test_nobody_else_makes_or_changes_one(rig: Rig, bob: Api, nodes: list[str]) 
 def test_fairlot_itself_writes_no_others(bob: Api, own: OwnApi, tenant: str) -> None:
     path = SECRETS.format(tenant)
     bob.create(path, {"metadata": {"name": "his"}, "stringData": {"a": "b"}})
-    with pytest.raises(OwnRefused, match="no other secrets than those of its jobs"):
+    with pytest.raises(OwnRefused, match="may only write the secrets of its jobs"):
         own.replace(f"{path}/his", owned("his"))
     for wrong in (
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "plain"}},
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "labels": {objects.JOB: "1"}}},
     ):
-        with pytest.raises(OwnRefused, match="no other secrets than those of its jobs"):
+        with pytest.raises(OwnRefused, match="may only write the secrets of its jobs"):
             own.create(path, wrong)
 
 
@@ -186,7 +186,7 @@ REFERENCES: dict[str, Object] = {
 def test_no_pod_but_the_jobs_own_uses_one(bob: Api, tenant: str, how: str) -> None:
     refused(
         lambda: bob.create(PODS.format(tenant), REFERENCES[how]),
-        "are for those jobs alone",
+        "are only for those jobs",
         by="fairlot-secrets-in-pods",
     )
 

@@ -214,8 +214,8 @@ def test_replicas_wear_the_label_that_nobody_else_may(lab: Lab) -> None:
         ({"type": "NodePort"}, "from outside the cluster"),
         ({"externalIPs": ["192.0.2.7"]}, "from outside the cluster"),
         ({"type": "ExternalName", "externalName": "example.org"}, "from outside the cluster"),
-        ({"selector": {"app": "theirs"}}, "lead to pods of its jobs"),
-        ({"selector": None}, "lead to pods of its jobs"),
+        ({"selector": {"app": "theirs"}}, "must select pods of its jobs"),
+        ({"selector": None}, "must select pods of its jobs"),
     ],
 )
 def test_fairlot_itself_may_open_no_door_to_the_outside(
