@@ -1,7 +1,7 @@
-"""A test cluster for the shell: `python -m tests.cluster FOLDER [NODES [REAL]]`, until Ctrl-C.
+"""Starts a test cluster for the shell: `python -m tests.cluster FOLDER [NODES [REAL]]`, until Ctrl-C.
 
-NODES are played by kwok; REAL ones (none, 1 or 2; as root) run containers.
-The last line says where the admin's kubeconfig is.
+kwok simulates NODES nodes. REAL nodes (0, 1 or 2; needs root) run containers. The last line of output is the path of
+the admin's kubeconfig.
 """
 
 from __future__ import annotations
@@ -35,5 +35,6 @@ def main(folder: str, nodes: str = "0", real: str = "0") -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))  # unwinds, so that all is stopped
+        # unwinds the stack, so that everything is stopped
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The API server as a test speaks to it: plain JSON over HTTPS, with the right refusals to look at."""
+"""The tests' own client for the API server: plain JSON over HTTPS, with refusals as exceptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = "/api/v1/nodes"
 
 
 class Refused(Exception):
-    """An answer of 400 or more: `code` is HTTP's, `reason` and `message` are Kubernetes'."""
+    """The API server answered with a status of 400 or more. `reason` and `message` are Kubernetes' own."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self.code = answer.status_code
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class Api:
-    """One user of the cluster, as a kubeconfig names him. Safe to be used by many threads."""
+    """A client for one user of the cluster, as a kubeconfig names it. Many threads may share it."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -46,7 +46,7 @@ class Api:
             headers={"Authorization": f"Bearer {user['token']}"},
             verify=ssl.create_default_context(cafile=cluster["certificate-authority"]),
             timeout=30,
-            trust_env=False,  # a proxy knows nothing of our loopback
+            trust_env=False,  # a proxy does not know this machine's loopback
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=32),
         )
 
@@ -57,7 +57,7 @@ class Api:
         return self._answer("GET", path, params=query)
 
     def items(self, path: str, **query: Any) -> list[Object]:
-        """All objects of a list, page by page."""
+        """Returns all objects of a list, read page by page."""
         found: list[Object] = []
         while True:
             page = self.get(path, limit=500, **query)
@@ -70,27 +70,27 @@ class Api:
         return self._answer("POST", path, json=content)
 
     def create_all(self, path: str, contents: Iterable[Object]) -> list[Object]:
-        """As many at once as the API server takes from one client without queueing."""
+        """Creates the objects, as many in parallel as the API server accepts from one client without queueing."""
         with ThreadPoolExecutor(16) as pool:
             return list(pool.map(lambda content: self.create(path, content), contents))
 
     def patch(self, path: str, operations: Operations) -> Object:
-        """JSON-Patch (RFC 6902): all operations or none, `test` among them."""
+        """Applies a JSON Patch (RFC 6902): all operations or none, including `test`."""
         return self._patch(path, "json-patch", list(operations))
 
     def merge(self, path: str, content: Object) -> Object:
-        """Merge-Patch (RFC 7386)."""
+        """Applies a JSON Merge Patch (RFC 7386)."""
         return self._patch(path, "merge-patch", content)
 
     def replace(self, path: str, content: Object) -> Object:
-        """409 if it was changed since it was read."""
+        """Replaces the object. Raises Refused with 409 if it was changed since it was read."""
         return self._answer("PUT", path, json=content)
 
     def delete(self, path: str, **options: Any) -> Object:
         return self._answer("DELETE", path, json=options or None)
 
     def apply(self, manifests: str | Path) -> list[Object]:
-        """Create or change what the manifests (YAML, one document or more) say, whatever kind it is."""
+        """Creates or changes the objects of the manifests (YAML with one or more documents) of any kind."""
         text = manifests.read_text() if isinstance(manifests, Path) else manifests
         return [self.apply_one(document) for document in yaml.safe_load_all(text) if document]
 
@@ -104,7 +104,7 @@ class Api:
         return self._checked(answer)
 
     def path_of(self, document: Object) -> str:
-        """Where the API keeps this object."""
+        """Returns the API path of this object."""
         group = document["apiVersion"]
         base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
         resource = self._resources(base)[document["kind"]]
@@ -113,7 +113,7 @@ class Api:
         return f"{base}/{resource['name']}/{document['metadata']['name']}"
 
     def watch(self, path: str, *, seconds: float, **query: Any) -> Iterator[Object]:
-        """What changes from now (or from `resourceVersion`) on, until `seconds` are over."""
+        """Yields changes from now (or from `resourceVersion`) on, for `seconds`."""
         asked = {"watch": "true", "timeoutSeconds": str(int(seconds)), **query}
         with self.http.stream("GET", path, params=asked, timeout=seconds + 5) as answer:
             if answer.is_error:

@@ -1,4 +1,4 @@
-"""Fairlot at work on an attached cluster: real rounds, the real database, a real control plane."""
+"""Fairlot on an attached cluster: real rounds, a real database and a real control plane."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVENTS = "/api/v1/namespaces/{}/events"
 
 @dataclass
 class Lab(World):
-    """`until` does what worker and watcher do all the time, until something is so."""
+    """Fairlot with an attached cluster. `until` does the work of worker and watcher until a condition holds."""
 
     admin: Api
     backend: KubernetesBackend
@@ -53,7 +53,7 @@ class Lab(World):
         return job
 
     def story(self, job: Job) -> str:
-        """How far it has come, for who reads why a test failed."""
+        """Describes the state of a job for readers of a failed test."""
         told = list(job.events.order_by("id").values_list("kind", "text"))
         orders = list(Operation.objects.filter(lease__job=job).values_list("verb", "attempts", "error"))
         said = [
@@ -89,9 +89,9 @@ class Lab(World):
 
 @contextmanager
 def attached_lab(kubeconfig: str, admin: Api, *, clean_up: bool = True, **settings: float) -> Iterator[Lab]:
-    """A cluster that Ada has attached, and a watcher there; `settings` as attach_cluster takes them.
+    """Attaches a cluster as Ada and watches it. `settings` are those of attach_cluster.
 
-    A control plane that ends with the test need not be cleaned up.
+    A control plane that ends with the test needs no clean-up.
     """
     attached._backend.cache_clear()
     people = cast()

@@ -1,4 +1,4 @@
-"""A Kubernetes backend at work in one namespace, and a thread that follows it as the watcher does."""
+"""A Kubernetes backend in one namespace, with a thread that follows it like the watcher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 
 
 class Rig:
-    """`seen` is what the watcher has been told last, by lease. `bare`: its jobs are pods without Jobs."""
+    """A backend under test. `seen` has the last observation of each lease. With `bare`, jobs are pods without Jobs."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Rig:
         content = yaml.safe_load(kubeconfig.read_text())
         self.backend = KubernetesBackend(
             api=lambda: OwnApi(content),
-            owner=namespace,  # so that tests beside this one are strangers
+            owner=namespace,  # makes the objects of parallel tests foreign
             namespace_of=lambda job_id: namespace,
             is_bare=lambda job_id: bare,
             logs=logs,
@@ -60,7 +60,7 @@ class Rig:
         try:
             yield
         except BaseException as error:
-            if self.trouble is not None:  # which is why what was waited for did not come
+            if self.trouble is not None:  # the watcher's error explains why the condition never held
                 error.add_note(f"its watcher had ended: {self.trouble!r}")
             raise
         finally:
@@ -118,12 +118,12 @@ class Rig:
         return seen
 
     def pods(self, gang: Gang) -> list[Object]:
-        """Of the gang's job, whatever turn they are of."""
+        """Returns the pods of the gang's job in any attempt."""
         found = self.admin.items(PODS.format(self.namespace), labelSelector=f"fairlot.io/job={gang.job_id}")
         return sorted(found, key=lambda pod: pod["metadata"]["name"])
 
     def evict(self, pod: Object) -> None:
-        """As a drain of its node does."""
+        """Evicts the pod like a drain of its node."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -132,7 +132,7 @@ class Rig:
         self.admin.create(f"{self.work.pod(pod)}/eviction", eviction)
 
     def annotate(self, gang: Gang, **marks: str) -> None:
-        """Tells kwok how the gang's pods go on: `run_for`, `exit_code`, `stop_after`."""
+        """Tells kwok how the gang's pods behave: `run_for`, `exit_code`, `stop_after`."""
         annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
         for pod in self.pods(gang):
             self.admin.merge(self.work.pod(pod), {"metadata": {"annotations": annotations}})
@@ -142,12 +142,12 @@ class Rigging(Protocol):
     """Makes rigs that watch until the test is over."""
 
     def __call__(self, **settings: Any) -> Rig:
-        """`settings` as Rig takes them."""
+        """Makes a rig with these settings of Rig."""
 
 
 @contextmanager
 def rigs(admin: Api, kubeconfig: Path, namespace: str, logs: Path, **usual: Any) -> Iterator[Rigging]:
-    """`usual` are the settings of all of them."""
+    """Yields a factory of rigs that share the settings `usual`."""
     with ExitStack() as stack:
 
         def make(**settings: Any) -> Rig:

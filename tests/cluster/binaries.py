@@ -1,10 +1,10 @@
-"""Kubernetes' own programs for the tests, built once from Go modules and kept outside of the checkout.
+"""Builds Kubernetes' own programs for the tests once from Go modules and keeps them outside the checkout.
 
-    python -m tests.cluster.binaries    # builds what is missing and lists where each program is
+    python -m tests.cluster.binaries    # builds what is missing and lists the path of each program
 
-A program that KUBEBUILDER_ASSETS holds is taken as it is; one on PATH when it is of the release that
-go/*/go.mod names; else it is built. What is built lies below `$XDG_CACHE_HOME/fairlot/cluster` in a folder
-named for all that decides its contents, so that checkouts share it and a new version is built anew.
+A program in KUBEBUILDER_ASSETS is used as it is. One on PATH is used if it has the release of go/*/go.mod. All
+others are built below `$XDG_CACHE_HOME/fairlot/cluster`, in a folder named after everything that decides their
+contents. Checkouts can therefore share them, and a new version is built separately.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SOURCES = Path(__file__).resolve().parent / "go"
 
 @dataclass(frozen=True)
 class Module:
-    """One folder of go/: a program, and the names under which it is called."""
+    """One folder of go/: a program and the names under which it is called."""
 
     name: str
     programs: tuple[str, ...]
-    dependency: str  # the module whose version is the program's
+    dependency: str  # the module with the version of the program
 
     @property
     def source(self) -> Path:
@@ -44,7 +44,7 @@ class Module:
 
     @functools.cached_property
     def version(self) -> str:
-        """As go.mod pins it, e.g. "v1.36.3"."""
+        """Returns the version that go.mod pins, e.g. "v1.36.3"."""
         pinned = re.search(
             rf"^(?:require)?\s+{re.escape(self.dependency)} (v\S+)",
             (self.source / "go.mod").read_text(),
@@ -55,12 +55,12 @@ class Module:
 
     @property
     def release(self) -> str:
-        """Major and minor version, e.g. "1.36"."""
+        """Returns the major and minor version, e.g. "1.36"."""
         return ".".join(self.version.removeprefix("v").split(".")[:2])
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What `go build` is told. Kubernetes tells clients 0.0.0 unless the linker says its version."""
+        """Returns the flags for `go build`. Without the version in linker flags, Kubernetes would report 0.0.0."""
         linker = ["-s", "-w"]
         if self.dependency == "k8s.io/kubernetes":
             major, minor = self.release.split(".")
@@ -81,13 +81,13 @@ MODULES = (
 
 
 def program(name: str) -> Path:
-    """The path of one program; builds its module when nothing else has it."""
+    """Returns the path of one program. Builds its module if the environment has none."""
     module = next(module for module in MODULES if name in module.programs)
     return provided(name, module) or built(module) / name
 
 
 def provided(name: str, module: Module) -> Path | None:
-    """The program as the environment brings it, or None."""
+    """Returns the program from the environment, or None."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and os.access(Path(assets, name), os.X_OK):
         return Path(assets, name).resolve()
@@ -99,7 +99,7 @@ def provided(name: str, module: Module) -> Path | None:
 
 
 def said_release(path: str) -> str | None:
-    """Major and minor version that the program says of itself."""
+    """Returns the major and minor version that the program reports."""
     answer = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=False, timeout=PATIENCE
     ).stdout
@@ -108,10 +108,10 @@ def said_release(path: str) -> str | None:
 
 
 def built(module: Module) -> Path:
-    """The folder with the module's programs; made now when it is not there yet.
+    """Returns the folder with the module's programs, and builds them if they are missing.
 
-    Two processes that want it build it once: the second waits. A build that was cut off leaves nothing
-    under the folder's own name.
+    If two processes need it, one builds and the other waits. An interrupted build leaves nothing under the folder's
+    own name.
     """
     tool = go()
     folder = cache() / f"{module.name}-{key(module, tool)}"
@@ -131,7 +131,7 @@ def build(module: Module, tool: Path, folder: Path) -> None:
         unfinished = Path(scratch, "programs")
         unfinished.mkdir(mode=0o755)
         binary = unfinished / module.name
-        # Other people's work comes first on a machine that is shared. The go.mod of a checkout stays as it is.
+        # On a shared machine other work has priority. The go.mod of the checkout must not change.
         argv: list[str | Path] = [
             "nice",
             "-n",
@@ -149,13 +149,13 @@ def build(module: Module, tool: Path, folder: Path) -> None:
             raise RuntimeError(f"{module.name} could not be built: go says why above")
         for name in module.programs:
             if name != module.name:
-                (unfinished / name).symlink_to(module.name)  # it acts as what it is called by
+                (unfinished / name).symlink_to(module.name)  # the program acts according to its name
         unfinished.rename(folder)
     say(f"built {module.name} in {time.monotonic() - begun:.0f} s: {folder}")
 
 
 def key(module: Module, tool: Path) -> str:
-    """Names all that decides the programs' contents: sources, versions and hashes of modules, Go, flags."""
+    """Returns a hash of all that decides the programs' contents: sources, module versions and hashes, Go, flags."""
     digest = hashlib.sha256()
     for path in [module.source / "go.mod", module.source / "go.sum", *sorted(module.source.glob("*.go"))]:
         digest.update(path.read_bytes())
@@ -165,7 +165,8 @@ def key(module: Module, tool: Path) -> str:
 
 
 def environment() -> Mapping[str, str]:
-    """Ours: a proxy and its certificates come from there. The Go that we have is the Go that builds."""
+    """Returns this process's environment, which may name a proxy and certificates. Builds with the Go that is
+    installed."""
     return os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
@@ -175,7 +176,7 @@ def cache() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold `path` alone; the kernel lets go however we end."""
+    """Locks `path`. The kernel unlocks it however this process ends."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

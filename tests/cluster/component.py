@@ -1,4 +1,4 @@
-"""One program of the control plane as a process that tests start, stop, kill, freeze and start again."""
+"""One program of the control plane as a process that tests can start, stop, kill, freeze and restart."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ given_out: set[int] = set()
 
 @dataclass
 class Component:
-    """`start` returns when it serves. It dies with the process that started it, however that ends."""
+    """A process. `start` returns when it serves. It ends with the process that started it."""
 
     name: str
     folder: Path
     flags: dict[str, str | int | bool | Path]
     ready: Callable[[], bool]
-    wrapper: tuple[str, ...] = ()  # what is to exec it
+    wrapper: tuple[str, ...] = ()  # command that executes it
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -47,13 +47,13 @@ class Component:
         wait_for(self._serves, what=lambda: f"{self.name} serves:\n{self.last_words()}")
 
     def stop(self, patience: float = PATIENCE) -> None:
-        """Ask it to end, as a rolling update would; kill it when it does not."""
+        """Asks it to end, like a rolling update, and kills it when it does not."""
         if self.process:
             self.thaw()
             stop(self.process, signal.SIGTERM, patience)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash or a machine without power; returns when it is gone."""
+        """Sends SIGKILL, like a crash or a power failure. Returns when the process is gone."""
         assert self.process
         self.process.kill()
         self.process.wait()
@@ -63,11 +63,11 @@ class Component:
         self.start()
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open and nothing is answered, as behind a network that has gone."""
+        """Sends SIGSTOP: connections stay open without answers, as if the network had failed."""
         assert self.process
         self.process.send_signal(signal.SIGSTOP)
         threads = Path(f"/proc/{self.process.pid}/task")
-        # On a busy machine some of them go on for a while.
+        # On a busy machine some threads continue for a while.
         wait_for(lambda: all(map(is_stopped, threads.iterdir())), what=f"{self.name} is frozen")
 
     def thaw(self) -> None:
@@ -88,17 +88,17 @@ def is_stopped(thread: Path) -> bool:
 
 
 def as_arguments(flags: Flags) -> list[str]:
-    """`{"leader-elect": False}` as `--leader-elect=false`."""
+    """Converts `{"leader-elect": False}` to `--leader-elect=false`."""
     words = {True: "true", False: "false"}
     return [f"--{name}={words[value] if isinstance(value, bool) else value}" for name, value in flags.items()]
 
 
 def answers(url: str, says: str, *, authority: Path | None = None) -> Callable[[], bool]:
-    """Whether a GET of `url` answers 200 with exactly `says`, the server's certificate being `authority`'s."""
+    """Returns a check that a GET of `url` answers 200 with exactly `says`, with a certificate signed by `authority`."""
 
     def probe() -> bool:
         if authority and not authority.exists():
-            return False  # the server makes it at its start
+            return False  # the server creates it when it starts
         try:
             trusted = ssl.create_default_context(cafile=str(authority)) if authority else False
             answer = httpx.get(url, verify=trusted, timeout=5, trust_env=False)
@@ -110,7 +110,7 @@ def answers(url: str, says: str, *, authority: Path | None = None) -> Callable[[
 
 
 def free_port() -> int:
-    """Outside of the kernel's own range, so that nobody's outgoing connection takes it during a restart."""
+    """Returns a port outside the kernel's range, so that no outgoing connection takes it during a restart."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""One control plane with twenty nodes for all tests here; each test has a namespace of its own."""
+"""One control plane with twenty nodes for all tests here; each test has its own namespace."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def nodes(plane: ControlPlane) -> list[str]:
-    """Fifteen nodes with A100s and five with V100s, eight GPUs each."""
+    """Returns fifteen nodes with A100s and five with V100s, eight GPUs each."""
     return plane.add_nodes(15) + plane.add_nodes(5, prefix="old", product=V100)
 
 
 @pytest.fixture(scope="session")
 def real_node(plane: ControlPlane) -> Iterator[RealNode]:
-    """A node where containers run; what needs it is skipped where the machine cannot."""
+    """Yields a node that runs containers. Its tests are skipped where the machine cannot run one."""
     try:
         machine.prepare()
     except machine.Unfit as unfit:
@@ -68,14 +68,14 @@ def admin(plane: ControlPlane) -> Api:
 
 @pytest.fixture(scope="session")
 def fairlot(plane: ControlPlane) -> Path:
-    """The kubeconfig of Fairlot's own account: deploy/kubernetes is in force, and it may do no more than that."""
+    """Returns the kubeconfig of Fairlot's own account, which has exactly the rights of deploy/kubernetes."""
     deployed.install(plane)
     return plane.kubeconfig(deployed.FAIRLOT)
 
 
 @pytest.fixture(scope="session")
 def own(fairlot: Path) -> Iterator[OwnApi]:
-    """The cluster as Fairlot speaks to it, with that account."""
+    """Yields Fairlot's client for the cluster, with that account."""
     api = OwnApi(yaml.safe_load(fairlot.read_text()))
     yield api
     api.close()
@@ -83,7 +83,7 @@ def own(fairlot: Path) -> Iterator[OwnApi]:
 
 @pytest.fixture
 def network(plane: ControlPlane) -> Iterator[Lossy]:
-    """What an administrator may do, over a network that loses requests and answers."""
+    """Yields an administrator's client, over a network that loses requests and answers."""
     api = Lossy(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
     yield api
     api.close()
@@ -91,7 +91,7 @@ def network(plane: ControlPlane) -> Iterator[Lossy]:
 
 @pytest.fixture
 def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
-    """A namespace that Fairlot has made for a tenant, with room for a hundred GPUs."""
+    """Yields a namespace that Fairlot has made for a tenant, with room for a hundred GPUs."""
     name = namespaces.ensure(own, secrets.randbelow(10**9), WALLS, cluster="tests")
     yield name
     remove(admin, name)
@@ -99,7 +99,7 @@ def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
 
 @pytest.fixture
 def bob(plane: ControlPlane, tenant: str) -> Api:
-    """Somebody of the tenant's to whom an administrator gave all that RBAC can allow within its namespace."""
+    """Returns the client of a tenant's user who has all rights that RBAC can grant within its namespace."""
     plane.admin.apply(GENEROUS.format(namespace=tenant))
     api = plane.api("bob")
     wait_for(lambda: not answer(lambda: api.items(JOBS.format(tenant))), what="his rights")
@@ -110,7 +110,7 @@ def bob(plane: ControlPlane, tenant: str) -> Api:
 def namespace(admin: Api) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    # Pods are refused until the controller manager has made the account that they run as.
+    # Pods are refused until the controller manager has created their service account.
     wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), what="an account")
     admin.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": namespaces.JOB_ACCOUNT}})
     yield name
@@ -119,13 +119,13 @@ def namespace(admin: Api) -> Iterator[str]:
 
 @pytest.fixture
 def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
-    """The Jobs of the test's namespace, with nodes for them to run on."""
+    """Returns the Jobs of the test's namespace, with nodes for them."""
     return Work(admin, namespace)
 
 
 @pytest.fixture
 def lab(settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, nodes: list[str]) -> Iterator[Lab]:
-    """Fairlot at work on this cluster, as an admin attached it."""
+    """Yields Fairlot on this cluster, which an admin has attached."""
     from tests.cluster.attached_lab import attached_lab  # noqa: PLC0415 - models need settings, which come later
 
     settings.FAIRLOT_JOBS_DIR = tmp_path

@@ -5,8 +5,8 @@
         plane.admin.apply(manifests)
         kubeconfig = plane.kubeconfig("system:serviceaccount:fairlot:worker")
 
-Everything listens on loopback, on free ports that it keeps through restarts, and lies below `folder`.
-RBAC decides what everyone may do; the audit log says who did what.
+Everything listens on loopback, on free ports that it keeps over restarts, and stores its data below `folder`. RBAC
+decides what each user may do, and the audit log records it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.cluster.credentials import ADMIN, Credentials
 from tests.cluster.nodes import add_nodes, gpu_node, stages
 
 HERE = Path(__file__).resolve().parent
-NOT_HERE = ("nodeipam", "cloud-node-lifecycle")  # controllers of a cluster that has a network or a cloud
+NOT_HERE = ("nodeipam", "cloud-node-lifecycle")  # controllers for clusters with a network or a cloud
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How fast Kubernetes' own clients may be; its defaults (20/30, 50/100, 5) bound what any test can see."""
+    """Rate limits of Kubernetes' own clients. Its defaults (20/30, 50/100, 5) bound what any test can observe."""
 
     controller_manager_qps: int = 500
     controller_manager_burst: int = 1000
@@ -47,10 +47,10 @@ DEFAULTS_OF_KUBERNETES = Limits(20, 30, 5, 50, 100)
 
 
 class ControlPlane:
-    """`users` are people and their groups, who have tokens; service accounts are made by manifests.
+    """A control plane. `users` maps people with tokens to their groups; service accounts come from manifests.
 
-    `apiserver`, `controller_manager` and `scheduler` are further flags of the three, e.g.
-    `{"max-requests-inflight": 5000}`.
+    `apiserver`, `controller_manager` and `scheduler` are further flags of the three, e.g. `{"max-requests-inflight":
+    5000}`.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class ControlPlane:
 
     def start(self) -> None:
         for component in self.components:
-            program(component.name)  # a build takes minutes: not between two that start
-        # In this order, each when the one before it serves: an API server that began without etcd panics
-        # minutes later, and a controller manager that began without an API server gives up.
+            program(component.name)  # a build takes minutes, so it must not happen between two starts
+        # Each starts when the one before it serves. An API server that starts without etcd panics minutes later, and a
+        # controller manager that starts without an API server gives up.
         for component in (self.etcd, self.apiserver):
             component.start()
         self.admin.apply(HERE / "kwok-rights.yaml")
@@ -106,20 +106,20 @@ class ControlPlane:
 
     @property
     def admin(self) -> Api:
-        """The tests' own hand, which may do everything; never what is tested."""
+        """Returns the tests' own client, which may do everything. Tested code never uses it."""
         return self.api(ADMIN)
 
     def api(self, user: str) -> Api:
-        """The API server as this user sees it, with a token that lasts."""
+        """Returns a client for this user, with a token that does not expire."""
         if user not in self._apis:
             self._apis[user] = Api(self.kubeconfig(user))
         return self._apis[user]
 
     def kubeconfig(self, user: str, *, seconds: int = 24 * 3600) -> Path:
-        """A kubeconfig file with exactly this user's rights.
+        """Returns a kubeconfig file with exactly this user's rights.
 
-        `user` is one of `users`, or a service account by the name that Kubernetes gives it as a user,
-        `system:serviceaccount:NAMESPACE:NAME`; its token ends after `seconds` (at least 600).
+        `user` is one of `users`, or a service account by its user name, `system:serviceaccount:NAMESPACE:NAME`,
+        whose token expires after `seconds` (at least 600).
         """
         if user.startswith("system:serviceaccount:"):
             token = self._service_account_token(user, seconds)
@@ -128,20 +128,20 @@ class ControlPlane:
         return self._kubeconfig(user, token)
 
     def add_nodes(self, count: int, *, prefix: str = "gpu", **node: Any) -> list[str]:
-        """So many nodes, ready for pods; `node` as `gpu_node` takes it."""
+        """Creates nodes that are ready for pods and returns their names. `node` are arguments of `gpu_node`."""
         if not self.kwok.running:
             self.kwok.start()
         made = (gpu_node(f"{prefix}-{number:04d}", **node) for number in range(count))
         return add_nodes(self.admin, made)
 
     def audited(self, **wanted: str) -> list[Object]:
-        """Audit events whose fields are as wanted: user, verb, resource, namespace, name."""
+        """Returns audit events with these fields: user, verb, resource, namespace, name."""
         found = []
         for line in self.audit_log.read_text().splitlines():
             event = json.loads(line)
             about = event.get("objectRef", {})
             said = {name: about.get(name) for name in ("resource", "subresource", "namespace", "name")}
-            # Who was turned away with a wrong token has no name.
+            # A user who was refused for a wrong token has no name.
             said |= {"user": event["user"].get("username"), "verb": event["verb"]}
             if all(said[name] == value for name, value in wanted.items()):
                 found.append(event)
@@ -177,7 +177,7 @@ class ControlPlane:
             "initial-advertise-peer-urls": peer,
             "initial-cluster": f"default={peer}",
             "log-level": "warn",
-            # A crash of the process loses nothing by it; only one of the machine would.
+            # A crash of the process loses nothing; only a crash of the machine would.
             "unsafe-no-fsync": True,
         }
         return Component(
@@ -199,7 +199,7 @@ class ControlPlane:
             "authorization-mode": "RBAC",
             "kubelet-client-certificate": self.credentials.kubelet_client,
             "kubelet-client-key": self.credentials.kubelet_client.with_suffix(".key"),
-            "kubelet-preferred-address-types": "InternalIP",  # no name server knows our nodes
+            "kubelet-preferred-address-types": "InternalIP",  # no name server knows the nodes
             "service-cluster-ip-range": "10.96.0.0/16",
             "endpoint-reconciler-type": "none",  # nothing in the cluster could reach a loopback address
             "allow-privileged": True,
@@ -266,7 +266,7 @@ class ControlPlane:
         return Component("kwok", self.folder, flags, answers(f"http://{address}/readyz", "ok"))
 
     def _serving(self, name: str, health: str) -> tuple[dict[str, Any], Any]:
-        """Flags by which a component serves its own health, and how to ask for it."""
+        """Returns the flags by which a component serves its health, and a check of it."""
         port, certificates = free_port(), self.folder / f"{name}-certificates"
         flags = {"bind-address": "127.0.0.1", "secure-port": port, "cert-dir": certificates}
         url = f"https://127.0.0.1:{port}/{health}"
@@ -275,7 +275,7 @@ class ControlPlane:
 
 @contextmanager
 def control_plane(name: str, **settings: Any) -> Iterator[ControlPlane]:
-    """One that runs in a folder of its own, which goes with it; `settings` as ControlPlane takes them."""
+    """Yields a control plane in its own folder, which is deleted afterwards. `settings` are those of ControlPlane."""
     folder = Path(tempfile.mkdtemp(prefix=f"fairlot-{name}-"))
     try:
         with ControlPlane(folder, **settings).started() as running:

@@ -1,4 +1,4 @@
-"""Who may talk to the test cluster: random tokens, the service accounts' signing key, kubeconfig files."""
+"""Credentials for the test cluster: random tokens, the service accounts' signing key, kubeconfig files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 import yaml
 
-# The tests' own hand; what is tested never gets it.
+# The tests' own user, which tested code never gets.
 ADMIN = "test-admin"
-# The API server to the kubelets of real nodes (realnode.py).
+# The user as whom the API server talks to the kubelets of real nodes (realnode.py).
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-# Kubernetes binds these names to their rights by itself; kwok's are in kwok-rights.yaml.
+# Kubernetes itself binds these names to their rights; those of kwok are in kwok-rights.yaml.
 COMPONENTS: Mapping[str, Sequence[str]] = {
     ADMIN: ["system:masters"],
     "system:kube-controller-manager": [],
     "system:kube-scheduler": [],
-    "kwok": ["system:nodes"],  # as the kubelets whom it plays
+    "kwok": ["system:nodes"],  # like the kubelets that it simulates
     # The kubelets of real nodes (realnode.py).
     "system:node:real-0": ["system:nodes"],
     "system:node:real-1": ["system:nodes"],
@@ -26,7 +26,7 @@ COMPONENTS: Mapping[str, Sequence[str]] = {
 
 
 class Credentials:
-    """Made once for a folder and kept there, readable for us alone, so that restarts change nobody's token."""
+    """Credentials stored in a folder that only this user can read, so that tokens stay the same over restarts."""
 
     def __init__(self, folder: Path, users: Mapping[str, Sequence[str]]) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Credentials:
         self._certify(self.kubelet_client)
 
     def kubeconfig(self, user: str, token: str, *, server: str, authority: Path) -> Path:
-        """Writes the kubeconfig of one user."""
+        """Writes the kubeconfig of one user and returns its path."""
         name = "".join(letter if letter.isalnum() else "-" for letter in user)
         content = {
             "apiVersion": "v1",
@@ -58,7 +58,7 @@ class Credentials:
         return self._write(f"{name}.kubeconfig", yaml.safe_dump(content))
 
     def _certify(self, path: Path) -> None:
-        """Writes the certificate by which kubelets know the API server, signed by itself, and its key beside it."""
+        """Writes the self-signed certificate that identifies the API server to kubelets, with its key beside it."""
         key = path.with_suffix(".key")
         key.touch(mode=0o600)
         argv: list[str | Path] = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec"]

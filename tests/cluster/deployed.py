@@ -1,4 +1,4 @@
-"""deploy/kubernetes, as an administrator applies it, and the account that it makes for Fairlot."""
+"""Applies deploy/kubernetes like an administrator, with the account that it creates for Fairlot."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ PROBED = "probe-of-policies"
 
 
 def manifests() -> list[Object]:
-    """In the order in which `kubectl apply -f` takes them."""
+    """Returns the objects in the order of `kubectl apply -f`."""
     listed = (yaml.safe_load_all(path.read_text()) for path in sorted(FOLDER.glob("*.yaml")))
     return [document for documents in listed for document in documents]
 
 
 def install(plane: ControlPlane) -> None:
-    """Applies them, and returns when they are in force."""
+    """Applies the manifests and returns when they are in force."""
     for document in manifests():
         plane.admin.apply_one(document)
     wait_for(lambda: has_its_rights(plane), what="Fairlot's account has its rights")
     labels = {"fairlot.io/tenant": "0"}
     plane.admin.create("/api/v1/namespaces", {"metadata": {"name": PROBED, "labels": labels}})
-    # The API server takes note of policies in the order in which they came: with the last, all are in force.
+    # The API server loads policies in the order in which they arrived, so all are in force with the last one.
     last = [made["metadata"]["name"] for made in manifests() if made["kind"] == "ValidatingAdmissionPolicy"][
         -1
     ]
@@ -57,7 +57,7 @@ def refusal_of_a_thief(plane: ControlPlane) -> str:
 
 
 def flattened(kubeconfig: Path) -> str:
-    """As `kubectl config view --raw --flatten` gives it: with the authority's certificate inside."""
+    """Returns the kubeconfig like `kubectl config view --raw --flatten`, with the authority's certificate inside."""
     content = yaml.safe_load(kubeconfig.read_text())
     cluster = content["clusters"][0]["cluster"]
     authority = Path(cluster.pop("certificate-authority")).read_bytes()

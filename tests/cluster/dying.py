@@ -1,8 +1,8 @@
-"""Workers and watchers of one cluster that die by SIGKILL at a given step: `python -m tests.cluster.dying ID`.
+"""Workers and watchers of one cluster that SIGKILL ends at a given step: `python -m tests.cluster.dying ID`.
 
-The process itself never touches the database: each that is to die is forked off it, which takes milliseconds
-instead of the seconds that a start of Django takes. A line of its input says what to do and the step at which to die:
-`work 12`, `watch 7`, or `work -` for one that lives.
+The process itself never uses the database. It forks each process that is to die, which takes milliseconds instead of
+the seconds that Django needs to start. A line of its input says what to do and at which step to die: `work 12`,
+`watch 7`, or `work -` for a process that lives.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ READY = "ready"
 
 
 class Dying:
-    """Has them made, one at a time."""
+    """Starts such processes, one at a time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def work(self, step: int | None = None) -> bool:
-        """A worker carries out what the outbox holds; whether it was killed at `step`."""
+        """Runs a worker on the orders in the outbox. Returns whether it was killed at `step`."""
         return self._do("work", step)
 
     def watch(self, step: int | None = None) -> bool:
-        """A watcher begins, reconciles, and takes one look; whether it was killed at `step`."""
+        """Runs a watcher that reconciles and observes once. Returns whether it was killed at `step`."""
         return self._do("watch", step)
 
     def _do(self, what: str, step: int | None) -> bool:
@@ -45,7 +45,7 @@ class Dying:
 
 @contextmanager
 def dying(cluster_id: int) -> Iterator[Dying]:
-    """On the database that this process uses."""
+    """Yields Dying on the database of this process."""
     from django.conf import settings  # noqa: PLC0415 - which come later
 
     from tests.cluster.orders_process import database_url  # noqa: PLC0415 - as settings do
@@ -110,7 +110,7 @@ def _work(cluster: object) -> None:
 
 
 def _watch(cluster: object) -> None:
-    """As `manage.py watch` begins."""
+    """Begins like `manage.py watch`."""
     from scheduling.clusters.backend_factory import backend_for  # noqa: PLC0415
     from scheduling.execution.reconcile import follow, reconcile  # noqa: PLC0415
 

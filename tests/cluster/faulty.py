@@ -1,6 +1,6 @@
-"""A bad network between Fairlot and the API server: a proxy that spoils requests and answers on purpose.
+"""A bad network between Fairlot and the API server: a proxy that disturbs requests and answers on purpose.
 
-It ends TLS with a certificate of its own, so it sees each request and decides by `plan` what becomes of it.
+It terminates TLS with its own certificate, so it sees each request, and `plan` decides what happens to it.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 T = TypeVar("T")
-LONGEST_LINE = 1 << 22  # of a head, or of a chunk's size
-# What a connection says when its other end has gone.
+LONGEST_LINE = 1 << 22  # bytes of a header, or of the size of a chunk
+# Exceptions of a connection whose other end is gone.
 HUNG_UP = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, ssl.SSLError)
 
 
 class Fault(Enum):
-    """What may become of a request."""
+    """What can happen to a request."""
 
-    LOST = "lost"  # before the API server has it
-    UNANSWERED = "unanswered"  # it took effect, and the connection closes without an answer
-    SILENT = "silent"  # it took effect, and no answer comes until the client gives up
-    LATE = "late"  # the client gives up first, and then it takes effect
-    TORN = "torn"  # it took effect, and the connection is reset in the middle of the answer
+    LOST = "lost"  # before it reaches the API server
+    UNANSWERED = "unanswered"  # takes effect, and the connection closes without an answer
+    SILENT = "silent"  # takes effect, and no answer comes until the client gives up
+    LATE = "late"  # takes effect after the client has given up
+    TORN = "torn"  # takes effect, and the connection is reset in the middle of the answer
     CONFLICT = "409"
-    GONE = "410"  # of lists and watches: what they ask for is too old
+    GONE = "410"  # for lists and watches: the requested version is too old
     INVALID = "422"
     TOO_MANY = "429"
     BROKEN = "500"  # without an effect
     BROKEN_AFTER = "500 after the effect"
-    HALF_OPEN = "half-open"  # a watch that says nothing any more, and does not end either
+    HALF_OPEN = "half-open"  # a watch that stays open without any further event
 
 
 SAID = {
@@ -87,7 +87,7 @@ class Request:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Those that a request like this can meet."""
+        """Returns the faults that are possible for this request."""
         if self.is_watch:
             return OF_WATCHES
         if self.method != "GET":
@@ -104,13 +104,13 @@ def no_faults(request: Request) -> None:
 
 @dataclass
 class Seeded:
-    """A schedule of faults that follows from a seed: the nth request of a kind meets the same one each time.
+    """A schedule of faults from a seed: the nth request of a kind always meets the same fault.
 
-    Each kind has dice of its own, so that the order in which threads come by changes nothing.
+    Each kind has its own random numbers, so the order of threads changes nothing.
     """
 
     seed: int
-    part: float  # of the requests that go wrong
+    part: float  # share of the requests that fail
     dice: dict[str, random.Random] = field(default_factory=dict)
     met: Counter[str] = field(default_factory=Counter)
 
@@ -125,16 +125,16 @@ class Seeded:
 
 
 class Proxy:
-    """`plan` says what becomes of each request, from any thread; it may be exchanged at any time.
+    """The proxy. `plan` decides about each request, is called from any thread, and may be replaced at any time.
 
-    `down` and `up` take the whole server away: connections are reset, new ones refused. How long an outage
-    lasts means nothing by itself, only against the time-outs of who waits: tests shorten those of the
-    reflectors, and with them the five minutes of an outage to some fractions of a second.
+    `down` and `up` simulate an outage of the server: connections are reset and new ones refused. The length of an
+    outage only matters in relation to the clients' timeouts. Tests shorten those of the reflectors, which turns an
+    outage of five minutes into fractions of a second.
     """
 
     def __init__(self, server: str, authority: Path, folder: Path) -> None:
         self.plan: Plan = no_faults
-        self.late = 0  # requests of which nobody expects anything any more, and that still come
+        self.late = 0  # requests that clients have given up and that will still arrive
         self.later = 0.0  # seconds after their clients have given up
         self._upstream = urlsplit(server)
         self._to_upstream = ssl.create_default_context(cafile=str(authority))
@@ -159,7 +159,7 @@ class Proxy:
             self._loop.close()
 
     def kubeconfig(self, of: Path) -> str:
-        """The same user as in the kubeconfig `of`, who speaks to the proxy instead; everything inlined."""
+        """Returns the kubeconfig `of` with the proxy as its server and everything inlined."""
         content = yaml.safe_load(of.read_text())
         cluster = content["clusters"][0]["cluster"]
         cluster.pop("certificate-authority")
@@ -175,7 +175,7 @@ class Proxy:
         self._call(self._leave())
 
     def cut(self) -> None:
-        """All connections are reset; new ones are taken at once."""
+        """Resets all connections. New ones are accepted at once."""
         self._call(self._reset())
 
     # --- the server ------------------------------------------------------------------------------
@@ -214,9 +214,9 @@ class Proxy:
                 if not await self._answer(request, upstream, reader, writer):
                     break
         except HUNG_UP:
-            pass  # one of the two ends has gone; the other is told below
+            pass  # one end is gone, and the other one is closed below
         except asyncio.CancelledError:
-            pass  # the network is taken away; asyncio would log the task otherwise
+            pass  # the network is down; asyncio would log the task otherwise
         finally:
             self._open.discard(task)
             writer.transport.abort()
@@ -236,7 +236,7 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Whether the connection may go on."""
+        """Answers a request and returns whether the connection can continue."""
         fault = self.plan(request)
         match fault:
             case None:
@@ -304,18 +304,18 @@ class Proxy:
 
 @dataclass
 class _Upstream:
-    """One connection to the API server, for one client's connection."""
+    """The connection to the API server for one client's connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     async def ask(self, request: Request) -> tuple[bytes, bytes]:
-        """Head and body of the answer as they came, of something that ends by itself."""
+        """Returns the head and body of a finite answer, unchanged."""
         head, fields = await self._begin(request)
         return head, b"".join([piece async for piece in self._pieces(fields)])
 
     async def relay(self, request: Request, to: asyncio.StreamWriter, pieces: int | None = None) -> bool:
-        """Hands the answer on as it comes, its first `pieces` at most; whether the connection may go on."""
+        """Relays the answer, or its first `pieces`, as it arrives. Returns whether the connection can continue."""
         head, fields = await self._begin(request)
         to.write(head)
         await to.drain()
@@ -346,7 +346,7 @@ class _Upstream:
 
 
 async def _request(reader: asyncio.StreamReader) -> Request | None:
-    """The next request of a connection; None when the client has closed it."""
+    """Returns the next request of a connection; None when the client has closed it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -357,7 +357,7 @@ async def _request(reader: asyncio.StreamReader) -> Request | None:
 
 
 async def _until_gone(reader: asyncio.StreamReader) -> None:
-    """Until the client hangs up."""
+    """Waits until the client hangs up."""
     with suppress(*HUNG_UP):
         while await reader.read(1 << 16):
             pass

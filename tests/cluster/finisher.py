@@ -1,6 +1,6 @@
-"""Stands in for Jobs' controller, scheduler and nodes where only who lets workloads begin is measured.
+"""Replaces the Job controller, scheduler and nodes where only the start of workloads is measured.
 
-As in Kueue's own measurement there are no pods: a Job that may run is complete when its time is over.
+As in Kueue's own measurement there are no pods: a started Job completes when its time is over.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.cluster.api import Object, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.player import Player
 
-# Whose word on how a Job fares counts, in Fairlot's policies as in Kubernetes' rights.
+# Fairlot's policies and Kubernetes' rights let this user set the status of Jobs.
 USER = "system:serviceaccount:kube-system:job-controller"
 ALL_JOBS = "/apis/batch/v1/jobs"
 
 
 class Finisher(Player):
-    """`seconds_of` tells how long a Job's program runs. `began`: by job, when it was first seen to be let run."""
+    """Completes Jobs. `seconds_of` returns how long a Job's program runs; `began` has the time of each start by job."""
 
     def __init__(self, plane: ControlPlane, seconds_of: Callable[[Object], float]) -> None:
         super().__init__(plane.kubeconfig(USER), ALL_JOBS)
@@ -37,12 +37,12 @@ class Finisher(Player):
             yield self
 
     def check(self) -> None:
-        """Raises what has ended it, if anything has."""
+        """Raises the error that has ended it, if any."""
         if self.trouble is not None:
             raise self.trouble
 
     def _play(self) -> None:
-        """Each Job as often as it is let run; what has changed since comes by the watch, and is played then."""
+        """Completes each Job once per start. Later changes arrive through the watch."""
         due: list[tuple[float, int, Object]] = []
         numbers, known = itertools.count(), set[tuple[str, int]]()
         while not self._stopped.is_set():
@@ -71,12 +71,12 @@ class Finisher(Player):
         try:
             self._api.replace(path, {**job, "status": say()})
         except Refused as refusal:
-            if refusal.code not in (404, 409):  # it was deleted or changed
+            if refusal.code not in (404, 409):  # the Job was deleted or changed
                 raise
 
 
 def _turn(job: Object) -> tuple[str, int]:
-    """Every order makes another generation of the Job."""
+    """Identifies one start of a Job: every order increases the Job's generation."""
     return job["metadata"]["uid"], job["metadata"]["generation"]
 
 

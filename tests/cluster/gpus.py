@@ -1,4 +1,4 @@
-"""The GPUs of a real node: folders that a test may write to, and the library that tells of them (nvml.c)."""
+"""The GPUs of a real node: folders that a test writes, and the library that reports them (nvml.c)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parent / "nvml.c"
 
 
 class Gpus:
-    """`uuids` in the order in which NVML counts them."""
+    """The GPUs of a node. `uuids` has the order of NVML."""
 
     def __init__(self, folder: Path, count: int, product: str, memory_bytes: int) -> None:
         self.folder, self.product, self.memory_bytes = folder, product, memory_bytes
@@ -26,7 +26,7 @@ class Gpus:
             self.heal(name)
 
     def tell(self, name: str, what: str, value: object) -> None:
-        """What the driver says of a GPU from now on, e.g. `busy` (percent) or `used` (bytes)."""
+        """Sets what the driver reports about a GPU, e.g. `busy` (percent) or `used` (bytes)."""
         place = self.folder / name
         place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o755)
@@ -35,7 +35,7 @@ class Gpus:
         fresh.replace(place / what)
 
     def fail(self, name: str) -> None:
-        """The GPU has fallen off the bus: NVML says that it is lost, the device plugin that it is unhealthy."""
+        """Makes the GPU fail: NVML reports it as lost, and the device plugin as unhealthy."""
         self.tell(name, "health", "fallen off the bus")
 
     def heal(self, name: str) -> None:
@@ -43,7 +43,7 @@ class Gpus:
 
 
 def library() -> Path:
-    """The compiled library."""
+    """Returns the path of the compiled library."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     path = cache() / f"nvml-{digest}" / "libnvidia-ml.so.1"
     if path.exists():

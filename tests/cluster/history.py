@@ -1,4 +1,4 @@
-"""What really happened to pods: as the API server tells it in order of its revisions, and by its audit log."""
+"""What really happened to pods, from the API server's revisions in order and from its audit log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PODS = "/api/v1/pods"
 
 @dataclass(frozen=True)
 class Moment:
-    """An event of a pod; the pod as it was then."""
+    """An event of a pod, with the pod at that time."""
 
     version: int
     kind: str
@@ -41,7 +41,7 @@ class Moment:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs or may yet: not behind its gate; and one without a node that is to go never gets one."""
+        """Returns whether the pod runs or can still run. A gated one cannot, nor a terminating one without a node."""
         is_out = "deletionTimestamp" in self.pod["metadata"] and not self.node
         can_run = not is_out and not objects.is_gated(self.pod)
         return self.kind != "DELETED" and not objects.has_ended(self.pod) and can_run
@@ -57,14 +57,13 @@ class Moment:
 
 @dataclass
 class Witness:
-    """Watches pods of one owner directly, not through a bad network, and forgets nothing."""
+    """Watches the pods of one owner without the bad network and keeps every event."""
 
     api: OwnApi
     owner: str
     moments: list[Moment] = field(default_factory=list)
-    delays: list[float] = field(
-        default_factory=list
-    )  # seconds from a container's start or end until it is told
+    # Seconds between a container's start or end and its report.
+    delays: list[float] = field(default_factory=list)
     trouble: BaseException | None = None
     _stream: Stream | None = None
 
@@ -99,7 +98,7 @@ class Witness:
                 self.trouble = trouble
 
     def catch_up(self) -> None:
-        """Until what it knows is what a list says."""
+        """Waits until the events have caught up with a list."""
 
         def has() -> bool:
             assert self.trouble is None, self.trouble
@@ -112,7 +111,7 @@ class Witness:
         wait_for(has, what="the witness knows what there is")
 
     def last(self) -> dict[str, Moment]:
-        """Of each pod what was seen last, by uid."""
+        """Returns the last event of each pod by uid."""
         return {moment.uid: moment for moment in list(self.moments)}
 
     def alive(self) -> list[Moment]:
@@ -120,7 +119,7 @@ class Witness:
 
 
 def _delay(pod: Object) -> float:
-    """By the container's last change, if this is the word of it; else this is no measure of anything."""
+    """Returns the delay of this event if it reports the container's last change; otherwise it measures nothing."""
     written = [
         entry["time"]
         for entry in pod["metadata"].get("managedFields", ())
@@ -133,7 +132,7 @@ def _delay(pod: Object) -> float:
 
 
 def check_every_moment(moments: Iterable[Moment], gpus_of: Callable[[str], int]) -> None:
-    """Never two pods of one rank of a job at once, and never more GPUs bound on a node than it has."""
+    """Asserts that a rank never has two pods, and that no node ever has more GPUs bound than it has."""
     alive: dict[str, Moment] = {}
     for moment in moments:
         if moment.is_alive:
@@ -160,7 +159,7 @@ def _said(moment: Moment) -> str:
 
 @dataclass
 class Held:
-    """When a pod had its GPUs: from its binding to the end of its containers, by the audit log."""
+    """The time for which a pod held its GPUs, from its binding to the end of its containers, by the audit log."""
 
     pod: Moment
     bound: float
@@ -168,12 +167,12 @@ class Held:
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Job and epoch."""
+        """Returns the job and the epoch."""
         return self.pod.job, objects.epoch_of(self.pod.pod)
 
 
 class AuditTail:
-    """What the audit log says from now on; goes on over its rotation."""
+    """The events of the audit log from now on, also after its rotation."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -184,7 +183,7 @@ class AuditTail:
         self._file.close()
 
     def events(self, about: str) -> list[dict[str, Any]]:
-        """Those since the last call whose line contains `about`."""
+        """Returns the events since the last call whose line contains `about`."""
         lines = self._file.readlines()
         while os.fstat(self._file.fileno()).st_ino != self._path.stat().st_ino:
             self._file.close()
@@ -194,7 +193,7 @@ class AuditTail:
 
 
 def last_words(events: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """By the pod's name, the last moment at which anybody did anything to it, as Unix time."""
+    """Returns by pod name the time of the last request about it, as Unix time."""
     return {
         event["objectRef"].get("name", ""): datetime.fromisoformat(event["stageTimestamp"]).timestamp()
         for event in events
@@ -203,10 +202,10 @@ def last_words(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> list[Held]:
-    """Of each pod that was bound, when, and when its containers had ended; moments as Unix time.
+    """Returns for each bound pod when it was bound and when its containers had ended, as Unix time.
 
-    The log speaks of pods by their names, which one may have after another: the last one that was bound is meant,
-    in the order in which requests came. (The answer to a binding may be later than what follows from it.)
+    The log has only the names of pods, which several pods can have one after another. In the order of requests, the
+    last bound pod is meant. (The answer to a binding may come after its effects.)
     """
     bound: dict[str, float] = {}
     ended: dict[str, float] = {}
@@ -221,7 +220,7 @@ def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> li
             uid = named[name] = event["requestObject"]["metadata"]["uid"]
             bound[uid] = at
         elif about.get("subresource") == "status" and event["user"]["username"] == kubelets.USER:
-            ended[named[name]] = at  # the last one is that of its end
+            ended[named[name]] = at  # the last event is that of its end
     held = []
     for moment in pods:
         if moment.node:

@@ -1,4 +1,4 @@
-"""Jobs as Fairlot's design has them, and what happens to them, for the tests of the control plane itself."""
+"""Jobs in the form that Fairlot uses, and operations on them, for tests of the control plane itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EPOCH = "fairlot.test/epoch"
 EPOCH_PATH = "/metadata/annotations/fairlot.test~1epoch"
 GATE = "fairlot.test/placement"
 TEMPLATE = "/spec/template/spec"
-SECONDS = 60.0  # patience with what takes one or two on an idle machine
+SECONDS = 60.0  # for things that take one or two seconds on an idle machine
 
 
 def indexed_job(
@@ -27,7 +27,7 @@ def indexed_job(
     image: str = "example/none",
     **spec: Any,
 ) -> Object:
-    """A suspended Indexed Job; `behaviour` is what its pods do (stages.yaml), e.g. {"run-for": "2"}."""
+    """Returns a suspended Indexed Job. `behaviour` says what its pods do (stages.yaml), e.g. {"run-for": "2"}."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -62,14 +62,14 @@ def indexed_job(
 
 
 def on_nodes(*names: str) -> Object:
-    """The affinity that keeps a pod on these nodes."""
+    """Returns the affinity that keeps a pod on these nodes."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}]}
     required = {"nodeSelectorTerms": [term]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 def fenced(job: Object, *operations: Mapping[str, Any], epoch: int) -> list[Mapping[str, Any]]:
-    """The operations, for this very Job and only while its epoch is `epoch`, which they make one more."""
+    """Returns the operations with tests of the Job's uid and epoch, and an increase of the epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]},
         {"op": "test", "path": EPOCH_PATH, "value": str(epoch)},
@@ -103,7 +103,7 @@ class Work:
         return self.api.patch(f"{self.jobs}/{name}", operations)
 
     def start(self, job: Object, *nodes: str, epoch: int = 0) -> Object:
-        """Fenced, in one request: where it may run, and that it may."""
+        """Starts the Job on these nodes, in one fenced request."""
         operations = fenced(job, placed(on_nodes(*nodes)), suspended(False), epoch=epoch)
         return self.change(job["metadata"]["name"], operations)
 
@@ -117,12 +117,12 @@ class Work:
         return f"{self.all_pods}/{pod['metadata']['name']}"
 
     def let_end(self, name: str) -> None:
-        """Pods that take their time to stop (`stop-after`) have stopped now."""
+        """Makes pods that take time to stop (`stop-after`) stop now."""
         for pod in self.pods(name):
             self.api.merge(self.pod(pod), {"metadata": {"annotations": {"test.fairlot/stop-after": "0"}}})
 
     def wait_for_pods(self, name: str, count: int, phase: str) -> list[Object]:
-        """The Job's pods, as soon as `count` of them are in `phase`."""
+        """Returns the Job's pods as soon as `count` of them are in `phase`."""
 
         def found() -> list[Object]:
             pods = [pod for pod in self.pods(name) if pod["status"]["phase"] == phase]
@@ -140,7 +140,7 @@ class Work:
         return job
 
     def wait_until_drained(self, name: str) -> Object:
-        """The Job, as soon as it is suspended and no pod of it is left: its GPUs are free."""
+        """Returns the Job as soon as it is suspended and has no pods, so that its GPUs are free."""
 
         def found() -> Object | None:
             job = self.read(name)

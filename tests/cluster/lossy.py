@@ -1,4 +1,4 @@
-"""A network that loses what it is told to lose."""
+"""A network that loses chosen messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduling.backends.kubernetes.api import Object, Unreachable
 
 
 class Lossy(OwnApi):
-    """The network between Fairlot and the API server loses the next request, or its answer."""
+    """A client whose network loses the next request or its answer."""
 
     lose = ""  # "request", "answer", or nothing
     overhear: Callable[[str, Object], None] | None = None

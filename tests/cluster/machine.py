@@ -1,7 +1,7 @@
-"""What a machine needs to run real containers, and whether this one has it and permits it.
+"""Checks whether this machine has, and permits, what real containers need.
 
-CI is root on Debian and must run them: there what is missing is installed, and what cannot be is an error.
-Anywhere else the tests that need it are skipped with the reason.
+CI is root on Debian and must run them: missing packages are installed there, and a failure is an error. Elsewhere
+the tests that need containers are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.cluster.binaries import cache, locked, say
 
 CNI = Path("/usr/lib/cni")
-# Programs (and one file) by the Debian package that has them.
+# Programs (and one file) by their Debian package.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "containerd": ("containerd", "ctr"),
     "runc": ("runc",),
@@ -28,7 +28,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "libc6-dev": ("/usr/include/stdio.h",),
 }
 PLACES = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-# What the node does first of all, tried for a moment: namespaces of its own, and mounts in them.
+# The first step of a real node: namespaces with mounts in them.
 TRIAL = """
 set -e
 cd "$1" && mkdir lower upper work both
@@ -42,11 +42,11 @@ fi
 
 
 class Unfit(Exception):
-    """This machine cannot run a real node; the message says why, in a line."""
+    """This machine cannot run a real node. The message says why, in one line."""
 
 
 def prepare() -> None:
-    """Makes the machine fit for a real node, or raises Unfit (a RuntimeError where CI should have been)."""
+    """Prepares the machine for a real node. Raises Unfit, or RuntimeError where CI should be able to run one."""
     if os.geteuid() != 0:
         raise Unfit("a real node needs root")
     if forbidden := forbids():
@@ -62,19 +62,19 @@ def prepare() -> None:
 
 
 def found(name: str) -> str | None:
-    """Where a program or a file is."""
+    """Returns the path of a program or a file, or None."""
     if name.startswith("/"):
         return name if Path(name).exists() else None
     return shutil.which(name, path=PLACES)
 
 
 def lacking() -> list[str]:
-    """Debian packages with something that the machine lacks."""
+    """Returns the Debian packages whose files are missing."""
     return [package for package, names in NEEDED.items() if not all(map(found, names)) or is_dynamic(package)]
 
 
 def is_dynamic(package: str) -> bool:
-    """Whether busybox is there, but needs libraries, which the image has not."""
+    """Returns whether busybox needs shared libraries, which the image does not have."""
     path = found("busybox")
     if package != "busybox-static" or not path:
         return False
@@ -83,18 +83,18 @@ def is_dynamic(package: str) -> bool:
 
 
 def install(packages: list[str]) -> None:
-    """As root on Debian; leaves the rest to who looks again."""
+    """Installs packages as root on Debian. The caller checks the result."""
     apt = shutil.which("apt-get")
     if not apt:
         return
     cache().mkdir(parents=True, exist_ok=True)
     with locked(cache() / "apt.lock"):
-        packages = lacking()  # another process may have done it meanwhile
+        packages = lacking()  # another process may have installed them meanwhile
         if not packages:
             return
         say(f"installing {' '.join(packages)}, for containers in the tests")
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        wait = ["-o", "DPkg::Lock::Timeout=600"]  # for another one who installs something
+        wait = ["-o", "DPkg::Lock::Timeout=600"]  # waits for another process that installs packages
         for words in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
             done = subprocess.run(
                 [apt, *wait, *words], capture_output=True, text=True, check=False, env=environment
@@ -104,7 +104,7 @@ def install(packages: list[str]) -> None:
 
 
 def forbids() -> str | None:
-    """What containers need and the machine does not permit, even to root; None when it permits all."""
+    """Returns what containers need and the machine does not permit, even to root; None when it permits everything."""
     with tempfile.TemporaryDirectory(prefix="fairlot-trial-") as folder:
         argv = [
             "unshare",
@@ -136,7 +136,7 @@ def forbids() -> str | None:
 
 
 def cgroups() -> list[Path]:
-    """The roots of the cgroup hierarchies: one (v2), or one for each controller (v1)."""
+    """Returns the roots of the cgroup hierarchies: one (v2), or one per controller (v1)."""
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         controllers = (root / "cgroup.controllers").read_text().split()

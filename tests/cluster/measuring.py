@@ -1,4 +1,4 @@
-"""What measurements on a control plane of their own share: the cluster, its clock, and who spent what."""
+"""Common parts of measurements on their own control plane: the cluster, its clock, and the CPU time of processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import wait_for
 
 SCALE = float(os.environ.get("SCALE", "1"))
 WORKERS = int(os.environ.get("WORKERS", "1"))
-# As the peers' measurements have it, so that nothing is measured but what asks.
+# The same as in others' measurements, so that the API server's limit does not decide the result.
 INFLIGHT = {"max-requests-inflight": 5000, "max-mutating-requests-inflight": 2500}
 
 
@@ -30,13 +30,13 @@ def say(text: str) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process, all of its threads, until now."""
+    """Returns the CPU seconds of a process and all its threads so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Bench:
-    """A lab whose orders are carried out by other processes, and its clock."""
+    """A lab whose orders are carried out by other processes, with a clock."""
 
     def __init__(self, lab: Lab, plane: ControlPlane, workers: Sequence[int]) -> None:
         self.lab, self.plane, self.workers = lab, plane, workers
@@ -44,7 +44,7 @@ class Bench:
         self.audit = AuditTail(plane.audit_log)
 
     def spent(self) -> str:
-        """CPU seconds since this was last asked: where cores are shared and slow, they say more than a clock."""
+        """Returns the CPU seconds since the last call. On shared or slow cores they say more than a clock."""
         now = {"Fairlot": self._own_seconds(), "Kubernetes": self._seconds_of_components()}
         said = ", ".join(
             f"{name} {seconds - self._spent.get(name, 0.0):.1f}" for name, seconds in now.items()
@@ -60,12 +60,13 @@ class Bench:
         return sum(cpu_seconds(process.pid) for process in running)
 
     def writes(self) -> int:
-        """Of Fairlot's, since this was last asked."""
+        """Returns the number of Fairlot's writes since the last call."""
         ours = self.audit.events(about=f'"username":"{deployed.FAIRLOT}"')
         return sum(event["verb"] in ("create", "patch", "update", "delete") for event in ours)
 
     def until_run(self, jobs: list[int]) -> None:
-        """They are the cluster's latest: naming thousands at each look would cost more than what is measured."""
+        """Waits until the cluster's latest jobs run. A query with thousands of ids would cost more than what is
+        measured."""
         running = Job.objects.filter(cluster=self.lab.cluster, pk__gte=min(jobs), state=Job.State.RUNNING)
         wait_for(lambda: (self.lab.watch(), running.count() == len(jobs))[1], what="all run", every=0.0)
 
@@ -81,7 +82,7 @@ class Bench:
 
 @contextmanager
 def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
-    """A control plane with so many nodes, and Fairlot's manifests in force."""
+    """Yields a control plane with this many nodes, and with Fairlot's manifests in force."""
     with control_plane("bench", apiserver=INFLIGHT) as plane:
         plane.add_nodes(nodes, gpus=gpus)
         deployed.install(plane)
@@ -90,7 +91,7 @@ def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
 
 @contextmanager
 def attached(plane: ControlPlane, *, writes_per_second: float) -> Iterator[Bench]:
-    """Fairlot at work there, with WORKERS processes that carry out orders; bursts are of two seconds' writes."""
+    """Yields Fairlot on this cluster with WORKERS processes for orders. A burst is two seconds of writes."""
     kubeconfig = deployed.flattened(plane.kubeconfig(deployed.FAIRLOT))
     limits = {"writes_per_second": writes_per_second, "writes_at_once": 2 * writes_per_second}
     with (

@@ -1,7 +1,7 @@
-"""kill -9 at any step: a process of Fairlot's dies before or after a request, or a statement in the database.
+"""Simulates kill -9 at any step: a process of Fairlot's dies before or after a request or a database statement.
 
-In one process with the tests it is an exception that nothing catches; who catches it in the end throws all
-objects of the "process" away. Transactions roll back as PostgreSQL does it when a connection is gone.
+Within the tests' own process, the death is an exception that nothing catches; the test that finally catches it drops
+all objects of the "process". Transactions roll back, as PostgreSQL does when a connection is gone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduling.backends.kubernetes.backend import Limited
 
 
 class Killed(BaseException):
-    """Not an Exception, so that nothing of Fairlot's survives it."""
+    """The death of a process. It is no Exception, so that no code of Fairlot's survives it."""
 
 
 def raise_killed() -> None:
@@ -26,7 +26,7 @@ def raise_killed() -> None:
 
 
 class Fate:
-    """`left` steps more may be taken; None: as many as one likes."""
+    """Counts steps until death: `left` more are possible, or any number with None."""
 
     def __init__(self, die: Callable[[], None] = raise_killed) -> None:
         self.left: int | None = None
@@ -34,7 +34,7 @@ class Fate:
         self._die = die
 
     def step(self) -> None:
-        # Reflectors have threads of their own, which end with the watcher; their names are paths.
+        # Reflectors have their own threads, named after paths, which end with the watcher.
         if self.left is None or threading.current_thread().name.startswith("/api"):
             return
         self.left -= 1
@@ -45,7 +45,7 @@ class Fate:
 
     @contextmanager
     def over_statements(self) -> Iterator[None]:
-        """Each statement of this thread's connection is two steps: before it, and after it."""
+        """Counts each statement of this thread's connection as two steps: before it and after it."""
 
         def run(execute: Any, sql: str, parameters: Any, many: bool, context: Mapping[str, Any]) -> Any:
             self.step()
@@ -58,7 +58,8 @@ class Fate:
 
 
 class MortalApi(Limited):
-    """Each request is two steps. Answers are awaited for `patience` seconds, so that silence costs little."""
+    """A client on which each request is two steps. It waits only `patience` seconds for answers, so silence costs
+    little."""
 
     fate = Fate()
     patience = READ_SECONDS

@@ -1,6 +1,6 @@
-"""A worker that does nothing but carry out the orders of one cluster: `python -m tests.cluster.orders_process ID`.
+"""A worker that only carries out the orders of one cluster: `python -m tests.cluster.orders_process ID`.
 
-For who measures: as many at once as wanted, beside the process that watches. Ends with its standard input.
+Measurements start as many as needed beside the watching process. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 AT_WORK = "at work"
-PAUSE = 0.1  # seconds between two looks at an outbox that holds nothing that is due
+PAUSE = 0.1  # seconds between two looks at an outbox without due orders
 
 
 def work(cluster_id: int) -> None:
@@ -25,7 +25,8 @@ def work(cluster_id: int) -> None:
     from scheduling.models import Cluster  # noqa: PLC0415
 
     cluster = Cluster.objects.get(pk=cluster_id)
-    perform_operations(cluster=cluster, log_limit_bytes=10_000_000)  # whatever is imported only then
+    # imports everything that is imported only then
+    perform_operations(cluster=cluster, log_limit_bytes=10_000_000)
     sys.stdout.write(f"{AT_WORK}\n")
     sys.stdout.flush()
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
@@ -34,7 +35,7 @@ def work(cluster_id: int) -> None:
 
 @contextmanager
 def at_work(cluster_id: int, count: int) -> Iterator[list[int]]:
-    """So many of them, on the database that this process uses, ready for orders; their process numbers."""
+    """Starts `count` workers on the database of this process. Yields their pids once they are ready."""
     argv = [sys.executable, "-m", "tests.cluster.orders_process", str(cluster_id)]
     environment = {**os.environ, "DATABASE_URL": database_url()}
     with ExitStack() as stack:
@@ -53,7 +54,7 @@ def at_work(cluster_id: int, count: int) -> Iterator[list[int]]:
 
 
 def database_url() -> str:
-    """Of the database that this process uses, which in tests is another one than settings have."""
+    """Returns the URL of the database of this process, which in tests differs from the settings."""
     from django.db import connection  # noqa: PLC0415 - models need settings, which come later
 
     url = urlsplit(os.environ["DATABASE_URL"])

@@ -1,4 +1,4 @@
-"""Who plays a part of a cluster: sees what there is of one kind as it changes, and acts on it."""
+"""A simulated part of a cluster: sees one kind of object change and reacts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A_DAY = 24 * 3600
 
 
 class Player:
-    """Watches `path` as the user of `config`; `_play` takes from `_seen` what is there or has changed, then None."""
+    """Watches `path` as the user of `config`. `_play` takes changed objects from `_seen`, and None at the end."""
 
     def __init__(self, config: Path, path: str, **query: str) -> None:
         self._api, self._watching = Api(config), OwnApi(yaml.safe_load(config.read_text()))
@@ -31,7 +31,7 @@ class Player:
 
     @contextmanager
     def _playing(self, *more: Callable[[], None]) -> Iterator[None]:
-        """In threads of its own, with what else it does until `_stopped`."""
+        """Runs in its own threads, together with the functions `more`, until `_stopped`."""
         threads = [
             threading.Thread(target=self._run, args=(does,), daemon=True)
             for does in (self._watch, self._play, *more)
@@ -71,7 +71,7 @@ class Player:
                     for event in stream:
                         if event["type"] in ("ADDED", "MODIFIED"):
                             self._seen.put(event["object"])
-            except (Gone, Unreachable):  # listed anew
+            except (Gone, Unreachable):  # list again
                 continue
 
     def _play(self) -> None:

@@ -1,12 +1,12 @@
-"""A real node: kubelet, containerd and runc run real containers, with GPUs that nvml.c and a device plugin tell of.
+"""A real node: kubelet, containerd and runc run real containers, with GPUs from nvml.c and a device plugin.
 
     with RealNode(plane).started() as node:
         ...  # pods with the images images.SHELL and images.PYTHON run there
 
-containerd, its containers and their network live in namespaces (pid, mount, network) that end with the
-process that started the node, however it ends: the kernel kills, unmounts and unplugs all that was in them.
-Only empty cgroups stay then; the next node removes them. The machine's own network has one address more;
-there a name server tells pods of headless services. Nothing stands in for services with an address of their own.
+containerd, its containers and their network live in namespaces (pid, mount, network) that end with the process that
+started the node, however it ends: the kernel kills, unmounts and unplugs everything in them. Only empty cgroups
+remain, and the next node removes them. The machine's own network gets one more address, where a name server tells
+pods the addresses of headless services. Services with their own addresses are not supported.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tests.waiting import wait_for
 HERE = Path(__file__).resolve().parent
 GPU = "nvidia.com/gpu"
 MEMORY = {A100: 80 << 30}
-GROUP = "fairlot-node-"  # cgroups are called so, then by process, control plane and node
-# Seen in the node's own mounts alone; the kernel takes no long names for sockets.
+GROUP = "fairlot-node-"  # prefix of cgroup names, followed by process, control plane and node
+# Visible in the node's own mounts only; the kernel allows no long names of sockets.
 SOCKET = "/run/containerd/fairlot-node.sock"
-# What the kubelet wants of the kernel; it is shown these, and the machine keeps its own.
+# Kernel settings that the kubelet expects. It sees these, and the machine keeps its own.
 SYSCTLS = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -51,7 +51,7 @@ SYSCTLS = {
 
 
 class RealNode:
-    """One node of the control plane; its name is one that the control plane has credentials for."""
+    """One node of the control plane, which must have credentials for its name."""
 
     def __init__(
         self, plane: ControlPlane, name: str = "real-0", *, gpus: int = 4, product: str = A100
@@ -67,7 +67,7 @@ class RealNode:
         self.container_runtime: subprocess.Popen[bytes] | None = None
         self.kubelet = self._kubelet()
         offered: dict[str, Any] = {"gpus": self.folder / "gpus", "library": library()}
-        # Whether it serves, the node's capacity tells.
+        # The node's capacity shows whether it serves.
         self.device_plugin = Component("gpu-device-plugin", self.folder, offered, lambda: True)
 
         asked = {"kubeconfig": self.kubelet.flags["kubeconfig"], "listen": f"{self.network}.1:53"}
@@ -99,7 +99,7 @@ class RealNode:
         wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_words()}")
 
     def stop(self) -> None:
-        """As a machine that loses its power; the control plane forgets it."""
+        """Ends the node like a power failure. The control plane forgets it."""
         for component in (self.device_plugin, self.kubelet, self.dns):
             if component.running:
                 component.kill()
@@ -123,9 +123,9 @@ class RealNode:
         return bool(status["allocatable"].get(GPU) == str(len(self.gpus.uuids)))
 
     def _start_container_runtime(self) -> None:
-        """containerd in namespaces of its own, with a cable from its bridge to this machine."""
+        """Starts containerd in its own namespaces, with a link from its bridge to this machine."""
         for place in ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni"):
-            Path(place).mkdir(parents=True, exist_ok=True)  # to mount on, in there
+            Path(place).mkdir(parents=True, exist_ok=True)  # mount points in there
         for name, value in SYSCTLS.items():
             path = self.folder / "sysctl" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,12 +149,12 @@ class RealNode:
         return *self._inside(), program("ctr"), "--address", SOCKET
 
     def _inside(self) -> tuple[str, ...]:
-        """What runs a program among the mounts of the node."""
+        """Returns the command that runs a program among the mounts of the node."""
         assert self.container_runtime
         return program("nsenter"), f"--mount=/proc/{self.container_runtime.pid}/ns/mnt", "--"
 
     def _plug_in(self, inside: int) -> None:
-        """The cable: this end is the node's address, by which API server and kubelet reach the pods."""
+        """Connects the link. This end has the node's address, by which API server and kubelet reach the pods."""
         ip, here = program("ip"), f"fairlot-{self.network.rpartition('.')[2]}"
         run([ip, "link", "add", here, "type", "veth", "peer", "name", "uplink", "netns", str(inside)])
         run([ip, "address", "add", f"{self.network}.1/24", "dev", here])
@@ -221,9 +221,9 @@ state = "{own}/state"
             "failCgroupV1": False,
             "failSwapOn": False,
             "oomScoreAdj": 0,
-            "makeIPTablesUtilChains": False,  # they would be the machine's
+            "makeIPTablesUtilChains": False,  # they would be those of the machine
             "nodeStatusUpdateFrequency": "1s",
-            # How full the machine is says nothing about the tests.
+            # The tests must not depend on how full the machine is.
             "evictionHard": none,
             "imageGCHighThresholdPercent": 100,
             "clusterDNS": [f"{self.network}.1"],
@@ -242,7 +242,7 @@ state = "{own}/state"
         return Component("kubelet", self.folder, flags, answers(f"http://127.0.0.1:{health}/healthz", "ok"))
 
     def _labels(self) -> dict[str, str]:
-        """As NVIDIA's feature discovery leaves them."""
+        """Returns the labels that NVIDIA's feature discovery would set."""
         return {
             "nvidia.com/gpu.present": "true",
             "nvidia.com/gpu.product": self.gpus.product,
@@ -252,7 +252,7 @@ state = "{own}/state"
 
 
 def claim(plane: ControlPlane, namespace: str, name: str) -> str:
-    """A claim of the namespace for a folder of this machine, which all real nodes have; its name."""
+    """Creates a claim in the namespace for a folder of this machine, which all real nodes share. Returns its name."""
     folder = plane.folder / "volumes" / namespace / name
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -274,7 +274,7 @@ def program(name: str) -> str:
 
 
 def free_network() -> str:
-    """The first three numbers of a network of 254 addresses that this machine has nothing in."""
+    """Returns the first three numbers of a network of 254 addresses that this machine does not use."""
     taken = subprocess.run(["ip", "-4", "-o", "address"], capture_output=True, text=True, check=True).stdout
     while True:
         network = f"10.213.{random.randrange(256)}"
@@ -283,7 +283,7 @@ def free_network() -> str:
 
 
 def sweep_cgroups() -> None:
-    """Removes what the nodes of processes that were killed have left."""
+    """Removes what the nodes of killed processes have left."""
     for hierarchy in machine.cgroups():
         for tree in hierarchy.glob(f"{GROUP}*"):
             if not Path("/proc", tree.name.removeprefix(GROUP).partition("-")[0]).exists():
@@ -291,7 +291,7 @@ def sweep_cgroups() -> None:
 
 
 def is_removed(tree: Path) -> bool:
-    """Whether a cgroup is gone, with all below it; False while a process that was killed is still there."""
+    """Removes a cgroup with everything below it. Returns False while a killed process is still there."""
     try:
         for folder, below, _ in os.walk(tree, topdown=False):
             for name in below:

@@ -1,4 +1,4 @@
-"""A program for a session, of what Python itself has: it tells what it got, and repeats what WebSockets say."""
+"""A program for a session, using only Python itself: it reports what it received and echoes WebSocket messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._tell(self.rfile.read(int(self.headers["Content-Length"])))
 
     def log_message(self, *args: object) -> None:
-        """Its log is for what it says itself."""
+        """Logs nothing: the log is for the program's own output."""
 
     def _tell(self, body: bytes) -> None:
         told = {
@@ -60,7 +60,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             assert kind == TEXT, kind
 
     def _frame(self) -> tuple[int, bytes]:
-        """Reads one, of at most 125 bytes, and sends it back."""
+        """Reads a frame of at most 125 bytes and sends it back."""
         kind, length = self.rfile.read(2)
         mask = self.rfile.read(4)
         said = bytes(byte ^ mask[at % 4] for at, byte in enumerate(self.rfile.read(length & 0x7F)))

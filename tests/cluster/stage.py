@@ -1,4 +1,4 @@
-"""A tenant's namespace with what attacks on it need: things of Fairlot's, things of the tenant's, and who attacks."""
+"""A tenant's namespace with the objects of Fairlot and of the tenant that attacks need, and the attackers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}}]
 """
 WALLS = namespaces.Walls(gpus={"nvidia.com/gpu": 100}, pods=100)
 OWNER = "tests"
-# Jobs of Fairlot: one that is there, a pod without a Job that is there, and two that could be made.
+# Jobs of Fairlot: an existing one, an existing pod without a Job, and two that could be created.
 JOB, BARE, OTHER, BURST = 1, 2, 3, 4
 GIVEN = Secrets({"HF_TOKEN": "hf_ofAJob"}, [SecretFolder("hf", "/secrets/hf", {"token": "hf_ofAJob"})], "{}")
 HIS = "hunter2-of-the-tenant"
@@ -51,7 +51,7 @@ WALLS_AT = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings"
 NAMESPACES = "/api/v1/namespaces"
-# Who may refuse, as the API server's answer names them.
+# Sources of refusals, by words in the API server's answer.
 RBAC = "cannot "
 
 
@@ -61,7 +61,7 @@ def policy(name: str) -> str:
 
 @dataclass(frozen=True)
 class Try:
-    """One request. A PATCH is a JSON-Patch when its content is a list, else a Merge-Patch."""
+    """One request. A PATCH is a JSON Patch when its content is a list, else a Merge Patch."""
 
     method: str
     path: str
@@ -70,10 +70,10 @@ class Try:
 
 @dataclass
 class Stage:
-    """`thief` has a copy of Fairlot's token; `bob` has every right that RBAC can give within `home`.
+    """The scene of attacks. `thief` has a copy of Fairlot's token; `bob` has every right of RBAC within `home`.
 
-    In `home`, which is a tenant's, lie a secret, config maps, a pod and so on of Bob's, called "his"; `elsewhere` is a
-    namespace that has nothing to do with Fairlot.
+    The tenant's namespace `home` contains a secret, config maps, a pod and more of Bob's, called "his". `elsewhere`
+    is a namespace that has nothing to do with Fairlot.
     """
 
     plane: ControlPlane
@@ -94,20 +94,20 @@ class Stage:
         return self.plane.api("bob")
 
     def job(self, number: int = OTHER, *, given: Secrets = GIVEN, workers: int = 2) -> Object:
-        """A Job just as Fairlot makes it, which names its secrets."""
+        """Returns a Job exactly as Fairlot makes it, which names its secrets."""
         made = objects.Pod(
             image="example/train", command=["train"], environment={"A": "b"}, gpus=1, secrets=given
         )
         return objects.new_job(number, made, workers=workers, owner=OWNER)
 
     def bare(self, number: int = BURST) -> Object:
-        """A pod without a Job just as Fairlot makes it."""
+        """Returns a pod without a Job exactly as Fairlot makes it."""
         made = objects.Pod(image="example/train", command=["train"], environment={"A": "b"}, gpus=1)
         turn = objects.Turn(1, "lease", "A100", ["no-such-node"])
         return objects.new_pod(number, made, owner=OWNER, turn=turn)
 
     def fill(self) -> None:
-        """What there is to attack."""
+        """Creates the objects that are attacked."""
         api, home = self.admin, self.home
         api.apply(GENEROUS.format(namespace=home))
         wait_for(lambda: not answer(lambda: self.bob.items(JOBS.format(home))), what="Bob's rights")
@@ -132,7 +132,7 @@ class Stage:
 
 @contextmanager
 def stage(plane: ControlPlane) -> Iterator[Stage]:
-    """On a control plane where deploy/kubernetes is in force; `plane` knows PEOPLE."""
+    """Yields a stage on a control plane with deploy/kubernetes in force. `plane` must know PEOPLE."""
     own = OwnApi(yaml.safe_load(plane.kubeconfig(deployed.FAIRLOT).read_text()))
     elsewhere = f"elsewhere-{secrets.token_hex(4)}"
     plane.admin.create(NAMESPACES, {"metadata": {"name": elsewhere}})
@@ -149,7 +149,7 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
 
 @contextmanager
 def own_stage() -> Iterator[Stage]:
-    """The same on a control plane that is started for it, and ends with it."""
+    """Yields a stage on its own control plane."""
     with control_plane("stage", users=PEOPLE) as plane:
         deployed.install(plane)
         with stage(plane) as made:
@@ -157,7 +157,7 @@ def own_stage() -> Iterator[Stage]:
 
 
 def changed(thing: Object, path: str, value: Any) -> Object:
-    """A copy that is different at one place, such as "spec/containers/0/image"; None takes away what is there."""
+    """Returns a copy with another value at one path, such as "spec/containers/0/image"; None removes the field."""
     made = copy.deepcopy(thing)
     *above, last = path.split("/")
     at: Any = made
@@ -173,9 +173,9 @@ def changed(thing: Object, path: str, value: Any) -> Object:
 
 
 def refusal_of(api: Api, one: Try) -> Refused | None:
-    """Sends the request as one that shall change nothing; None when it is let through."""
+    """Sends the request as a dry run. Returns its refusal, or None if it was accepted."""
     content, kind = one.content, "application/json"
-    if one.method == "DELETE":  # whose options are those of its content, where it has one
+    if one.method == "DELETE":  # the options of a DELETE are in its content
         content = (content or {}) | {"dryRun": ["All"]}
     if one.method == "PATCH":
         kind = f"application/{'json' if isinstance(content, list) else 'merge'}-patch+json"
@@ -194,7 +194,7 @@ def refusal_of(api: Api, one: Try) -> Refused | None:
 
 
 def held(api: Api, tries: Mapping[str, Try], *by: str) -> None:
-    """AssertionError with each request that was let through, or that was refused by nobody of `by`."""
+    """Raises AssertionError with each request that was accepted, or refused by something other than `by`."""
     through: list[str] = []
     for what, one in tries.items():
         refusal = refusal_of(api, one)
@@ -206,6 +206,6 @@ def held(api: Api, tries: Mapping[str, Try], *by: str) -> None:
 
 
 def passes(api: Api, tries: Mapping[str, Try]) -> None:
-    """AssertionError with each request that was refused."""
+    """Raises AssertionError with each request that was refused."""
     refused = {what: refusal for what, one in tries.items() if (refusal := refusal_of(api, one))}
     assert not refused, "\n".join(f"refused: {what}: {refusal}" for what, refusal in refused.items())

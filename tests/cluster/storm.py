@@ -1,9 +1,9 @@
-"""One run of random faults: a small cluster, a schedule from a seed, and what must hold when it is over.
+"""One run of random faults: a small cluster, a schedule from a seed, and the invariants that must hold afterwards.
 
-The schedule (what users, nodes and Fairlot's processes do, who dies at which step, which requests go wrong)
-follows from the seed; how threads and servers interleave does not, so a seed may have to be run more than once.
-Fairlot's waits are shortened (`HASTE`) so that a run takes seconds: an outage of some fractions of a second is to
-them what five minutes are to the real ones.
+The seed decides the schedule: what users, nodes and Fairlot's processes do, which process dies at which step, and
+which requests fail. It does not decide how threads and servers interleave, so a seed may have to be run more than
+once. Fairlot's waits are shortened (`HASTE`) so that a run takes seconds. An outage of fractions of a second then
+corresponds to five minutes.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from tests.scheduling.world import World
 from tests.waiting import wait_for
 
 NODE_COUNT, GPUS = 2, 4
-# Workers and GPUs of each: two large ones or a few small ones fill the nodes, so that turns are taken.
+# Workers and GPUs of each: two large jobs or a few small ones fill the nodes, so that jobs must take turns.
 SHAPES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (3, 1), (3, 2), (4, 2)]
 GRACE = 1.0
 SECOND = 1.0  # Kubernetes' timestamps have no fractions
 MOST_JOBS = 5
 LAB = "test.fairlot/lab"
-SHORT, LONG = 0.7, 30.0  # seconds for an answer: while faults are put in, and when they are over
-# Of Fairlot's waits, what each is here.
+SHORT, LONG = 0.7, 30.0  # seconds to wait for an answer: during faults, and afterwards
+# Fairlot's waits and their values here.
 HASTE: Mapping[str, Any] = {
     "scheduling.execution.operations.CLAIM": timedelta(seconds=0.4),
     "scheduling.execution.operations.RETRY_SECONDS": (0.1, 0.2, 0.4),
@@ -86,7 +86,7 @@ HASTE: Mapping[str, Any] = {
 
 @contextmanager
 def in_haste() -> Iterator[None]:
-    """Around all storms of a process."""
+    """Shortens the waits for all storms of a process."""
     with ExitStack() as stack:
         for name, value in HASTE.items():
             stack.enter_context(patch(name, value))
@@ -100,12 +100,12 @@ def in_haste() -> Iterator[None]:
         yield
 
 
-# By the owner of their objects: which nodes are a cluster's.
+# The prefix of a cluster's nodes, by the owner of its objects.
 LABS: dict[str, str] = {}
 
 
 class OfItsNodes(KubernetesBackend):
-    """Sees the nodes of one lab only, as if there were no others."""
+    """A backend that only sees the nodes of one lab."""
 
     fill_seconds = FILL_SECONDS
 
@@ -122,7 +122,7 @@ class OfItsNodes(KubernetesBackend):
 
 
 def make_backend(cluster: Cluster) -> OfItsNodes:
-    """A new one each time, as each process has its own."""
+    """Returns a new backend each time, like a new process."""
     attached._backend.cache_clear()
     made = attached.attached_backend(cluster)
     assert isinstance(made, OfItsNodes)
@@ -131,16 +131,16 @@ def make_backend(cluster: Cluster) -> OfItsNodes:
 
 @dataclass
 class Look:
-    """The watcher was up to date at `known`, and had written all of it down at `done`."""
+    """An observation: the watcher was up to date at `known` and had stored everything at `done`."""
 
     known: float
     done: float
-    everything: bool  # a reconciliation, which speaks of all leases
+    everything: bool  # a reconciliation, which covers all leases
 
 
 @dataclass
 class Lab(World):
-    """What many runs share: a cluster in the database, nodes, a proxy, and who watches over all of it."""
+    """What many runs share: a cluster in the database, nodes, a proxy and a witness."""
 
     plane: ControlPlane
     proxy: Proxy
@@ -163,7 +163,7 @@ class Lab(World):
 
 @contextmanager
 def lab(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, name: str) -> Iterator[Lab]:
-    """Nodes of its own, so that several can be at work at once."""
+    """Yields a lab with its own nodes, so that several can work in parallel."""
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(plane.server, _authority(plane), folder).started())
         prefix = f"storm-{name}"
@@ -175,8 +175,8 @@ def lab(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, name: st
             writes_per_second=10_000,
             writes_at_once=10_000,
         )
-        update_cluster(actor=people.ada, cluster=cluster, overhead_limit=1.0)  # turns are short here
-        # Else there could be no other beside it.
+        update_cluster(actor=people.ada, cluster=cluster, overhead_limit=1.0)  # attempts are short here
+        # Otherwise no other lab could attach the same control plane.
         ClusterAccess.objects.filter(cluster=cluster).update(identity=prefix)
         LABS[str(cluster.uid)] = name
         named = [f"{prefix}-{number}" for number in range(NODE_COUNT)]
@@ -204,8 +204,8 @@ class Storm:
     fate: Fate = field(default_factory=Fate)
     done: list[str] = field(default_factory=list)
     jobs: list[int] = field(default_factory=list)
-    cancelled: set[int] = field(default_factory=set)  # by a user, in whichever way
-    failed: set[int] = field(default_factory=set)  # whose programs were told to fail
+    cancelled: set[int] = field(default_factory=set)  # by a user, in any way
+    failed: set[int] = field(default_factory=set)  # programs that were made to fail
     looks: list[Look] = field(default_factory=list)
     late: bool = False  # requests took effect after their clients had given up
 
@@ -222,10 +222,10 @@ class Storm:
     def cluster(self) -> Cluster:
         return self.lab.cluster
 
-    # --- the whole of it -------------------------------------------------------------------------
+    # --- the run ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        self.lab.audit.events(about="\0")  # what was before is not ours
+        self.lab.audit.events(about="\0")  # events before this run do not count
         first = len(self.lab.witness.moments)
         try:
             with self.fate.over_statements():
@@ -297,7 +297,7 @@ class Storm:
     # --- Fairlot's processes ---------------------------------------------------------------------
 
     def _backend(self) -> OfItsNodes:
-        """As a new process makes it."""
+        """Returns the backend of a new process."""
         made = make_backend(self.cluster)
         made.fill_seconds = 1.0 if self._patience == SHORT else FILL_SECONDS
         api = made.api
@@ -306,13 +306,13 @@ class Storm:
         return made
 
     def work(self) -> None:
-        """A worker does what the outbox holds."""
+        """Runs a worker on the orders in the outbox."""
         self._worker = self._worker or self._backend()
         with using(self.cluster, self._worker):
             perform_operations(cluster=self.cluster, log_limit_bytes=1000)
 
     def look(self) -> None:
-        """The watcher takes one step."""
+        """Runs one step of the watcher."""
         self._watched(
             lambda backend: follow(Cluster.objects.get(pk=self.cluster.pk), backend), everything=False
         )
@@ -327,14 +327,14 @@ class Storm:
                 self._changes = self._watcher.changes(timeout=0.05)
                 next(self._changes)
                 with using(self.cluster, self._watcher):
-                    reconcile(Cluster.objects.get(pk=self.cluster.pk))  # as `manage.py watch` begins
+                    reconcile(Cluster.objects.get(pk=self.cluster.pk))  # like the start of `manage.py watch`
             next(self._changes)
             assert self._watcher
             known = time.time() - self._watcher.staleness()
             with using(self.cluster, self._watcher):
                 do(self._watcher)
             self.looks.append(Look(known, time.time(), everything))
-        except BackendError as error:  # as `manage.py watch` takes it
+        except BackendError as error:  # handled like in `manage.py watch`
             self.done.append(f"the watcher breaks off: {error}")
             self.kill_watcher()
 
@@ -343,8 +343,8 @@ class Storm:
         run_round(cluster_id=self.cluster.pk, force=kind)
 
     def slice(self) -> None:
-        """Time goes by, and others are owed GPUs."""
-        for _ in range(2):  # in the first the others come to be owed time, in the second it counts
+        """Lets time pass, so that others are owed GPUs."""
+        for _ in range(2):  # in the first round the others become owed time, in the second it counts
             self.lab.pass_time(self.cluster.effective_quantum)
             run_round(cluster_id=self.cluster.pk, force=Round.Kind.QUANTUM)
 
@@ -390,7 +390,7 @@ class Storm:
             cancel_job(actor=self.lab.people.olga, job=job)
 
     def delete(self) -> None:
-        """A user deletes the Job with kubectl."""
+        """Deletes a Job like a user with kubectl."""
         how = self.dice.choice(["Background", "Foreground", "Orphan"])
         if job := self._any_job():
             path = f"{JOBS.format(self.lab.home(job))}/{objects.job_name(job.pk)}"
@@ -399,17 +399,17 @@ class Storm:
                 self.cancelled.add(job.pk)
 
     def take_a_pod(self) -> None:
-        """A user or a drain deletes one."""
+        """Deletes a pod like a user or a drain."""
         pods = self._pods()
         if pods:
             one = self.dice.choice(pods)
-            self.failed.add(one.job)  # it is told to end, and its exit code is that of SIGTERM
+            self.failed.add(one.job)  # it is stopped, and its exit code is that of SIGTERM
             pod = one.pod["metadata"]
             path = f"{PODS.format(pod['namespace'])}/{pod['name']}"
             self._admin(lambda: self.lab.admin.delete(path))
 
     def finish(self) -> None:
-        """A program ends, as a rule well."""
+        """Ends a program, mostly with success."""
         code = self.dice.choice(["0", "0", "3"])
         if pods := self._pods():
             job = self.dice.choice(pods).job
@@ -420,7 +420,7 @@ class Storm:
                     self._mark(one, {"run-for": "0", "exit-code": code})
 
     def slow_down(self) -> None:
-        """Some programs take a while to stop."""
+        """Makes some programs stop slowly."""
         for one in self._pods():
             if self.dice.random() < 0.5 and runs(one):
                 self._mark(one, {"stop-after": str(self.dice.choice([0.2, 0.6, 3600]))})
@@ -431,7 +431,7 @@ class Storm:
         self._admin(lambda: self.lab.admin.merge(f"{NODES}/{node}", {"spec": {"unschedulable": closed}}))
 
     def outage(self) -> None:
-        """No server, or it is there again."""
+        """Takes the server away, or brings it back."""
         self.dice.choice([self.lab.proxy.down, self.lab.proxy.up, self.lab.proxy.up])()
 
     def cut(self) -> None:
@@ -452,7 +452,7 @@ class Storm:
         self._admin(lambda: self.lab.admin.merge(path, {"metadata": {"annotations": annotations}}))
 
     def _admin(self, do: Callable[[], object]) -> bool:
-        """Whether what was to be changed was still there."""
+        """Makes a change as an admin. Returns whether its object still existed."""
         try:
             do()
         except Refused as refusal:
@@ -461,10 +461,10 @@ class Storm:
             return False
         return True
 
-    # --- afterwards ----------------------------------------------------------------------------------
+    # --- after the faults ---------------------------------------------------------------------------
 
     def calm_down(self) -> None:
-        """The faults end; late requests come in; the processes start anew with their usual patience."""
+        """Ends the faults: late requests arrive, and the processes start again with their usual timeouts."""
         self.lab.proxy.plan = no_faults
         self.lab.proxy.up()
         self.lab.proxy.cut()
@@ -477,7 +477,7 @@ class Storm:
             self.lab.admin.merge(f"{NODES}/{node}", {"spec": {"unschedulable": None}})
 
     def proceed(self) -> None:
-        """All of Fairlot's processes, one after the other."""
+        """Runs all of Fairlot's processes once, one after the other."""
         run_round(cluster_id=self.cluster.pk)
         self.work()
         self.look()
@@ -485,7 +485,7 @@ class Storm:
             self.reconcile()
 
     def come_to_rest(self) -> None:
-        """Nothing is under way any more, and the database knows what the cluster holds."""
+        """Waits until nothing is under way and the database agrees with the cluster."""
 
         def rests() -> bool:
             self.proceed()
@@ -512,7 +512,7 @@ class Storm:
         return "" if held == bound else f"the database has {held}, the cluster has {bound}"
 
     def _of_gangs_there(self) -> Iterator[Moment]:
-        """Pods that are alive; and that have done their part, as long as others of their gang have not."""
+        """Yields pods that are alive, and finished ones as long as others of their gang are not."""
         last = self.lab.witness.last().values()
         there = {(one.job, objects.epoch_of(one.pod)) for one in last if one.is_alive}
         for one in last:
@@ -521,7 +521,7 @@ class Storm:
                 yield one
 
     def end_all(self) -> None:
-        """Every program ends well, one after the other if there is no room for all: no job is lost."""
+        """Ends every program with success, one after the other if not all fit, so that no job is lost."""
 
         def ended() -> bool:
             for one in self._pods():
@@ -558,13 +558,13 @@ class Storm:
         return f"{self.unrest()};\n{stale} {orders};\n{told};\n{leases};\n{self.done};\n{seen};\n{there}"
 
     def ends(self) -> Counter[str]:
-        """Of its jobs."""
+        """Returns how its jobs ended."""
         return Counter(Job.objects.filter(pk__in=self.jobs).values_list("state", flat=True))
 
     def lease_ends(self) -> Counter[str]:
         return Counter(Lease.objects.filter(job__in=self.jobs).values_list("end_reason", flat=True))
 
-    # --- what must hold ------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------
 
     def check(self, moments: list[Moment]) -> None:
         moments = [moment for moment in moments if moment.job in self.jobs]
@@ -572,7 +572,7 @@ class Storm:
         last = {moment.uid: moment for moment in moments}
         for job in Job.objects.filter(pk__in=self.jobs):
             self._check_job(job, [one for one in last.values() if one.job == job.pk])
-        # Of a pod that is gone, the last word that has its node.
+        # For a pod that is gone, the last event that has its node.
         bound = {moment.uid: moment for moment in moments if moment.node}
         events = self.lab.audit.events(about=f'"namespace":"{self.lab.prefix}-')
         held, words = held_by_pods(bound.values(), events), last_words(events)
@@ -603,13 +603,12 @@ class Storm:
             assert told, f"job {job.pk} failed: {job.end_reason} {job.end_message}"
 
     def _check_lease(self, lease: Lease, pods: list[Held], waited: list[float]) -> None:
-        """Billed is what was held; and held is what ran, but for what could not be seen.
+        """Checks that the bill equals the lease, and that the lease equals what ran, except for what could not be seen.
 
-        A lease is held from its decision, so before any pod of it is bound. It ends when its last pod has, to the
-        second (Kubernetes tells no less), unless the watcher was away or deaf: then at the earliest when it had
-        last seen it, and at the latest when it had looked again. `waited`: until when pods of it were there that
-        found no node, as its GPUs are theirs, too. A request that came late may bring up pods of a lease that has
-        ended: those are strays, which nobody pays for and which were stopped.
+        A lease begins with its decision, before any of its pods is bound. It ends when its last pod has, in whole
+        seconds (Kubernetes reports no fractions). If the watcher was away or deaf, it ends between its last and its
+        next observation. `waited` are the ends of pods that found no node, because the lease holds their GPUs too. A
+        late request may start pods of a lease that has ended. These strays are not billed and must be stopped.
         """
         assert lease.state == Lease.State.CLOSED
         assert lease.held_from
@@ -637,7 +636,7 @@ class Storm:
             assert ends <= after, f"lease {lease.pk} ({lease.end_reason}) ended {ends - left:.3f} s too late"
 
     def slowness(self) -> float:
-        """How late words of the API server have come in this run, at most."""
+        """Returns the longest delay of the API server's reports in this run, in seconds."""
         return max(self.lab.witness.delays, default=0.0)
 
 
@@ -647,7 +646,7 @@ def runs(one: Moment) -> bool:
 
 @contextmanager
 def using(cluster: Cluster, backend: KubernetesBackend) -> Iterator[None]:
-    """As the one that this process has for the cluster."""
+    """Makes this process use the backend for the cluster."""
     BACKENDS[cluster.pk] = backend
     try:
         yield

@@ -1,4 +1,4 @@
-"""Pods and Jobs for namespaces of tenants, as the standard "restricted" wants them, and what is said of them."""
+"""Pods and Jobs for namespaces of tenants, in the form that the standard "restricted" requires, and their refusals."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
-    """Anybody's pod, without GPUs unless its containers ask for them."""
+    """Returns a pod that is not Fairlot's, without GPUs unless its containers request them."""
     metadata = {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})}
     return {"metadata": metadata, "spec": pod_spec(*containers, **spec)}
 
 
 def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
-    """A gang as Fairlot makes it: suspended, with its pods behind the gate when it has more than one."""
+    """Returns a gang as Fairlot makes it: suspended, and with its pods behind the gate when it has several."""
     marks = {"labels": {JOB: "1"}, "annotations": {EPOCH: "0"}}
     gates = {"schedulingGates": [{"name": GATE}]} if pods > 1 else {}
     return {
@@ -69,7 +69,7 @@ def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
 
 
 def fairlots_pod(name: str, *containers: Object, **spec: Any) -> Object:
-    """A pod without a Job as Fairlot makes it."""
+    """Returns a pod without a Job as Fairlot makes it."""
     return pod(
         name,
         *(containers or [container(gpus=1)]),
@@ -80,7 +80,7 @@ def fairlots_pod(name: str, *containers: Object, **spec: Any) -> Object:
 
 
 def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:
-    """A Job that a user makes for himself."""
+    """Returns a Job that a user makes without Fairlot."""
     return {
         "metadata": {"name": name},
         "spec": {"template": {"spec": spec or pod_spec()}, **job},
@@ -88,17 +88,17 @@ def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:
 
 
 def epoch(value: int) -> Object:
-    """What Fairlot does to a Job's epoch, as one operation of a JSON-Patch."""
+    """Returns Fairlot's operation on a Job's epoch, for a JSON Patch."""
     return {"op": "replace", "path": "/metadata/annotations/fairlot.io~1epoch", "value": str(value)}
 
 
 def running(api: Api, namespace: str) -> int:
-    """How many pods run there."""
+    """Returns how many pods run there."""
     return sum(found["status"].get("phase") == "Running" for found in api.items(PODS.format(namespace)))
 
 
 def answer(call: Callable[[], Any]) -> str:
-    """Why a request was refused; nothing when it was not."""
+    """Returns why a request was refused; empty when it was accepted."""
     try:
         call()
     except Refused as refusal:
@@ -107,7 +107,7 @@ def answer(call: Callable[[], Any]) -> str:
 
 
 def refused(call: Callable[[], Any], *words: str, by: str) -> None:
-    """By this policy, and in these words."""
+    """Asserts that this policy refuses the request with these words."""
     with pytest.raises(Refused) as refusal:
         call()
     said = refusal.value

@@ -1,4 +1,4 @@
-"""Workers that answer others: Kubernetes asks whether they are ready, and the watcher tells where and since when."""
+"""Workers with endpoints: Kubernetes probes whether they are ready, and the watcher reports their addresses."""
 
 from __future__ import annotations
 

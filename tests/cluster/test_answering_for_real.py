@@ -1,4 +1,4 @@
-"""Workers that answer others in real containers: a real kubelet asks them, and lets them leave politely."""
+"""Workers with endpoints in real containers: a real kubelet probes them and gives them time to leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# Not well at first; who asks for /turn turns it.
+# Not ready at first; a request of /turn changes that.
 SERVER = """
 import http.server, os, signal, sys, threading
 well = threading.Event()
@@ -55,7 +55,7 @@ def when(rig: Rig, gang: Gang, *, ready: bool) -> Observation:
 def turn(rig: Rig, gang: Gang) -> None:
     [pod] = rig.pods(gang)
     path = f"{PODS.format(rig.namespace)}/{pod['metadata']['name']}:8000/proxy/turn"
-    # Until it listens, the API server itself answers.
+    # Until the program listens, the API server itself answers.
     wait_for(lambda: rig.admin.http.get(path).status_code == 200, what="it has turned")
 
 

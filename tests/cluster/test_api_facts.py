@@ -1,4 +1,4 @@
-"""Rules of Kubernetes 1.36 that the backend's protocol leans on. One that changes must be noticed here."""
+"""Facts of Kubernetes 1.36 that the backend relies on. A change of one of them must be noticed here."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refused(call: Any, *, code: int, says: str) -> None:
 
 
 def test_a_failed_test_does_not_say_which_and_a_field_that_is_wrong_does(work: Work) -> None:
-    """So who is told 422 reads the object to learn whether he was fenced off or asked for nonsense."""
+    """A client that gets 422 therefore reads the object to learn whether it is outdated or its request is wrong."""
     job = work.create("named")
     with pytest.raises(Refused) as fence:
         work.change("named", fenced(job, suspended(False), epoch=3))
@@ -74,7 +74,7 @@ def test_a_job_cannot_be_placed_anew_in_the_request_that_suspends_it(work: Work,
 def test_a_suspended_job_can_be_placed_anew_while_its_pods_still_terminate(
     work: Work, nodes: list[str]
 ) -> None:
-    """So `active == 0` alone frees no GPU; and with podReplacementPolicy Failed no index runs twice."""
+    """`active == 0` alone therefore frees no GPU. With podReplacementPolicy Failed no index runs twice."""
     job = work.create("early", behaviour={"stop-after": "600"}, grace=600)
     work.start(job, nodes[0])
     work.wait_for_pods("early", 1, "Running")
@@ -83,7 +83,7 @@ def test_a_suspended_job_can_be_placed_anew_while_its_pods_still_terminate(
     terminating = work.read("early")["status"]
     assert (terminating.get("active", 0), terminating.get("terminating")) == (0, 1)
     work.change("early", fenced(job, placed(on_nodes(nodes[1])), suspended(False), epoch=2))
-    # Resumed, and there is no second pod until the first has ended.
+    # It is resumed, and there is no second pod until the first has ended.
     wait_for(lambda: condition(work.read("early"), "Suspended") == "False", what="it is resumed")
     assert [found["spec"]["nodeName"] for found in work.pods("early")] == [nodes[0]]
     work.let_end("early")
@@ -206,7 +206,7 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
     taking = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
 
     def attempt() -> Refused | None:
-        """A dry run, until the server has read the policy: a second or so."""
+        """Tries a dry run until the server has loaded the policy, which takes about a second."""
         try:
             bob._patch(f"{path}?dryRun=All", "json-patch", taking)
         except Refused as refusal:
@@ -225,7 +225,7 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
 
 
 def test_native_gangs_are_not_served_unless_asked_for(admin: Api) -> None:
-    """So PodGroups may be used where they are, and never be required."""
+    """PodGroups may therefore be used where they exist, but must never be required."""
     groups = {group["name"]: group for group in admin.get("/apis")["groups"]}
     versions = {version["version"] for version in groups["scheduling.k8s.io"]["versions"]}
     assert versions == {"v1"}

@@ -1,4 +1,4 @@
-"""Jobs from submit to bill on an attached cluster: real rounds, real database, real control plane."""
+"""Jobs from submission to bill on an attached cluster: real rounds, real database, real control plane."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_gang_runs_to_its_end_and_is_billed_for_what_it_held(lab: Lab) -> None
 
 
 def contested(lab: Lab, nodes: Sequence[str]) -> tuple[list[Job], list[Job], list[Job]]:
-    """Bob's jobs, which had all nodes; Charlie's, who wants as many; and those of Bob's that are to give way."""
+    """Returns Bob's jobs, which had all nodes, Charlie's, who wants as many, and those of Bob's that must stop."""
     ours = [lab.send(gpus=8) for _ in nodes]
     lab.fill()
     for job in ours:
@@ -81,7 +81,7 @@ def test_teams_take_turns_on_a_full_cluster_and_no_node_is_ever_overfull(lab: La
             if not objects.has_ended(pod) and (node := pod["spec"].get("nodeName")):
                 bound[node] = bound.get(node, 0) + 8
     assert bound == dict.fromkeys(nodes, 8)
-    # Those who waited go on where they were, or elsewhere, with the same Job.
+    # The suspended jobs continue on the same or other nodes, with the same Job.
     assert {lab.states([job])[0] for job in stopped} == {Job.State.SUSPENDED}
 
 
@@ -150,7 +150,7 @@ def test_a_watcher_that_was_away_finds_what_ended_meanwhile(
     lab.fill()
     lab.reaches(done, Job.State.RUNNING)
     lab.reaches(lost, Job.State.RUNNING)
-    lab.watch()  # nothing new is heard of them, and that is news enough
+    lab.watch()  # no new observation of them is an observation too
     lab.cluster.refresh_from_db()
     heard = lab.cluster.last_observed_at
     assert heard
@@ -168,7 +168,7 @@ def test_a_watcher_that_was_away_finds_what_ended_meanwhile(
     lab.changes = lab.backend.changes(timeout=0.1)
     next(lab.changes)
     monkeypatch.setattr("scheduling.execution.reconcile.PATIENCE", timedelta(hours=1))
-    reconcile(lab.cluster)  # as every watcher begins
+    reconcile(lab.cluster)  # like the start of every watcher
     lab.reaches(done, Job.State.SUCCEEDED)
     assert lab.states([lost]) == [Job.State.RUNNING], "of what is not there at all only the database knows"
     missed = lab.lease(lost).missing_since
@@ -222,7 +222,7 @@ def test_the_next_job_finds_the_addresses_open_that_an_admin_has_opened(lab: Lab
 
 
 def test_what_an_admin_closes_again_is_closed_for_the_next_job(lab: Lab, admin: Api) -> None:
-    """Though these very walls have stood there before, and whoever writes them remembers that."""
+    """The same network policies were in force before, and the process that writes them remembers that."""
 
     def open_ones() -> list[Object]:
         job = lab.send()
@@ -259,7 +259,7 @@ def test_what_the_cluster_says_of_a_job_is_on_its_time_line_once(
         text__startswith="the quota few denies a pod: it asks for requests.nvidia.com/gpu=1"
     )
     lab.until(told.exists, lambda: f"the quota is named: {lab.story(gang)}")
-    # Who watches next is told the same events again.
+    # The next watcher gets the same events again.
     lab.changes.close()
     lab.changes = lab.backend.changes(timeout=0.1)
     heard: list[str] = []

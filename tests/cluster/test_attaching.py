@@ -1,4 +1,4 @@
-"""Clusters are attached, checked, given other kubeconfigs and detached, by what a real API server answers."""
+"""Attaching, checking and detaching clusters and replacing kubeconfigs, with the answers of a real API server."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ MONTH = 30 * 24 * 3600
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(fairlot: Path) -> None:
-    """deploy/kubernetes is in force."""
+    """Puts deploy/kubernetes in force."""
 
 
 def kubeconfig(plane: ControlPlane, user: str = FAIRLOT, *, seconds: int = MONTH, **changed: Any) -> str:
-    """As `kubectl config view --raw --flatten` gives it; `changed` are values of its cluster or its user."""
+    """Returns a kubeconfig like `kubectl config view --raw --flatten`. `changed` are values of its cluster or user."""
     found = yaml.safe_load(flattened(plane.kubeconfig(user, seconds=seconds)))
     cluster, person = found["clusters"][0]["cluster"], found["users"][0]["user"]
     for name, value in changed.items():
@@ -134,7 +134,7 @@ def test_a_right_that_is_not_needed_may_be_missing(
     admin.merge(role, {"rules": [rule for rule in rules if "podgroups" not in rule["resources"]]})
 
     def rights() -> set[str]:
-        """Those that are missing."""
+        """Returns the missing rights."""
         return {key for key, there in check_cluster(actor=None, cluster=cluster).rights.items() if not there}
 
     try:
@@ -147,7 +147,7 @@ def test_a_right_that_is_not_needed_may_be_missing(
 
 
 def test_without_its_policies_a_cluster_is_trouble(admin: Api, cluster: Cluster) -> None:
-    """What refuses tenants' own GPU pods, and Fairlot's account elsewhere, must not be forgotten."""
+    """The policies that refuse tenants' own GPU pods, and Fairlot's account elsewhere, must not be forgotten."""
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
     def trouble() -> str:
@@ -166,7 +166,7 @@ def test_without_its_policies_a_cluster_is_trouble(admin: Api, cluster: Cluster)
 
 @pytest.mark.parametrize("version", [None, "1"])
 def test_policies_of_an_older_fairlot_are_told(admin: Api, cluster: Cluster, version: str | None) -> None:
-    """Those of the first releases bear no version."""
+    """The policies of the first releases have no version."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/fairlot-gpus"
     now = admin.get(path)["metadata"]["labels"]["app.kubernetes.io/version"]
 
@@ -265,7 +265,7 @@ def test_a_token_that_ends_soon_is_told(plane: ControlPlane, cluster: Cluster, a
 def test_a_revoked_account_is_trouble_until_another_kubeconfig_is_given(
     plane: ControlPlane, admin: Api, ada: Any
 ) -> None:
-    """Fairlot's own look, every few minutes, notes it once."""
+    """Fairlot's own check, every few minutes, records it once."""
     admin.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "leaving"}})
     user = "system:serviceaccount:default:leaving"
     cluster = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, user))
@@ -306,7 +306,7 @@ def test_a_detached_cluster_is_attached_again_as_the_same(
     detach_cluster(actor=ada, cluster=cluster)
     assert attached() == []
     assert not ClusterAccess.objects.exists()
-    check_clusters()  # has nothing to look at
+    check_clusters()  # there is nothing to check
     again = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane))
     assert (again.pk, again.uid, attached()) == (cluster.pk, cluster.uid, ["east"])
     verbs = AuditEvent.objects.order_by("id").values_list("verb", flat=True)

@@ -156,7 +156,7 @@ def test_one_that_has_found_no_node_yet_goes_when_it_is_stopped(rig: Rig, nodes:
 
 
 def test_a_stop_that_was_begun_and_is_given_again_comes_to_its_end(rig: Rig, nodes: list[str]) -> None:
-    """Its sender has died between saying why and deleting it."""
+    """The sender of the first order died between recording the reason and deleting the pod."""
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
     [pod] = rig.pods(gang)
@@ -197,7 +197,7 @@ def test_one_that_goes_before_its_end_can_be_seen_was_stopped(rig: Rig, nodes: l
     assert rig.wait(gang).end is End.STOPPED
 
 
-# --- watchers, and what is left --------------------------------------------------------------------------------
+# --- watchers and leftovers -----------------------------------------------------------------------------------
 
 
 def test_who_comes_later_sees_what_runs_and_what_has_ended(
@@ -259,7 +259,7 @@ def orders(network: Lossy, namespace: str) -> BareOrders:
 
 @pytest.fixture
 def played(plane: ControlPlane, namespace: str) -> Iterator[list[str]]:
-    """Nodes whose kubelets, as real ones, take away the very pod that has ended; kwok takes what has its name."""
+    """Yields nodes whose kubelets delete exactly the ended pod, like real ones. kwok deletes any pod of that name."""
     kubelets = Kubelets(
         plane, [f"{namespace}-{number}" for number in (0, 1)], selector=f"{objects.OWNER}=ours"
     )
@@ -378,7 +378,7 @@ def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BareOrders, nodes
 def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
     admin: Api, namespace: str, orders: BareOrders, network: Lossy, played: list[str]
 ) -> None:
-    """Kubelets let what is told to go do so at once, in between; nothing older ever replaces what is newer."""
+    """In between, kubelets may end terminating pods at once. Nothing older ever replaces something newer."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, carried_out = 1, 0
@@ -397,7 +397,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
         was = objects.epoch_of(before) if before else 0
         lives = after is not None and not objects.is_told_to_end(after)
         assert at in {was, about, 0}, f"seed {SEED}"
-        # Its kubelet may have taken what was told to go away before the order came, which then found the name free.
+        # Its kubelet may have deleted the terminating pod before the order came, which then found the name free.
         goes = before is not None and "deletionTimestamp" in before["metadata"]
         assert at >= was or at == 0 or goes, f"seed {SEED}: an older turn came after a newer one"
         if outcome is Outcome.DONE:
@@ -415,7 +415,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
 
 
 def test_a_tenants_people_cannot_make_one_look_like_fairlots(admin: Api, tenant: str) -> None:
-    """Nor can an admin: only Fairlot's own account puts these labels on pods."""
+    """An admin cannot either: only Fairlot's own account may put these labels on pods."""
     made = objects.new_pod(9, POD, owner=tenant, turn=objects.Turn(1, "lease", "A100", ["n"]))
     with pytest.raises(Refused) as refused:
         admin.create(PODS.format(tenant), made)

@@ -1,4 +1,4 @@
-"""What real containers find of that which their job brings: secrets, datasets, processors and memory."""
+"""What real containers find of a job's attachments: secrets, datasets, processors and memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(rig: Rig, node: RealNode, script: str, **brings: object) -> Gang:
 
 
 def log(rig: Rig, gang: Gang) -> str:
-    """All that it has written, once it has ended."""
+    """Returns everything that it has written, once it has ended."""
 
     def read() -> tuple[str, bool]:
         asked = {"job_id": gang.job_id, "rank": 0, "offset": 0, "limit": 10**6}
@@ -47,7 +47,7 @@ def log(rig: Rig, gang: Gang) -> str:
 
 
 def test_a_script_comes_as_it_was_written(rig: Rig, real_node: RealNode) -> None:
-    """Kubernetes would put its own variables in place of some dollar signs, and take others away."""
+    """Kubernetes would replace some dollar signs with its own variables and remove others."""
     gang = run(rig, real_node, """echo '$(RANK) $$ $$(RANK)' "$RANK" $(echo $$)""")
     assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
     assert log(rig, gang) == "$(RANK) $$ $$(RANK) 0 1\n"
@@ -92,7 +92,7 @@ def test_a_claim_that_is_not_there_is_told_before_any_pod_waits_for_it(
 
 
 def test_a_container_is_given_what_it_asked_for_and_no_more(rig: Rig, real_node: RealNode) -> None:
-    """Its cgroup and its shared memory are the kernel's own, so what they say is what is in force."""
+    """Its cgroup and its shared memory come from the kernel, so they show what is in force."""
     container = Container(0.5, 256 * MIB, 64 * MIB, working_directory="/opt", user_id=4321, group_id=1234)
     at = "/sys/fs/cgroup"
     script = (
@@ -103,7 +103,7 @@ def test_a_container_is_given_what_it_asked_for_and_no_more(rig: Rig, real_node:
     )
     gang = run(rig, real_node, script, container=container)
     assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
-    # What the other version of cgroups would have is not there.
+    # Files of the other version of cgroups are missing.
     lines = [line for line in log(rig, gang).splitlines() if not line.startswith("cat: ")]
     assert lines[:4] == ["4321", "1234", "/opt", str(256 * MIB)]
     quota, period = map(int, lines[4].split())

@@ -1,4 +1,4 @@
-"""GPUs are found where nodes have them, with the reason where they cannot be used."""
+"""GPUs are found on nodes, with the reason where they cannot be used."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ containers = st.lists(st.tuples(amounts, st.booleans()), max_size=4)
 def test_a_pod_holds_what_it_needs_at_its_neediest_moment(
     init: list[tuple[int, bool]], main: list[int]
 ) -> None:
-    """Played through: init containers one after another, each beside the sidecars so far, then all."""
+    """Compared with a simulation: init containers run one after another, each beside the sidecars so far, then all."""
     sidecars = neediest = 0
     for gpus, stays in init:
         neediest = max(neediest, sidecars + gpus)

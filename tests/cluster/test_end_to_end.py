@@ -1,4 +1,4 @@
-"""The whole story on real containers: attach, submit, watch, lose a turn, go on, move to other hardware, pay."""
+"""The whole life of a job in real containers: attach, submit, watch, suspend, resume, move to other GPUs, pay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.browser, pytest.mark.slow]
 
 STEPS = 200
 TRAIN = "python3 $FAIRLOT_EXAMPLES/digits/train.py --steps {steps} --seconds-per-step {pace}"
-# Each turn reads its pace as it begins: slow, so that its machine can be drained long before it is done.
+# Each attempt reads its pace at the start: slow, so that its node can be drained long before the end.
 PACE = '"$(cat $FAIRLOT_CHECKPOINT_DIR/pace 2>/dev/null || echo 1)"'
 PRICES = {"A100": Decimal("2.50"), "V100": Decimal("1.20")}
 SOON = PATIENCE * 1000  # milliseconds
@@ -39,12 +39,12 @@ SOON = PATIENCE * 1000  # milliseconds
 @dataclass
 class Machines:
     plane: ControlPlane
-    nodes: dict[str, RealNode]  # by generation
+    nodes: dict[str, RealNode]  # by GPU type
 
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    """Two machines with four GPUs each, of two generations."""
+    """Yields two nodes with four GPUs each, of two types."""
     try:
         machine.prepare()
     except machine.Unfit as unfit:
@@ -80,7 +80,7 @@ def test_a_job_runs_in_containers_takes_turns_moves_and_is_paid_for(
     lines = log_lines(bob.page)
     expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
 
-    # Charlie wants all of it, too: Bob's turn ends, and comes again.
+    # Charlie also wants all GPUs: Bob's job is suspended and resumed.
     rivals = [
         charlie.post("jobs", {"cluster": "lab", "spec": rival(name)})["id"]
         for name in ("one", "two", "three")
@@ -93,7 +93,7 @@ def test_a_job_runs_in_containers_takes_turns_moves_and_is_paid_for(
     resumed = lines.filter(has_text=re.compile(r"^resuming from the checkpoint of step \d+$"))
     expect(resumed).not_to_have_count(0, timeout=SOON)
 
-    # Its machine is taken out of use: it goes on from its checkpoint on the other generation.
+    # Its node is drained: it continues from its checkpoint on the other GPU type.
     hurry(machines, job)
     drain(ada.page, wait_for(lambda: node_of(bob, job), what="it has a machine"))
     expect(bob.page.locator("[data-log-state]")).to_have_text("Complete", timeout=SOON)
@@ -134,7 +134,7 @@ def rival(name: str) -> dict[str, object]:
 
 
 def give_it_room(machines: Machines) -> None:
-    """The claim for checkpoints, which the cluster's own people make when a team's namespace comes up."""
+    """Creates the claim for checkpoints, which a cluster's administrators make for each new namespace of a team."""
     api = machines.plane.admin
 
     def without() -> list[str]:
@@ -156,20 +156,20 @@ def drain(page: Page, node: str) -> None:
 
 
 def hurry(machines: Machines, job: int) -> None:
-    """Its next turn is a quick one."""
+    """Makes the next attempt a fast one."""
     [folder] = (machines.plane.folder / "volumes").glob(f"*/checkpoints/{objects.job_name(job)}")
     (folder / "pace").write_text("0.05")
 
 
 def node_of(person: Person, job: int) -> str | None:
-    """Where it runs now."""
+    """Returns the node where the job runs now."""
     clusters = {cluster["name"]: cluster for cluster in person.get("cluster")}
     nodes = clusters["lab"]["nodes"]
     return next((node["name"] for node in nodes if job in [held["job"] for held in node["held"]]), None)
 
 
 def check_the_bill(bob: Person, job: int) -> None:
-    """What each turn held is in the ledger, at its generation's price: it ran on both."""
+    """Asserts that the ledger has each attempt at the price of its GPU type, and that there are both types."""
     row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
     gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
     assert gpu_seconds >= 4 * STEPS * Decimal("0.05")

@@ -1,4 +1,4 @@
-"""What a real cluster says of jobs, as it comes to their time lines; and gangs that it denies a pod."""
+"""Events of a real cluster on the time lines of jobs, and gangs whose pods are denied."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_policy_that_denies_its_pods_ends_the_start_at_once(
 
 
 def wait_until_denied(admin: Api, namespace: str) -> None:
-    """Policies are in force a moment after they are made."""
+    """Waits until the policy is in force, a moment after its creation."""
     container = {
         "name": "main",
         "image": "example/none",
@@ -129,14 +129,14 @@ def test_a_pod_that_fits_nowhere_says_so_while_it_waits(rigging: Rigging, nodes:
 def test_a_node_that_is_no_longer_ready_is_told_to_who_runs_there(
     rigging: Rigging, admin: Api, nodes: list[str]
 ) -> None:
-    """By the event that kubelets and controllers write; here it is written by hand, for kwok's nodes do not fail."""
+    """The test writes the event of kubelets and controllers itself, because kwok's nodes do not fail."""
     rig = rigging()
     here, elsewhere = rig.start(rig.gang(nodes[0])), rig.start(rig.gang(nodes[1], job=2))
     rig.wait(here, Phase.RUNNING)
     rig.wait(elsewhere, Phase.RUNNING)
     node = admin.get(f"{NODES}/{nodes[0]}")
     job = f"{JOBS.format(rig.namespace)}/{objects.job_name(1)}"
-    # Written only after the pods were made, so they may run before it is there.
+    # Kubernetes writes it after the pods were created, so they may run before it exists.
     began = wait_for(lambda: rig.admin.get(job)["status"].get("startTime"), what="the Job has begun")
     event = {
         "metadata": {"generateName": "oom-"},

@@ -1,4 +1,4 @@
-"""The bad network of the tests does to requests what it says."""
+"""The bad network of the tests disturbs requests as described."""
 
 from __future__ import annotations
 

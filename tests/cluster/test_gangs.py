@@ -1,4 +1,4 @@
-"""A gang's Job on a real control plane: started, let through, fenced, stopped and moved."""
+"""A gang's Job on a real control plane: started, ungated, fenced, stopped and moved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POD = objects.Pod(
 
 
 class Gang:
-    """One gang in the test's namespace, by the requests of scheduling.backends.kubernetes.objects."""
+    """One gang in the test's namespace, using the requests of scheduling.backends.kubernetes.objects."""
 
     def __init__(self, api: Api, namespace: str, *, workers: int, job_id: int = 7) -> None:
         self.work = Work(api, namespace)
@@ -60,12 +60,12 @@ class Gang:
         return self.work.pods(self.name)
 
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:
-        """By rank."""
+        """Returns the pods by rank."""
         pods = self.work.wait_for_pods(self.name, count, phase)
         return sorted(pods, key=objects.rank_of)
 
     def wait_for_gated(self, count: int) -> list[Object]:
-        """By rank, none of them let through."""
+        """Returns the gated pods by rank."""
         pods = self.wait_for_pods(count, "Pending")
         assert all(map(objects.is_gated, pods))
         return pods
@@ -182,7 +182,7 @@ def test_it_stops_holds_its_gpus_until_its_pods_are_gone_and_goes_on_elsewhere(
 
 
 class Heard(OwnApi):
-    """What is asked of the API server, and where."""
+    """A client that records its requests."""
 
     paths: list[str]
 
@@ -229,7 +229,7 @@ def test_where_no_podgroups_are_offered_gangs_start_without_and_it_is_asked_for_
 def test_a_group_that_an_api_server_knows_nothing_of_is_not_made(
     orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """It leaves the field away: so it is when one of several API servers has been updated already."""
+    """It drops the field, as when only one of several API servers has been updated."""
     wanted = objects.new_job(7, POD, workers=2, owner="test", grouped=True)
     assert podgroups.named_by(wanted)
     made = orders.api.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", wanted)
@@ -243,7 +243,7 @@ def test_a_group_that_an_api_server_knows_nothing_of_is_not_made(
 def left_behind(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: Sequence[str]
 ) -> Iterator[Object]:
-    """A gang's Job after its first turn, that was deleted; what it owned is there, and not collected meanwhile."""
+    """Yields a gang's deleted Job after its first attempt. What it owned still exists and is not collected."""
     assert begin(orders, 1, *nodes) is Outcome.DONE
     work = Work(plane.admin, namespace)
     work.wait_for_pods(objects.job_name(7), 2, "Pending")
@@ -261,12 +261,12 @@ def left_behind(
 def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_are_collected(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """Else it would take them for its own, and lose them."""
+    """Otherwise it would adopt the old objects and lose them."""
     with left_behind(plane, orders, namespace, nodes[:2]) as first:
         assert begin(orders, 2, *nodes[:2]) is Outcome.DONE
     second = Work(plane.admin, namespace).read(objects.job_name(7))
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]} != {first["metadata"]["uid"]}
-    # Who knows of the first one only, for it was held up, leaves them alone.
+    # A delayed process that only knows the first Job leaves them alone.
     how = {"job_label": objects.JOB, "workers": 2, "gpus": 2}
     assert not rendezvous.prepare(orders.api, namespace, first, **how)
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]}
@@ -283,7 +283,7 @@ def test_two_who_are_given_the_same_order_make_the_names_anew_once(
 
     def late(path: str, **conditions: Any) -> Object:
         monkeypatch.setattr(orders.api, "delete", delete)
-        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE  # the other one's
+        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE  # an object of the second Job
         return delete(path, **conditions)
 
     with left_behind(plane, orders, namespace, nodes[:2]):
@@ -295,7 +295,7 @@ def test_two_who_are_given_the_same_order_make_the_names_anew_once(
 
 
 def owners(api: Api, namespace: str) -> list[str]:
-    """Of the names of a gang's workers, and of the list of them."""
+    """Returns the owners of the names of a gang's workers, and of the host list."""
     told = [
         api.get(f"/api/v1/namespaces/{namespace}/{kind}/{objects.job_name(7)}")
         for kind in ("services", "configmaps")

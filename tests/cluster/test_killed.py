@@ -1,7 +1,7 @@
-"""kill -9 of worker and watcher at every step of theirs: the next ones go on, once, and the books agree.
+"""kill -9 of worker and watcher at every step: their successors continue once, and the books agree.
 
-A step is a statement in the database or a request to the API server. Processes die before one; after it, with nothing
-done in between, is before the next.
+A step is a database statement or a request to the API server. Processes die before a step; dying after one is the
+same as dying before the next.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
-# Before and after each are counted.
+# Before and after each step are counted.
 EVERY = 2
-FEWEST = 10  # deaths, else it was not what is meant that died
+FEWEST = 10  # deaths; with fewer, something else died than intended
 SOME = 10  # jobs that run at the same time
 
 
 @pytest.fixture
 def mortals(lab: Lab) -> Iterator[Dying]:
-    """The lab's own watcher leaves them alone."""
+    """Yields processes that die. The lab's own watcher leaves them alone."""
     lab.changes.close()
     with dying(lab.cluster.pk) as made:
         yield made
@@ -49,13 +49,13 @@ def watch_until(mortals: Dying, jobs: Sequence[Job], state: str) -> None:
 
 
 def put_off(hours: float) -> None:
-    """What is still to be done comes up only later; 0: now, as if the claims of the dead were over."""
+    """Postpones all open work; 0 makes it due now, as if the claims of dead processes had expired."""
     moment = now_from_database() + timedelta(hours=hours)
     Operation.objects.filter(done_at=None).update(not_before=moment)
 
 
 def check(lab: Lab, job: Job) -> None:
-    """One lease, one set of pods, nothing left to do, and billed is what was held."""
+    """Asserts one lease, one set of pods, no open work, and a bill that equals the lease."""
     lease = lab.lease(job)
     assert (lease.epoch, lease.state) == (1, Lease.State.CLOSED)
     assert not Operation.objects.filter(lease=lease, done_at=None).exists()
@@ -67,7 +67,7 @@ def check(lab: Lab, job: Job) -> None:
 
 
 def running_pods(lab: Lab, job: Job) -> list[int]:
-    """Ranks of those that have not ended."""
+    """Returns the ranks of pods that have not ended."""
     return [objects.rank_of(pod) for pod in lab.pods(job) if not objects.has_ended(pod)]
 
 
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_at_any_step_starts_nothing_twice_and_stops_what
 def test_a_watcher_that_is_killed_at_any_step_loses_no_end_and_books_it_once(
     lab: Lab, mortals: Dying
 ) -> None:
-    """Of Jobs and of bare pods in turns."""
+    """Jobs and bare pods alternate."""
     deaths = 0
     while deaths % SOME == 0:
         set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=deaths // SOME % 2 == 1)

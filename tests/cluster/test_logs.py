@@ -1,4 +1,4 @@
-"""Logs of workers on a real node: followed, kept, gone on with; and the progress that they tell."""
+"""Logs of workers on a real node are followed, stored and continued, and their progress is reported."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def wait_for_text(rig: Rig, gang: Gang, wanted: str, rank: int = 0) -> None:
 
 
 def state_of(rig: Rig, gang: Gang) -> str:
-    """How far the first worker's log is, to see why it does not go on."""
+    """Returns the position in the first worker's log, to see why it does not continue."""
     kept, mark = text(rig, gang), (rig.backend.logs / str(gang.job_id) / "logs" / "rank-0.json").read_text()
     threads = [one.name for one in threading.enumerate() if one.name.startswith("logs-")]
     pods = [pod["status"].get("containerStatuses") for pod in rig.pods(gang)]
@@ -102,13 +102,13 @@ def test_the_next_turn_goes_on_in_the_same_log(room: Room, rig: Rig) -> None:
     wait_for_text(rig, first, "turn 1\n")
     rig.stop(first)
     rig.wait(first)
-    second = room.gang(rig, "", epoch=2)  # what it runs was said when its Job was made
+    second = room.gang(rig, "", epoch=2)  # the command was set when its Job was created
     wait_for_text(rig, second, "turn 2\n")
     assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
 
 
 def test_a_bare_pod_is_told_to_stop_and_its_next_turn_goes_on_in_the_same_log(room: Room) -> None:
-    """A real kubelet ends it: with the job's grace, and to be seen although nobody watched."""
+    """A real kubelet ends it with the job's grace, and the end is visible although nothing watched."""
     with room.watcher(bare=True) as rig:
         first = room.gang(rig, f"echo turn $FAIRLOT_EPOCH; {UNTIL_TOLD}")
         wait_for_text(rig, first, "turn 1\n")

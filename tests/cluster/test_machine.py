@@ -1,4 +1,4 @@
-"""Where the real node runs and where it is skipped, and the GPUs that it is given."""
+"""Machines that can run the real node, machines where it is skipped, and the GPUs that it gets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ except gpus.NvmlError as error:
 
 
 def see(inventory: Path) -> dict[str, Any]:
-    """What Fairlot says of the GPUs by NVML."""
+    """Returns what Fairlot reads about the GPUs through NVML."""
     told = {"LD_LIBRARY_PATH": str(library().parent), "NVML_INVENTORY": str(inventory)}
     done = subprocess.run(
         [sys.executable, "-c", SEE],

@@ -1,4 +1,4 @@
-"""A tenant's namespace: made once, mended when it changed, and never taken from somebody else."""
+"""A tenant's namespace is created once, repaired when it was changed, and never taken from others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACES = ("/api/v1/namespaces/{}", NETWORK, SESSIONS, QUOTA, ACCOUNT, BINDING)
 
 
 class Ours:
-    """One tenant as Fairlot has it in this cluster."""
+    """One tenant of Fairlot in this cluster."""
 
     def __init__(self, api: OwnApi, admin: Api) -> None:
         self.api, self.admin = api, admin
@@ -42,7 +42,7 @@ class Ours:
         return namespaces.ensure(self.api, self.tenant, walls, cluster=cluster, prefix=prefix)
 
     def there(self) -> list[Object]:
-        """All that belongs to it, as it is now."""
+        """Returns all its objects in their present state."""
         return [self.admin.get(place.format(self.name)) for place in PLACES]
 
     def versions(self) -> list[str]:
@@ -79,14 +79,14 @@ def test_it_is_walled_in_from_its_first_moment(ours: Ours) -> None:
     assert account["automountServiceAccountToken"] is False
     assert binding["roleRef"]["name"] == "fairlot-tenant"
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "fairlot", "namespace": "fairlot"}]
-    # All pods, both ways; what is let through is each other, and names.
+    # All pods, in both directions; only each other and DNS are allowed.
     spec = network["spec"]
     assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
     assert spec["ingress"] == [{"from": [{"podSelector": {}}]}]
     beside, names = spec["egress"]
     assert beside == {"to": [{"podSelector": {}}]}
     assert {port["port"] for port in names["ports"]} == {53}
-    # Nobody said where the portal is: not even sessions let anybody in.
+    # The portal's address is not set, so not even sessions accept connections.
     assert not sessions["spec"].get("ingress")
 
 
@@ -112,7 +112,7 @@ def test_the_portal_is_let_in_to_the_ports_of_sessions_and_nowhere_else(ours: Ou
             }
         ],
     }
-    # All others are as closed as before.
+    # All other pods are as closed as before.
     assert ours.admin.get(NETWORK.format(ours.name))["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
     ours.ensure(replace(WALLS, portal=places))
     assert ours.versions() == before
@@ -151,7 +151,7 @@ def test_a_quota_and_a_network_that_changed_in_fairlot_change_there(ours: Ours) 
     assert outside == {
         "to": [
             {"ipBlock": {"cidr": "10.1.0.0/16"}},
-            # Where clouds tell machines their secrets.
+            # Addresses where clouds hand out credentials to machines.
             {"ipBlock": {"cidr": "0.0.0.0/0", "except": network_sources.hidden_in("0.0.0.0/0")}},
             {"ipBlock": {"cidr": "::/0", "except": network_sources.hidden_in("::/0")}},
         ]
@@ -196,7 +196,7 @@ def test_two_fairlots_in_one_cluster_do_not_share_a_namespace(ours: Ours) -> Non
     ours.ensure(cluster="one")
     with pytest.raises(Unusable, match="another Fairlot") as refused:
         ours.ensure(cluster="two")
-    # What it says to do helps.
+    # The suggested command works.
     assert f"kubectl label namespace {ours.name} fairlot.io/cluster-" in str(refused.value)
     ours.admin.patch(ours.path, [{"op": "remove", "path": "/metadata/labels/fairlot.io~1cluster"}])
     ours.ensure(cluster="two")

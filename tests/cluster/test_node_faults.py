@@ -1,4 +1,4 @@
-"""Nodes that die, close, are emptied, change or lose a GPU: each has one clear event and one right end."""
+"""Nodes that die, close, are drained, change or lose a GPU: each has one clear event and one right end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def state(name: str) -> str:
 
 
 def goes_on_elsewhere(lab: Lab, job: Job, away_from: str) -> None:
-    """At its next turn, which it has at once on a cluster with room."""
+    """Asserts that the job continues on another node in its next attempt, at once on a cluster with room."""
 
     def is_elsewhere() -> bool:
         lab.fill()
@@ -189,12 +189,12 @@ def test_a_job_that_ends_in_the_instant_in_which_it_is_suspended_has_one_end(lab
     assert lease.state == Lease.State.CLOSED
     job.refresh_from_db()
     assert (job.state == Job.State.SUCCEEDED) == (lease.end_reason == "succeeded")
-    if job.state == Job.State.SUSPENDED:  # then nothing of its success was lost: it runs again, and ends
+    if job.state == Job.State.SUSPENDED:  # no success was lost then: it runs again and ends
         assert lease.end_reason == "stopped"
 
 
 def end(lab: Lab, job: Job) -> None:
-    with suppress(Refused):  # its pod is gone already
+    with suppress(Refused):  # its pod is already gone
         lab.annotate(job, run_for="0")
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes before 1.36, which moves no Job that has run once: the same server without that gate."""
+"""Kubernetes before 1.36 cannot move a Job that has run once: the same server without that feature gate."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def turn(epoch: int, *nodes: str) -> objects.Turn:
 
 
 def run_a_turn(orders: Orders, work: Work, *where: str) -> Object:
-    """The Job, of whose first turn nothing is left."""
+    """Returns the Job after its first attempt, of which nothing is left."""
     assert orders.start(JOB_ID, POD, turn(1, *where)) is Outcome.DONE
     for pod in work.wait_for_pods(NAME, len(where), "Pending") if len(where) > 1 else ():
         uid, node = pod["metadata"]["uid"], where[objects.rank_of(pod)]
@@ -71,7 +71,7 @@ def test_a_job_that_has_run_is_made_anew_where_it_cannot_be_moved(
     def goes() -> bool:
         try:
             return orders.start(JOB_ID, POD, turn(2, *nodes[1 : workers + 1])) is Outcome.DONE
-        except StillThere:  # until the names of its workers are gone, too
+        except StillThere:  # until the names of its workers are gone too
             return False
 
     wait_for(goes, what="it runs again")

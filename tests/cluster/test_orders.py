@@ -1,4 +1,4 @@
-"""Orders to Jobs have the effect of once: lost, doubled, late, overtaken, or meant for what is gone."""
+"""Orders to Jobs take effect once: lost, doubled, late, overtaken, or for something that is gone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stop(orders: Orders, epoch: int) -> Outcome:
 
 
 def state(admin: Api, namespace: str) -> tuple[int, bool]:
-    """Epoch, and whether it is suspended; as long as there is none it is at none and does not run."""
+    """Returns the epoch and whether the Job is suspended; (0, True) when there is none."""
     jobs = admin.items(JOBS.format(namespace))
     if not jobs:
         return 0, True
@@ -67,7 +67,7 @@ def test_a_job_is_prepared_once_however_often_it_is_asked_for(
 def test_what_needs_nothing_else_is_made_running_by_one_write_as_two_would_leave_it(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """But for when it was made and changed, the one Job cannot be told from the other."""
+    """Except for times of creation and change, both Jobs are identical."""
     network.lose = "answer"
     with pytest.raises(Unreachable):
         start(orders, 1, nodes[0])
@@ -86,7 +86,7 @@ def test_what_needs_nothing_else_is_made_running_by_one_write_as_two_would_leave
 
 
 def told(job: Object) -> object:
-    """What Fairlot has said of a Job: all but what the API server adds to each one."""
+    """Returns what Fairlot has written in a Job, without what the API server adds to each one."""
     uid = job["metadata"]["uid"]
     said = {**{key: job["metadata"][key] for key in ("name", "labels", "annotations")}, "spec": job["spec"]}
     return json.loads(json.dumps(said).replace(uid, "uid"))
@@ -201,7 +201,7 @@ def test_a_job_is_not_made_anew_while_pods_have_outlived_the_one_before(
 def test_a_first_start_that_is_given_again_begins_nothing_beside_what_it_began_before(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
-    """Who gave it has died before that was written down, and then the Job was deleted without its pods."""
+    """The sender of the first order died before it was recorded, and then the Job was deleted without its pods."""
     turn = objects.Turn(1, "lease-1", "A100", [nodes[0]])
     assert orders.start(JOB_ID, POD, turn) is Outcome.DONE
     Work(admin, namespace).wait_for_pods(objects.job_name(JOB_ID), 1, "Running")
@@ -222,7 +222,7 @@ def test_there_is_nothing_to_stop_in_a_namespace_that_was_never_made(
 def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_one_led(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """A model of one number and one bit foretells where the Job may be after every step."""
+    """A model with one number and one bit predicts where the Job can be after every step."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, suspended = 0, True
@@ -234,7 +234,7 @@ def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_on
         try:
             outcome = stop(orders, about) if stops else start(orders, about, chance.choice(nodes))
         except (Unreachable, StillThere, Invalid) as trouble:
-            sys.stdout.write(f"{trouble}\n")  # what it did, if anything, the Job itself tells
+            sys.stdout.write(f"{trouble}\n")  # the Job itself shows what the order did, if anything
         network.lose = ""
         at = state(admin, namespace)
         # A start also stops what still runs for an older lease.

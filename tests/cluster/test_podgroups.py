@@ -1,4 +1,4 @@
-"""Gangs as PodGroups, on a control plane of their own that offers them (Kubernetes 1.36, alpha)."""
+"""Gangs as PodGroups, on their own control plane that offers them (Kubernetes 1.36, alpha)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fairlot(plane: ControlPlane) -> Path:
 
 
 class Lossy(OwnApi):
-    """Loses the next request for a PodGroup, its answer, or the sight of one that is there."""
+    """A client that loses the next request for a PodGroup, or its answer, or hides an existing one."""
 
     lose = ""
 
@@ -109,7 +109,7 @@ def group_of(pod: Object) -> str:
 
 
 def verdict(group: Object) -> str:
-    """What the scheduler says of it."""
+    """Returns what the scheduler says about the group."""
     found = group.get("status", {}).get("conditions", ())
     return next((one["status"] for one in found if one["type"] == "PodGroupScheduled"), "")
 
@@ -132,7 +132,7 @@ def test_a_gang_is_one_podgroup_in_all_its_turns_and_that_goes_with_its_job(
     assert [pod["spec"]["nodeName"] for pod in rig.pods(again)] == nodes[1:]
     [same] = admin.items(GROUPS.format(tenant))
     assert same["metadata"]["uid"] == group["metadata"]["uid"]
-    # That the first of them to be let through waited for the others is nothing to people.
+    # Users need not know that the first ungated pod waited for the others.
     assert not [event.text for event in rig.cluster_events if "pod group" in event.text]
     rig.stop(again)
     rig.wait(again)
@@ -158,7 +158,7 @@ def test_of_a_gang_that_does_not_fit_nothing_is_bound_and_without_a_group_a_part
     gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[1], gpus=5))
 
     def is_tried() -> bool:
-        """All are through their gates, and the scheduler has found one that it cannot place."""
+        """Returns whether all are ungated and the scheduler has found one that it cannot place."""
         pods = rig.pods(gang)
         if len(pods) < 3 or any(map(objects.is_gated, pods)) or not any(map(is_unplaced, pods)):
             return False
@@ -211,7 +211,7 @@ def test_a_group_that_the_same_order_has_made_meanwhile_is_taken(
 
 
 def pods_of(admin: Api, tenant: str, count: int) -> list[Object]:
-    """When so many are there."""
+    """Returns the pods once there are this many."""
     found = admin.items(f"/api/v1/namespaces/{tenant}/pods", labelSelector=f"{objects.JOB}={JOB_ID}")
     return found if len(found) == count else []
 
@@ -238,7 +238,7 @@ def test_a_group_of_another_kind_in_its_place_does_not_keep_a_gang(
     name = f"{objects.job_name(1)}-0"
     about = {"name": name, "labels": {objects.JOB: "1"}}
     theirs = {"metadata": about, "spec": {"schedulingPolicy": {"gang": {"minCount": 99}}}}
-    own.create(GROUPS.format(tenant), theirs)  # others are not let
+    own.create(GROUPS.format(tenant), theirs)  # others may not
     gang = rig.start(rig.gang(*nodes[:2]))
     rig.wait(gang, Phase.RUNNING)
     assert {group_of(pod) for pod in rig.pods(gang)} == {""}
@@ -262,7 +262,7 @@ def test_nobody_of_the_team_touches_the_groups_of_gangs(
     refused(lambda: bob.merge(f"{groups}/{name}", mark), "only by Fairlot", by="fairlot-podgroups")
     slipped = pod("slipped", schedulingGroup={"podGroupName": name})
     refused(lambda: bob.create(PODS.format(tenant), slipped), "only for those jobs", by="fairlot-pods")
-    # His own he may have.
+    # He may have his own.
     bob.create(groups, {"metadata": {"name": "mine"}, "spec": spec})
     bob.create(PODS.format(tenant), pod("mine", schedulingGroup={"podGroupName": "mine"}))
     wait_for(
@@ -274,7 +274,7 @@ def test_nobody_of_the_team_touches_the_groups_of_gangs(
 def test_without_the_right_gangs_run_without_groups(
     plane: ControlPlane, own: Lossy, rig: Rig, nodes: list[str]
 ) -> None:
-    """Also one that had a group in the turn before."""
+    """This includes a gang that had a group in the attempt before."""
     admin, tenant = rig.admin, rig.namespace
     assert checked(plane).rights["create podgroups.scheduling.k8s.io of a team"]
     gang = rig.start(rig.gang(*nodes[:2]))
@@ -306,7 +306,7 @@ def test_without_the_right_gangs_run_without_groups(
 
 
 def checked(plane: ControlPlane) -> Findings:
-    """What the admin pages show of the cluster."""
+    """Returns what the admin pages show about the cluster."""
     lasting = plane.kubeconfig(deployed.FAIRLOT, seconds=7 * 24 * 3600)
     return look(parse(deployed.flattened(lasting)), namespace_prefix="fairlot", now=datetime.now(UTC))
 

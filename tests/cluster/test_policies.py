@@ -1,4 +1,4 @@
-"""A tenant's user whom an administrator gave every right in the tenant's namespace does not get past Fairlot."""
+"""A tenant's user with every right in the tenant's namespace cannot bypass Fairlot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 FROM_MAP = {"configMapKeyRef": {"name": "some", "key": "devices"}}
 
 
-# --- what he may not make --------------------------------------------------------------------------------
+# --- what he may not create ------------------------------------------------------------------------------
 
 PODS_REFUSED: dict[str, tuple[Object, str, str]] = {
     "a bare pod with a GPU": (pod("p", container(gpus=1)), "fairlot-gpus", "GPUs are allocated by Fairlot"),
@@ -134,7 +134,7 @@ def test_he_cannot_use_the_runtime_of_gpus(bob: Api, admin: Api, tenant: str) ->
     admin.create(path, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
     try:
         made = pod("p", runtimeClassName="nvidia")
-        # The plug-in that looks the class up hears of it a little later.
+        # The plug-in that checks the class learns of it a little later.
         wait_for(
             lambda: "not found" not in answer(lambda: bob.create(f"{PODS.format(tenant)}?dryRun=All", made)),
             what="the runtime class is known",
@@ -209,7 +209,7 @@ def resources_of(thing: Object) -> Object:
     return found
 
 
-# --- what he may make ------------------------------------------------------------------------------------
+# --- what he may create ----------------------------------------------------------------------------------
 
 
 def test_pods_and_jobs_without_gpus_are_his_own_affair(bob: Api, tenant: str, nodes: list[str]) -> None:
@@ -226,7 +226,7 @@ def test_pods_and_jobs_without_gpus_are_his_own_affair(bob: Api, tenant: str, no
 
 
 def test_a_pod_of_his_cannot_become_what_it_could_not_be_made_as(bob: Api, tenant: str) -> None:
-    """Labels may be changed by way of the status as well, and tolerations be added later."""
+    """Labels can also be changed through the status, and tolerations can be added later."""
     path = f"{PODS.format(tenant)}/his"
     bob.create(PODS.format(tenant), pod("his", schedulerName="nobody"))
     for subresource in ("", "/status"):
@@ -257,7 +257,7 @@ JOBS_REFUSED = {
 
 @pytest.mark.parametrize("how", JOBS_REFUSED)
 def test_a_job_of_his_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: str) -> None:
-    """Neither when it is made nor later on: of a suspended Job the template may be changed."""
+    """This holds at its creation and later: the template of a suspended Job can be changed."""
     jobs = JOBS.format(tenant)
     bob.create(jobs, own_job("his", suspend=True))
     refused(lambda: bob.merge(f"{jobs}/his", JOBS_REFUSED[how]), "set only by Fairlot", by="fairlot-jobs")
@@ -267,7 +267,7 @@ def test_a_job_of_his_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: 
     refused(lambda: bob.create(jobs, made), "set only by Fairlot", by="fairlot-jobs")
 
 
-# --- what nobody may do there ----------------------------------------------------------------------------
+# --- what no one may do there ----------------------------------------------------------------------------
 
 UNCONFINED: dict[str, Object] = {
     "privileged": pod("p", container(securityContext={"privileged": True})),
@@ -290,7 +290,7 @@ def test_what_the_standard_refuses_is_named(bob: Api, tenant: str) -> None:
 def test_where_the_standard_is_not_enforced_the_policies_are(
     admin: Api, namespace: str, fairlot: object
 ) -> None:
-    """Even for the cluster's administrators: here a namespace that one of them has labelled by hand."""
+    """This holds even for the cluster's administrators: one of them has labelled this namespace by hand."""
     admin.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"fairlot.io/tenant": "9"}}})
     pods = f"{PODS.format(namespace)}?dryRun=All"
     wait_for(

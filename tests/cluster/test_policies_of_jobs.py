@@ -1,4 +1,4 @@
-"""What is Fairlot's in a tenant's namespace stays as it is, whatever rights a tenant's user was given there."""
+"""Fairlot's objects in a tenant's namespace stay unchanged, whatever rights a tenant's user has there."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_he_cannot_touch_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenant
 
 @pytest.fixture
 def single(plane: ControlPlane, bob: Api, tenant: str, nodes: list[str]) -> str:
-    """The path of a Job of Fairlot with one pod that runs."""
+    """Returns the path of a Job of Fairlot with one running pod."""
     path = f"{JOBS.format(tenant)}/fairlot-single"
     fairlot = plane.api(FAIRLOT)
     fairlot.create(JOBS.format(tenant), fairlots_job("fairlot-single"))
@@ -112,7 +112,7 @@ def test_he_may_delete_a_job_with_its_pods(bob: Api, tenant: str, single: str, w
 
 
 def test_he_may_delete_a_job_from_above_its_pods(bob: Api, tenant: str, single: str) -> None:
-    """The garbage collector takes the owner off the pod then, and the Job controller its finalizer."""
+    """The garbage collector then removes the owner from the pod, and the Job controller its finalizer."""
     bob.delete(single, propagationPolicy="Orphan")
     wait_for(lambda: not bob.items(JOBS.format(tenant)), what="the Job is gone")
 
@@ -235,7 +235,7 @@ def test_he_cannot_touch_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
 
 
 def test_he_cannot_take_the_policies_off_his_namespace(bob: Api, admin: Api, tenant: str) -> None:
-    """A right to all within a namespace is one to change the namespace itself."""
+    """A right to everything within a namespace includes changing the namespace itself."""
     path = f"/api/v1/namespaces/{tenant}"
     before = admin.get(path)["metadata"]["labels"]
     bob.merge(path, {"metadata": {"labels": {"he": "may"}}})
@@ -254,7 +254,7 @@ def test_he_cannot_take_the_policies_off_his_namespace(bob: Api, admin: Api, ten
                 by="fairlot-namespaces",
             )
     assert admin.get(path)["metadata"]["labels"] == {**before, "he": "may"}
-    # Who rules the cluster may do it.
+    # Administrators of the cluster may do it.
     admin.merge(path, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": None}}})
 
 

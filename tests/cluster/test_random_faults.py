@@ -1,11 +1,11 @@
-"""Whatever goes wrong between Fairlot and its cluster, and whoever dies at whichever step.
+"""Random faults between Fairlot and its cluster, with processes that die at random steps.
 
-    make soak                                                                 a thousand runs, seeds nobody knows
-    make test                                                                 a few that found faults once
-    RUNS=50 .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py          so many
+    make soak                                                                 a thousand runs with random seeds
+    make test                                                                 a few seeds that once found faults
+    RUNS=50 .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py          this many runs
     SEEDS="17 4711" .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py  these runs again
 
-STORM_LOG names a file that gets a line on each run as it ends.
+STORM_LOG names a file that gets a line for each run as it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 
-# Without either: seeds with which faults of Fairlot's were found.
+# Used without either variable: seeds that have found faults of Fairlot.
 FOUND_FAULTS = [2475765133, 680499273, 4008953099, 3288839857, 2394722875]
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "").split()]
 SEEDS += [secrets.randbits(32) for _ in range(int(os.environ.get("RUNS", "0")))]

@@ -1,4 +1,4 @@
-"""Fairlot keeps up with an API server that crashes, hangs, forgets and refuses."""
+"""Fairlot stays current with an API server that crashes, hangs, forgets and refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CROWD = 10
 
 
 class Names:
-    """The names of the objects that are there, with a value of each."""
+    """A mirror of the names of existing objects, with a value of each."""
 
     def __init__(self) -> None:
         self.value: dict[str, str] = {}
@@ -51,7 +51,7 @@ class Names:
 
 
 class Watcher:
-    """A reflector in a thread of its own, as the watch process runs it."""
+    """A reflector in its own thread, as in the watch process."""
 
     def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
         self.names = Names()
@@ -132,7 +132,7 @@ class Maps:
         del self.expected[name]
 
     def stir(self) -> None:
-        """One comes, one changes, one goes."""
+        """Creates one object, changes one and deletes one."""
         number = next(self.numbers)
         self.create(f"later-{number}")
         self.change("map-0", f"value {number}")

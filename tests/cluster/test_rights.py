@@ -1,4 +1,4 @@
-"""With exactly the rights that deploy/kubernetes grants, Fairlot does all that it does, and can do nothing else."""
+"""With exactly the rights of deploy/kubernetes, Fairlot can do everything that it does, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def account(plane: ControlPlane, fairlot: object) -> Api:
     return plane.api(FAIRLOT)
 
 
-# --- what it may, to the letter --------------------------------------------------------------------------
+# --- exact rights ----------------------------------------------------------------------------------------
 
 
 def grants(rules: Iterable[Object]) -> set[Grant]:
@@ -52,7 +52,7 @@ def role(name: str) -> set[Grant]:
 
 
 def told(account: Api, namespace: str) -> set[Grant]:
-    """What the API server says that the account may do there."""
+    """Returns the account's rights there, as the API server reports them."""
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
     answer = account.create(REVIEWS, {**review, "spec": {"namespace": namespace}})
     assert not answer["status"]["incomplete"]
@@ -60,7 +60,7 @@ def told(account: Api, namespace: str) -> set[Grant]:
 
 
 def anybody(admin: Api) -> set[Grant]:
-    """What Kubernetes lets everybody do who has signed in: ask who he is and what he may."""
+    """Returns the rights of every authenticated user: to ask who one is and what one may do."""
     found = admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user")
     return grants(found["rules"])
 
@@ -87,7 +87,7 @@ class Gang:
         self.work.change("fairlot-gang", [epoch(at + 1), place, suspended(False)])
 
     def pods(self) -> list[Object]:
-        """By one list of the whole cluster, as the watch has them."""
+        """Returns the pods from one list of the whole cluster, like the watch."""
         return self.work.api.items("/api/v1/pods", labelSelector=f"{JOB}=1")
 
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:
@@ -121,7 +121,7 @@ def test_a_gang_runs_stops_moves_and_goes(account: Api, tenant: str, nodes: list
 def test_a_gang_completes_and_one_that_fails_is_counted(
     account: Api, admin: Api, tenant: str, nodes: list[str]
 ) -> None:
-    """So the Job controller and the kubelets may do all that they must to pods that the policies guard."""
+    """The Job controller and the kubelets can therefore do everything necessary to pods that the policies guard."""
     for name, code, end in (("fairlot-good", "0", "Complete"), ("fairlot-bad", "3", "Failed")):
         account.create(JOBS.format(tenant), fairlots_job(name))
         work = Work(account, tenant)
@@ -152,7 +152,7 @@ def test_it_reads_what_the_pages_show(account: Api, tenant: str, nodes: list[str
     made = account.create(PODS.format(tenant), fairlots_pod("fairlot-talks-0"))
     path = f"{PODS.format(tenant)}/fairlot-talks-0"
     wait_for(lambda: account.get(path)["status"].get("phase") == "Running", what="it runs")
-    # The node is a played one and has no log to give; but it is asked for it.
+    # The node is simulated and has no log, but the request for it is allowed.
     with pytest.raises(Refused) as refused:
         account.get(f"{path}/log")
     assert refused.value.code not in (401, 403), refused.value
@@ -168,7 +168,7 @@ def test_what_a_job_needs_beside_its_pods(account: Api, tenant: str) -> None:
     account.create(maps, {"metadata": metadata, "data": {"hostfile": "gang-0 slots=8"}})
     assert account.get(f"{maps}/fairlot-gang")["data"]["hostfile"] == "gang-0 slots=8"
     account.delete(f"{maps}/fairlot-gang")
-    # What belongs to nothing that is there goes at once: a Job that is.
+    # Objects of a missing owner are collected at once, so this needs an existing Job.
     uid = account.create(JOBS.format(tenant), fairlots_job("fairlot-gang"))["metadata"]["uid"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fairlot-gang", "uid": uid}
     about = {"name": "fairlot-gang-variables", "labels": {JOB: "1"}, "ownerReferences": [owner]}
@@ -201,7 +201,7 @@ CERTIFICATES = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
 POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/fairlot-gpus"
 LABELS = {"metadata": {"labels": {"some": "label"}}}
-# What, the request, and where "{}" is a tenant's namespace.
+# A description, and the request, where "{}" is a tenant's namespace.
 FORBIDDEN: dict[str, tuple[str, str, Object | None]] = {
     "read secrets elsewhere": ("GET", "/api/v1/namespaces/kube-system/secrets", None),
     "list the secrets of a tenant": ("GET", SECRETS, None),
@@ -280,7 +280,7 @@ def test_it_cannot_act_as_somebody_else(account: Api, header: str) -> None:
         asked(account, "GET", NODES, None, **who)
 
 
-# --- where RBAC cannot say it, a policy does -------------------------------------------------------------
+# --- what policies decide because RBAC cannot ------------------------------------------------------------
 
 OURS = {"fairlot.io/tenant": "8", "pod-security.kubernetes.io/enforce": "restricted"}
 BIND_ROLE = {**BIND_ADMIN, "metadata": {"name": "fairlot"}}
@@ -336,7 +336,7 @@ def test_it_does_not_weaken_or_give_away_a_namespace_of_its_own(account: Api, te
 
 
 def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
-    """What somebody could do with its token ends at the node."""
+    """What a thief of its token could do ends at the node."""
     made = fairlots_pod("fairlot-p-0", container(gpus=1, securityContext={"privileged": True}))
     with pytest.raises(Refused, match=r"violates PodSecurity \"restricted.*privileged"):
         account.create(PODS.format(tenant), made)
@@ -350,7 +350,7 @@ def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
 
 @pytest.fixture
 def second(account: Api, admin: Api) -> Iterator[str]:
-    """A namespace as an attacker with Fairlot's token could make it."""
+    """Yields a namespace that an attacker with Fairlot's token could create."""
     name = f"fairlot-{secrets.token_hex(4)}-8"
     account.create(NAMESPACES, {"metadata": {"name": name, "labels": OURS}})
     yield name

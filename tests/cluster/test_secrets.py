@@ -1,4 +1,4 @@
-"""Secrets of gangs in the cluster: written for each turn, gone with the Job, out of everybody else's hands."""
+"""Secrets of gangs in the cluster are written for each attempt, deleted with the Job, and closed to everyone else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rig(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rig]
 
 
 def there(rig: Rig) -> dict[str, dict[str, str]]:
-    """What the Secrets of the namespace hold, by name."""
+    """Returns the content of the namespace's Secrets by name."""
     return {
         found["metadata"]["name"]: {
             key: base64.b64decode(text).decode() for key, text in found.get("data", {}).items()
@@ -96,7 +96,7 @@ def test_a_late_start_does_not_bring_older_texts_back(rig: Rig, own: OwnApi, nod
 
 
 def test_what_the_api_server_refuses_is_told_without_the_text(rig: Rig, admin: Api, nodes: list[str]) -> None:
-    """Such as of a key that is none for it."""
+    """For example because of an invalid key."""
     bad = Secrets(folders=[SecretFolder("hf", "/secrets/hf", {"not a key": TEXT})])
     with pytest.raises(BackendError) as told:
         rig.start(rig.gang(nodes[0], secrets=bad))
@@ -111,7 +111,7 @@ def test_what_the_api_server_refuses_is_told_without_the_text(rig: Rig, admin: A
     assert rig.admin.get(f"{JOBS.format(rig.namespace)}/{objects.job_name(2)}")["spec"]["suspend"], "it waits"
 
 
-# --- whose hands are kept off ------------------------------------------------------------------------------
+# --- who may not touch them -------------------------------------------------------------------------------
 
 
 def owned(name: str, **more: Any) -> Object:
@@ -164,7 +164,7 @@ REFERENCES: dict[str, Object] = {
             env=[{"name": "T", "valueFrom": {"secretKeyRef": {"name": "fairlot-x-variables", "key": "T"}}}]
         ),
     ),
-    # With a prefix, so that the policy on GPUs has nothing against it.
+    # With a prefix, so that the policy on GPUs accepts it.
     "by all variables": pod(
         "x", container(envFrom=[{"prefix": "X", "secretRef": {"name": "fairlot-x-variables"}}])
     ),
@@ -206,7 +206,7 @@ def test_a_pod_may_use_what_is_its_owners(bob: Api, tenant: str) -> None:
 
 @pytest.mark.django_db
 def test_a_job_takes_with_it_what_its_owner_named(lab: Lab) -> None:
-    """By the database, a round and an order; another team's job of the same names gets none of it."""
+    """Through the database, a round and an order. Another team's job with the same names gets none of it."""
     bob, astro = lab.people.bob, lab.people.astro
     create_secret(actor=bob, name="hf-token", values={"value": TEXT})
     grant_volume(actor=lab.people.olga, cluster=lab.cluster, name="sky", source="sky-claim", tenant=astro)
@@ -218,7 +218,7 @@ def test_a_job_takes_with_it_what_its_owner_named(lab: Lab) -> None:
     assert refused.value.problems == {"secrets": "there is no secret hf-token of yours or of Bio"}
     first = submit_job(actor=bob, tenant=astro, cluster=lab.cluster, spec=JobSpec.parse(fields))
     lab.fill()
-    lab.reaches(first, Job.State.RUNNING)  # so the team has its namespace
+    lab.reaches(first, Job.State.RUNNING)  # creates the team's namespace
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = {"metadata": {"name": "sky-claim"}, "spec": claim}
     lab.admin.create(f"/api/v1/namespaces/{lab.home(first)}/persistentvolumeclaims", made)

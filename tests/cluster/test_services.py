@@ -51,7 +51,7 @@ def home(lab: Lab) -> str:
 
 
 def ready_addresses(lab: Lab) -> set[str]:
-    """To which Kubernetes sends who asks for the service by its name."""
+    """Returns the addresses to which Kubernetes sends requests for the service's name."""
     slices = lab.admin.items(SLICES.format(home(lab)), labelSelector="kubernetes.io/service-name=api")
     return {
         address
@@ -71,7 +71,7 @@ def living(service: Service) -> list[Job]:
 
 
 def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) -> None:
-    """What beat and workers do all the time, until something is so."""
+    """Does the work of beat and workers until a condition holds."""
 
     def look() -> object:
         step_service(service_id=service.pk)
@@ -89,7 +89,7 @@ def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) ->
 
 
 def is_up(lab: Lab, service: Service, replicas: int) -> bool:
-    """Whether so many replicas of the current revision are there, ready, and what the name leads to."""
+    """Returns whether this many replicas of the current revision are ready, and the name leads to exactly them."""
     service.refresh_from_db()
     jobs = living(service)
     return (

@@ -1,4 +1,4 @@
-"""Sessions in real containers, behind the portal's own web server: who reaches them, where, and how long."""
+"""Sessions in real containers behind the portal's own web server: who reaches them, from where, and for how long."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POLICY = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies/fairlot-sessi
 def lab(
     settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, real_node: RealNode
 ) -> Iterator[Lab]:
-    """An attached cluster in which nothing but the real node is in use."""
+    """Yields an attached cluster that uses only the real node."""
     settings.FAIRLOT_JOBS_DIR = tmp_path
     settings.FAIRLOT_PORTAL_FROM = network_sources.read([f"{real_node.network}.1"])
     with attached_lab(deployed.flattened(fairlot), admin) as made:
@@ -48,7 +48,7 @@ def lab(
 
 
 def begun(lab: Lab, **limits: int) -> Session:
-    """Bob's, by the API that everybody uses; it is ready."""
+    """Starts a session as Bob through the public API and waits until it is ready."""
     spec = {
         "name": "notes",
         "environment": PYTHON,
@@ -66,7 +66,7 @@ def begun(lab: Lab, **limits: int) -> Session:
 
 
 def ready(lab: Lab, session: Session, *, epoch: int) -> Lease:
-    """The lease of that turn, where it answers."""
+    """Returns the lease of that attempt once it is ready."""
 
     def found() -> bool:
         lab.fill()
@@ -93,12 +93,12 @@ def steps(session: Session) -> Step:
 
 
 def is_over(lab: Lab, session: Session, browser: Browser, *, why: str) -> None:
-    """Its pod is gone, after its program was told, and so is the way in."""
+    """Asserts that its program was stopped, its pod is gone, and no request reaches it."""
     job = lab.reaches(session.job, Job.State.CANCELLED)
     assert job.end_message == why
     lab.until(lambda: not lab.pods(job), lambda: str(lab.pods(job)))
     assert browser.ask().status == 410
-    # Its last words may come later than the news of its end.
+    # The last output may arrive after the observation of its end.
     lab.until(lambda: log_of(lab, job).endswith("told to stop\n"), lambda: log_of(lab, job))
 
 
@@ -136,7 +136,7 @@ def test_a_session_in_a_pod_is_for_who_may_and_ends_when_nobody_uses_it(
     assert stranger.talk(lambda link: is_refused(link, stranger))
     assert browser.talk(lambda link: is_refused(link, browser, Origin="http://evil.example"))
 
-    # The walls have a door there, for the portal and for no pod but those of sessions.
+    # The network policies admit the portal, and only to pods of sessions.
     [rule] = admin.get(POLICY.format(lab.home(session.job)))["spec"]["ingress"]
     assert probes.SESSION.items() <= pod["metadata"]["labels"].items()
     assert pod["spec"]["containers"][0]["ports"][0]["name"] == rule["ports"][0]["port"]
@@ -185,7 +185,7 @@ def test_a_session_whose_pod_is_lost_is_found_at_its_new_address_until_its_time_
 
 
 def pass_minutes(session: Session, minutes: float) -> None:
-    """As if it had been begun, used and warned so much earlier."""
+    """Moves its start, last use and warning this many minutes into the past."""
     earlier = timedelta(minutes=minutes)
     Lease.objects.filter(job=session.job).update(running_from=F("running_from") - earlier)
     Session.objects.filter(pk=session.pk).update(

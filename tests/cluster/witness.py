@@ -1,7 +1,7 @@
-"""Looks at every pod all the time, as the API server tells of them, and remembers what must never be.
+"""Watches every pod and records violations of what must always hold.
 
-It judges what ran, not what Fairlot believes: never more GPUs bound on a node than it has, never two pods of
-one worker at once, never a part of a gang running for long without the rest.
+It judges what ran, not what Fairlot believes: no node ever has more GPUs bound than it has, no worker ever has two
+pods, and no part of a gang runs for long without the rest.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from scheduling.backends.kubernetes.reflector import Reflector
 
 
 class Witness:
-    """A reflector's mirror of all pods. `faults` are sentences; empty when all was well."""
+    """A mirror of all pods for a reflector. `faults` contains a sentence for each violation."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
-        """`capacity`: GPUs of each node."""
+        """Takes the number of GPUs of each node."""
         self.capacity = capacity
         self.faults: list[str] = []
         self.most_bound = 0  # GPUs at one moment
         self.started = 0  # pods that ran
-        self.longest_part = 0.0  # seconds that some of a gang ran without the rest of it
+        self.longest_part = 0.0  # seconds that a part of a gang ran without the rest
         self._alive: dict[str, Object] = {}  # by uid
         self._workers: dict[tuple[str, int, int], set[str]] = defaultdict(set)  # (namespace, job, rank): uids
         self._bound: dict[str, int] = defaultdict(int)
@@ -50,7 +50,7 @@ class Witness:
             self.faults.append("the witness looked away: what happened meanwhile is not known")
 
     def knows(self, namespace: str, job_id: int, workers: int) -> None:
-        """How large a gang is."""
+        """Sets the size of a gang."""
         self._size[namespace, job_id] = workers
 
     def replace(self, found: Sequence[Object], age: float = 0.0) -> None:
@@ -58,7 +58,7 @@ class Witness:
             self.put(pod)
 
     def heard(self) -> None:
-        """A fault that shows in silence is none."""
+        """Does nothing: silence is no violation."""
 
     def put(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -85,7 +85,7 @@ class Witness:
             self.most_bound = max(self.most_bound, sum(self._bound.values()))
         worker = _worker(pod)
         self._workers[worker].add(uid)
-        # One that waits behind its gate, or for a node, holds nothing and runs nothing.
+        # A pod behind its gate or without a node holds nothing and runs nothing.
         placed = [one for one in self._workers[worker] if self._alive[one]["spec"].get("nodeName")]
         if len(placed) > 1:
             self.faults.append(f"two pods of worker {worker} at once: {placed}")
