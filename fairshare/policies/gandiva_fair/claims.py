@@ -8,7 +8,7 @@ from fairshare.model import NOWHERE, Ints
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.clearing import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.picked import Picked
-from fairshare.policies.gandiva_fair.stopping import stop_for
+from fairshare.policies.gandiva_fair.preempting import stop_for
 
 # After this many gangs failed to get faster GPUs of a generation, no other one tries.
 _TRIES = 32

@@ -9,7 +9,7 @@ import numpy as np
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Settings, Snapshot
 from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.classes import speeds_of
-from fairshare.policies.gandiva_fair.line import wanted_order
+from fairshare.policies.gandiva_fair.job_order import wanted_order
 from fairshare.policies.gandiva_fair.shares import Shares
 from fairshare.quotas import Limits
 from fairshare.tree import Tree

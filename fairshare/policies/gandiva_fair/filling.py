@@ -9,14 +9,14 @@ from fairshare.entitlement import ticket_share
 from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
-from fairshare.policies.gandiva_fair.faster import move_up, speed_up
-from fairshare.policies.gandiva_fair.giving_way import give_way
-from fairshare.policies.gandiva_fair.line import Line
+from fairshare.policies.gandiva_fair.job_order import Line
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.placing import place
-from fairshare.policies.gandiva_fair.settling import settle_down
+from fairshare.policies.gandiva_fair.replacing import give_way
+from fairshare.policies.gandiva_fair.returning import settle_down
 from fairshare.policies.gandiva_fair.shares import Shares
 from fairshare.policies.gandiva_fair.turns import Turns
+from fairshare.policies.gandiva_fair.upgrading import move_up, speed_up
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:

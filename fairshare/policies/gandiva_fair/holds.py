@@ -7,7 +7,7 @@ import numpy as np
 from fairshare.model import NOWHERE, Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.balances import tier_one
 from fairshare.policies.gandiva_fair.facts import Facts
-from fairshare.policies.gandiva_fair.line import alike
+from fairshare.policies.gandiva_fair.job_order import alike
 from fairshare.policies.gandiva_fair.picked import Picked
 
 # At most this many gangs, those with the oldest claims, take GPUs from gangs that got them lately.

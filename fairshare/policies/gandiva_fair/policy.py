@@ -9,8 +9,8 @@ import numpy as np
 
 from fairshare.model import Bools, Decision, Floats, Ints, Snapshot, Trade
 from fairshare.policies.base import Happened, Need, State
+from fairshare.policies.gandiva_fair.affinity import meant_for
 from fairshare.policies.gandiva_fair.balances import Balances, settle
-from fairshare.policies.gandiva_fair.meant import meant_for
 from fairshare.policies.gandiva_fair.samples import swap_for_samples
 from fairshare.policies.gandiva_fair.selection import Picks, select
 from fairshare.policies.gandiva_fair.shares import Shares, share_out

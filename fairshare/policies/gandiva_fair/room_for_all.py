@@ -11,8 +11,8 @@ from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.picked import Picked
+from fairshare.policies.gandiva_fair.returning import settle_down
 from fairshare.policies.gandiva_fair.search import place_all
-from fairshare.policies.gandiva_fair.settling import settle_down
 
 # With at most this many running gangs, moving some of them is tried so that all find room.
 _SMALL = 300

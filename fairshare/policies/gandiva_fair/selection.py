@@ -15,12 +15,12 @@ from fairshare.model import Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
 from fairshare.policies.gandiva_fair.facts import Facts
-from fairshare.policies.gandiva_fair.faster import speed_up
 from fairshare.policies.gandiva_fair.filling import fill_idle, take_turns
 from fairshare.policies.gandiva_fair.holds import hold
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.room_for_all import pick_all
 from fairshare.policies.gandiva_fair.shares import Shares
+from fairshare.policies.gandiva_fair.upgrading import speed_up
 from fairshare.quotas import Limits
 from fairshare.reasons import explain
 from fairshare.tree import Tree

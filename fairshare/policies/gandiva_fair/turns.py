@@ -23,7 +23,7 @@ import numpy as np
 from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.facts import Facts
-from fairshare.policies.gandiva_fair.line import Line, alike
+from fairshare.policies.gandiva_fair.job_order import Line, alike
 from fairshare.policies.gandiva_fair.shares import Shares
 
 # Stages of a turn: within all guarantees up the tree; within the guarantees below an account, whose depth is added to

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fairshare.model import NOWHERE, Floats, Jobs, Snapshot
+from fairshare.policies.gandiva_fair.affinity import meant_for
 from fairshare.policies.gandiva_fair.balances import Balances, settle
-from fairshare.policies.gandiva_fair.meant import meant_for
 from fairshare.policies.gandiva_fair.selection import Picks, select
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.quotas import limits_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairshare.model import Ints
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
-from fairshare.policies.gandiva_fair.line import alike
+from fairshare.policies.gandiva_fair.job_order import alike
 from fairshare.policies.gandiva_fair.picked import Picked
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairshare.policies.gandiva_fair.line import Line, wanted_order
+from fairshare.policies.gandiva_fair.job_order import Line, wanted_order
 from tests.fairshare.build import Account, Job, snapshot
 
 JOBS = st.lists(st.builds(Job, st.integers(0, 2), priority=st.integers(0, 1)), min_size=1, max_size=9)

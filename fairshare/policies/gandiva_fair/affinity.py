@@ -13,7 +13,7 @@ import numpy as np
 from fairshare.columns import across, anywhere
 from fairshare.model import Bools, Floats, Jobs
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED, speeds_of
-from fairshare.policies.gandiva_fair.line import alike
+from fairshare.policies.gandiva_fair.job_order import alike
 from fairshare.policies.gandiva_fair.own_order import Rows
 
 
