@@ -17,7 +17,7 @@ from fairshare.policies.gandiva_fair.job_order import alike
 from fairshare.policies.gandiva_fair.own_order import Rows
 
 
-def meant_for(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
+def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
     """Returns (J, K) from 1, where jobs of the same kind would have all their time, to -1, where they would have none.
 
     It is 0 for jobs that would not run, and for all jobs of accounts whose jobs are equally fast wherever they may

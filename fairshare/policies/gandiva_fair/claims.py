@@ -8,7 +8,7 @@ from fairshare.model import NOWHERE, Ints
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.clearing import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.picked import Picked
-from fairshare.policies.gandiva_fair.preempting import stop_for
+from fairshare.policies.gandiva_fair.preempting import preempt_for
 
 # After this many gangs failed to get faster GPUs of a generation, no other one tries.
 _TRIES = 32
@@ -45,7 +45,7 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
                 found = swaps.try_for(job, here, k)
                 stuck.add((here, k))
             if not found and may_stop:
-                others = stop_for(picked, job, k)
+                others = preempt_for(picked, job, k)
                 stopped += others
                 found = len(others) > 0
         in_vain[k] += not found
@@ -143,7 +143,7 @@ class _Swaps:
         some = self._movable[picked.generation[self._movable] == k]
         due = picked.due[facts.jobs.account[some], k]
         turn = facts.sizes[some] * facts.settings.quantum
-        ahead = facts.able[some, here] & (due <= -turn * (0.5 + facts.meant[some, k]))
+        ahead = facts.able[some, here] & (due <= -turn * (0.5 + facts.affinity[some, k]))
         some, due = some[ahead], due[ahead]
         largest: list[int] = some[np.argsort(due, kind="stable")].tolist()
         return largest

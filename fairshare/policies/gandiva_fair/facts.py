@@ -28,7 +28,7 @@ class Facts:
     shares: Shares
     balances: Balances
     limits: Limits
-    meant: Floats  # (J, K) as meant_for returns
+    affinity: Floats  # (J, K) as affinities returns
     speed: Floats  # (J, K) as speeds_of returns
     order: Ints  # (J,) as wanted_order returns
     sizes: Ints  # (J,) GPUs of the whole gang
@@ -49,11 +49,11 @@ class Facts:
         tree: Tree,
         able: Bools,
         shares: Shares,
-        meant: Floats,
+        affinity: Floats,
         balances: Balances,
         limits: Limits,
     ) -> Facts:
-        """Returns the facts, from results of may_run, share_out, meant_for and limits_of."""
+        """Returns the facts, from results of may_run, share_out, affinities and limits_of."""
         jobs, settings = snapshot.jobs, snapshot.settings
         sizes, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
         rooted = runs & (False if jobs.keeps is None else jobs.keeps)
@@ -67,7 +67,7 @@ class Facts:
             shares=shares,
             balances=balances,
             limits=limits,
-            meant=meant,
+            affinity=affinity,
             speed=speeds_of(jobs, able),
             order=wanted_order(jobs, snapshot.accounts, settings),
             sizes=sizes,

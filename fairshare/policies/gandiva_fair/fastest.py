@@ -73,7 +73,7 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
     return takes
 
 
-def speed_up(network: Network) -> None:
+def upgrade_rows(network: Network) -> None:
     """Moves rows to free GPUs where they run faster."""
     flow, gates = network.flow, network.gates
     left = network.left

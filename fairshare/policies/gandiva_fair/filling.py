@@ -9,14 +9,14 @@ from fairshare.entitlement import ticket_share
 from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
-from fairshare.policies.gandiva_fair.job_order import Line
+from fairshare.policies.gandiva_fair.job_order import JobOrder
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.placing import place
-from fairshare.policies.gandiva_fair.replacing import give_way
-from fairshare.policies.gandiva_fair.returning import settle_down
+from fairshare.policies.gandiva_fair.replacing import replace_starting
+from fairshare.policies.gandiva_fair.returning import return_home
 from fairshare.policies.gandiva_fair.shares import Shares
 from fairshare.policies.gandiva_fair.turns import Turns
-from fairshare.policies.gandiva_fair.upgrading import move_up, speed_up
+from fairshare.policies.gandiva_fair.upgrading import move_to_faster, upgrade
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
@@ -27,7 +27,7 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     _fill(picked, turns, only_claims=True, may_move=True)
     if facts.may_move and (stopped := claim_fast(picked, may_stop=True)):
         # those that are faster there go before others of the accounts whose gangs stopped
-        move_up(picked, held=True)
+        move_to_faster(picked, held=True)
         turns.stopped(stopped)
         _fill(picked, turns, only_claims=True, may_move=True)
     _stay_rooted(picked, turns)
@@ -35,16 +35,16 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     if facts.may_move:
         claim_fast(picked)
     if facts.settings.may_preempt:
-        settle_down(places)
+        return_home(places)
     _fill_again(picked, turns)
     # Gangs settle first: which gang an account gives up depends on what is beside it.
-    while speed_up(picked) or give_way(picked, turns):
+    while upgrade(picked) or replace_starting(picked, turns):
         _fill_again(picked, turns)
 
 
 def _fill_again(picked: Picked, turns: Turns) -> None:
     """Picks those of the unpicked gangs that now fit beside the others."""
-    turns.hope_again()
+    turns.retry_all()
     _fill(picked, turns, only_claims=False, may_move=False)
 
 
@@ -73,9 +73,9 @@ def _turns(
 ) -> Turns:
     """Returns the ordering of the unpicked gangs that are `able` (J, K) to run."""
     facts, chosen = picked.facts, picked.chosen
-    line = Line.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
+    order = JobOrder.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
     strict = picked.counts.is_strict
-    turns = Turns(facts, able, line, shares, balances, chance, strict)
+    turns = Turns(facts, able, order, shares, balances, chance, strict)
     for job in np.flatnonzero(chosen).tolist():
         if facts.takes_part(job):
             turns.used(facts.account[job], facts.size[job])
@@ -112,7 +112,7 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
             turns.passed(job, later=True)
         else:
             if len(allowed) == len(able):
-                turns.hopeless[turns.kind[job]] = 1
+                turns.unplaceable[turns.kind[job]] = 1
             turns.passed(job)
 
 
@@ -122,7 +122,7 @@ def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
     for kind, job in enumerate(turns.one_of_each_kind()):
         may_fit = facts.size[job] <= most or any(places.has_room(job, k) for k in turns.generations(job))
-        turns.hopeless[kind] |= not may_fit
+        turns.unplaceable[kind] |= not may_fit
 
 
 def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:

@@ -14,7 +14,7 @@ from fairshare.policies.gandiva_fair.picked import Picked
 _CLAIMS = 32
 
 
-def hold(picked: Picked) -> None:
+def pick_held(picked: Picked) -> None:
     """Picks the gangs that may not be stopped now, where they are, and closes nodes that are closed to others."""
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed

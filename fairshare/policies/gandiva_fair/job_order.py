@@ -11,7 +11,7 @@ from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JobOrder:
     """The jobs of every account in the order in which it wants them."""
 
     jobs: Ints  # by account and rank
@@ -22,8 +22,8 @@ class Line:
     end: dict[int, int]
 
     @classmethod
-    def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> Line:
-        """Returns the line of the `chosen` (J,) jobs, by `order` (J,) as wanted_order returns it."""
+    def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> JobOrder:
+        """Returns the order of the `chosen` (J,) jobs, ranked by `order` (J,) as wanted_order returns it."""
         wanted = np.empty(len(jobs), dtype=np.int64)
         wanted[order] = np.arange(len(jobs))
         some = wanted[chosen[wanted]]
@@ -41,7 +41,7 @@ class Line:
         return cls._by_account(some, account, level_end)
 
     @classmethod
-    def _by_account(cls, jobs: Ints, account: Ints, level_end: Ints) -> Line:
+    def _by_account(cls, jobs: Ints, account: Ints, level_end: Ints) -> JobOrder:
         begin = np.flatnonzero(np.diff(account, prepend=NOWHERE))
         end = np.append(begin[1:], len(jobs))[: len(begin)]
         owners = account[begin].tolist()
@@ -54,11 +54,11 @@ class Line:
             dict(zip(owners, end.tolist(), strict=True)),
         )
 
-    def without(self, gone: Bools) -> Line:
-        """Returns the line without the jobs marked in `gone` (J,)."""
+    def without(self, gone: Bools) -> JobOrder:
+        """Returns the order without the jobs marked in `gone` (J,)."""
         stays = ~gone[self.jobs]
         before = np.append(0, np.cumsum(stays))  # for each position, how many before it stay
-        return Line._by_account(self.jobs[stays], self.account[stays], before[self.level_end[stays]])
+        return JobOrder._by_account(self.jobs[stays], self.account[stays], before[self.level_end[stays]])
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairshare.columns import across
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.own_order import Round, Rows
+from fairshare.policies.gandiva_fair.own_order import GenerationPairs, Rows
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
 LEAST_RATIO = 1e-6  # an account that would pay less for a GPU does not want it
@@ -34,7 +34,7 @@ class Margins:
     an account (of L) on one pair: pair × L + account.
     """
 
-    def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: Round) -> None:
+    def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: GenerationPairs) -> None:
         """Takes `use` (R, K), GPUs on which jobs run, and `may` (R, K), which jobs trade which generations."""
         self.pairs, slow, fast = pairs, pairs.slow, pairs.fast
         pair, row = np.nonzero((np.isfinite(pairs.lean) & may[:, slow] & may[:, fast]).T)

@@ -105,7 +105,7 @@ class Offers:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class Matches:
     """Matches of offers to sell with offers to buy; D of them."""
 
     seller: Ints  # (D,) an offer
@@ -114,7 +114,7 @@ class Met:
     price: Floats  # (D,) GPUs of the slow generation for each of them
 
 
-def meet(
+def match_offers(
     sellers: Offers,
     buyers: Offers,
     has: Floats,
@@ -123,7 +123,7 @@ def meet(
     least: float,
     grain: Grain,
     held: Floats,
-) -> Met:
+) -> Matches:
     """Matches offers to sell, cheapest first, with offers to buy, dearest first, on each pair of generations.
 
     `has` is what buyers can pay with, by trader. Offers match where the ratio of their ratios is at least `least`.
@@ -141,7 +141,7 @@ def meet(
         paid = _price(sellers.ratio[seller], buyers.ratio[buyer], None if second is None else second[buyer])
         bought, spent = (np.bincount(buyer, of, len(price)) for of in (gpus, gpus * paid))
         price = np.divide(spent, bought, out=price, where=bought > LEAST_GPUS)
-    return Met(seller, buyer, gpus, paid)
+    return Matches(seller, buyer, gpus, paid)
 
 
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:

@@ -15,11 +15,11 @@ from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
 # Jobs behind this many times what their account holds run on no generation, whatever it trades.
 REACH = 4.0
-MOST_ROUNDS = 5
+MOST_PAIRINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class GenerationPairs:
     """P pairs of generations, which share none."""
 
     slow: Ints  # (P,)
@@ -43,7 +43,7 @@ class Rows:
     rate: Floats  # (R, K) measured; 0 where unknown or where the job may not run
     by_speed: Ints  # (R, K) generations, the job's fastest first
     units: tuple[Floats, ...]  # (R, K) each: what a GPU does for a job; no account may lose in any of them
-    rounds: tuple[Round, ...]  # of a tournament: in each round every generation meets one other
+    pairings: tuple[GenerationPairs, ...]  # of a tournament: in each round every generation meets one other
 
     @classmethod
     def of(cls, jobs: Jobs, able: Bools, holds: Floats, evenly: Bools | None = None) -> Rows:
@@ -74,7 +74,7 @@ class Rows:
             rate=rate,
             by_speed=np.argsort(-speed, axis=1, kind="stable"),
             units=(speed, _plain(rate, speed, able)),
-            rounds=_rounds(rate, speed),
+            pairings=_pairings(rate, speed),
         )
 
     def with_rates(self, rate: Floats) -> Rows:
@@ -98,7 +98,7 @@ class Rows:
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
-        for one in self.rounds:
+        for one in self.pairings:
             _match(leaf, use, one.lean.take(row, axis=0), one)
         return row, use
 
@@ -173,10 +173,10 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
     return found
 
 
-def _rounds(rate: Floats, speed: Floats) -> tuple[Round, ...]:
+def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
     """Returns pairs of generations as in a tournament: the generally fastest meets the slowest first.
 
-    Returns only the first MOST_ROUNDS, since the number of pairs grows with the square of generations.
+    Returns only the first MOST_PAIRINGS, since the number of pairs grows with the square of generations.
     """
     known = rate > 0
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -184,7 +184,7 @@ def _rounds(rate: Floats, speed: Floats) -> tuple[Round, ...]:
     if len(seats) % 2:
         seats.insert((len(seats) + 1) // 2, NOWHERE)  # the generation that meets it has no pair
     half, found = len(seats) // 2, []
-    for _ in range(min(len(seats) - 1, MOST_ROUNDS)):
+    for _ in range(min(len(seats) - 1, MOST_PAIRINGS)):
         meets = [
             pair for pair in zip(seats[:half], seats[: half - 1 : -1], strict=True) if NOWHERE not in pair
         ]
@@ -194,12 +194,12 @@ def _rounds(rate: Floats, speed: Floats) -> tuple[Round, ...]:
         on_slow, on_fast = rate.take(slow, axis=1), rate.take(fast, axis=1)
         lean = np.full(on_slow.shape, np.nan)
         np.divide(on_fast, on_slow + on_fast, out=lean, where=(on_slow > 0) & (on_fast > 0))
-        found.append(Round(slow, fast, lean))
+        found.append(GenerationPairs(slow, fast, lean))
         seats = [seats[0], seats[-1], *seats[1:-1]]
     return tuple(found)
 
 
-def _match(leaf: Ints, use: Floats, lean: Floats, pairs: Round) -> None:
+def _match(leaf: Ints, use: Floats, lean: Floats, pairs: GenerationPairs) -> None:
     """Changes `use` (N, K) so that the jobs of an account that gain most hold the fast generation of each pair.
 
     Handles all pairs at once; `lean` (N, P) is that of these jobs.

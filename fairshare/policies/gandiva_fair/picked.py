@@ -90,7 +90,7 @@ class Picked:
         """Returns whether a picked gang has more of its generation than its account is due there."""
         facts = self.facts
         turn = facts.size[job] * facts.settings.quantum
-        ahead = self.due[facts.account[job], k] <= -turn * (0.5 + facts.meant[job, k])
+        ahead = self.due[facts.account[job], k] <= -turn * (0.5 + facts.affinity[job, k])
         return bool(ahead and not facts.stays[job])
 
     def is_due(self, job: int, k: int) -> bool:
@@ -102,7 +102,7 @@ class Picked:
         """Returns the least GPU-seconds that the job's account must be due on a generation for the job to have a turn
         there."""
         facts = self.facts
-        return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.meant[job, k]))
+        return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.affinity[job, k]))
 
     def may_change(self, job: int, before: int, now: int) -> bool:
         """Returns whether limits let a picked gang go to another generation."""

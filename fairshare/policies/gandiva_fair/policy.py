@@ -9,7 +9,7 @@ import numpy as np
 
 from fairshare.model import Bools, Decision, Floats, Ints, Snapshot, Trade
 from fairshare.policies.base import Happened, Need, State
-from fairshare.policies.gandiva_fair.affinity import meant_for
+from fairshare.policies.gandiva_fair.affinity import affinities
 from fairshare.policies.gandiva_fair.balances import Balances, settle
 from fairshare.policies.gandiva_fair.samples import swap_for_samples
 from fairshare.policies.gandiva_fair.selection import Picks, select
@@ -31,7 +31,7 @@ class _Divided:
     able: Bools  # (J, K) where each job may run now
     reason: Ints  # (J,) the Reason of jobs that may run nowhere
     shares: Shares
-    meant: Floats  # (J, K) as meant_for returns
+    affinity: Floats  # (J, K) as affinities returns
     trades: tuple[Trade, ...]
     remark: str | None  # message for operators
 
@@ -81,7 +81,7 @@ class GandivaFair(ByTickets[_Divided]):
         balances = Balances(state["guaranteed"], state["total"], state["owed"])
         limits = limits_of(seen.accounts, known.tree, known.shares.entitled, seen.settings)
         picks = select(
-            seen, known.tree, known.able, known.reason, known.shares, known.meant, balances, limits, random
+            seen, known.tree, known.able, known.reason, known.shares, known.affinity, balances, limits, random
         )
         return _plan(known, swap_for_samples(seen, known.tree, known.able, picks))
 
@@ -105,8 +105,8 @@ class GandivaFair(ByTickets[_Divided]):
         if seen.settings.trading and sharing.any():
             share, trades = trade(seen, tree, sharing, shares, TradeLimits.of(seen.accounts, shares.entitled))
             shares = replace(shares, share=share)
-        meant = meant_for(seen.jobs, sharing, shares.share, seen.accounts.evenly)
-        return _Divided(tree, able, reason, _without_dust(shares), meant, trades, remark)
+        affinity = affinities(seen.jobs, sharing, shares.share, seen.accounts.evenly)
+        return _Divided(tree, able, reason, _without_dust(shares), affinity, trades, remark)
 
 
 def _without_dust(shares: Shares) -> Shares:

@@ -12,7 +12,7 @@ from fairshare.policies.gandiva_fair.places import Spot
 from fairshare.policies.gandiva_fair.room import Room
 
 
-def stop_for(picked: Picked, job: int, k: int) -> list[int]:
+def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
     """Moves a picked gang to generation `k` by stopping picked gangs of other accounts there.
 
     Returns the gangs that stopped; none, without a change, if it fails.

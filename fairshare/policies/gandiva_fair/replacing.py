@@ -16,13 +16,13 @@ from fairshare.policies.gandiva_fair.room import Room, in_order
 from fairshare.policies.gandiva_fair.turns import Turns
 
 
-def give_way(picked: Picked, turns: Turns) -> bool:
+def replace_starting(picked: Picked, turns: Turns) -> bool:
     """Replaces picked gangs by others of the same account; returns whether any was replaced."""
-    went_on = _go_on(picked, turns)
+    went_on = _resume_running(picked, turns)
     return _fill_holes(picked, turns) or went_on
 
 
-def _go_on(picked: Picked, turns: Turns) -> bool:
+def _resume_running(picked: Picked, turns: Turns) -> bool:
     """Lets gangs that ran go on where gangs that their account wants less would start; returns whether any did.
 
     In their turn these GPUs belonged to other gangs, which have changed places since.
@@ -41,7 +41,7 @@ def _go_on(picked: Picked, turns: Turns) -> bool:
         if kind in in_vain:
             continue
         less = (job for job in reversed(own) if facts.order[job] > facts.order[other])
-        gone = _take(picked, turns, other, less)
+        gone = _replace(picked, turns, other, less)
         if gone:
             for job in gone:
                 own.remove(job)
@@ -52,7 +52,7 @@ def _go_on(picked: Picked, turns: Turns) -> bool:
     return found
 
 
-def _take(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
+def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
     """Gives a gang the GPUs of some picked gangs of `less` on one generation; returns these, or none if that is too
     little."""
     facts, places = picked.facts, picked.places

@@ -8,7 +8,7 @@ from fairshare.policies.gandiva_fair.places import Places, Spot
 from fairshare.policies.gandiva_fair.room import Room
 
 
-def settle_down(places: Places) -> None:
+def return_home(places: Places) -> None:
     """Lets running gangs that were picked go home, generation by generation."""
     here: list[list[int]] = [[] for _ in places.nodes]
     for job, spot in places.places.items():

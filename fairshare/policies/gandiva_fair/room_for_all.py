@@ -11,7 +11,7 @@ from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.picked import Picked
-from fairshare.policies.gandiva_fair.returning import settle_down
+from fairshare.policies.gandiva_fair.returning import return_home
 from fairshare.policies.gandiva_fair.search import place_all
 
 # With at most this many running gangs, moving some of them is tried so that all find room.
@@ -36,7 +36,7 @@ def pick_all(facts: Facts) -> Picked | None:
         stay, moving = running[may_go > largest].tolist(), running[may_go <= largest].tolist()
         stays = all(picked.pick_at_home(job) for job in stay)
         if stays and _place_rest(picked, [*waiting, *moving]) and not _is_worse_off(picked):
-            settle_down(picked.places)
+            return_home(picked.places)
             return picked
     return None
 

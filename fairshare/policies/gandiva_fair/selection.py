@@ -16,11 +16,11 @@ from fairshare.policies.gandiva_fair.balances import Balances
 from fairshare.policies.gandiva_fair.claims import claim_fast
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.filling import fill_idle, take_turns
-from fairshare.policies.gandiva_fair.holds import hold
+from fairshare.policies.gandiva_fair.holds import pick_held
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.room_for_all import pick_all
 from fairshare.policies.gandiva_fair.shares import Shares
-from fairshare.policies.gandiva_fair.upgrading import speed_up
+from fairshare.policies.gandiva_fair.upgrading import upgrade
 from fairshare.quotas import Limits
 from fairshare.reasons import explain
 from fairshare.tree import Tree
@@ -42,17 +42,17 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
     able: Bools,
     reason: Ints,
     shares: Shares,
-    meant: Floats,
+    affinity: Floats,
     balances: Balances,
     limits: Limits,
     random: np.random.Generator,
 ) -> Picks:
     """Picks gangs by what accounts are due, and finds nodes for them.
 
-    Takes the results of may_run, share_out, meant_for and limits_of. Only a lottery, and the division of idle GPUs,
+    Takes the results of may_run, share_out, affinities and limits_of. Only a lottery, and the division of idle GPUs,
     use `random`.
     """
-    facts = Facts.of(snapshot, tree, able, shares, meant, balances, limits)
+    facts = Facts.of(snapshot, tree, able, shares, affinity, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)
     counts, places = picked.counts, picked.places
     explained = explain(
@@ -78,7 +78,7 @@ def _pick(facts: Facts, random: np.random.Generator) -> Picked:
     all_of_them = pick_all(facts)
     if all_of_them is None:
         picked = Picked(facts)
-        hold(picked)
+        pick_held(picked)
         take_turns(picked, random)
     else:
         picked = all_of_them
@@ -86,5 +86,5 @@ def _pick(facts: Facts, random: np.random.Generator) -> Picked:
     if facts.leaves_idle:
         fill_idle(picked, random)
     if all_of_them is not None or facts.leaves_idle:  # turns end when no gang can go where it is faster
-        speed_up(picked)
+        upgrade(picked)
     return picked

@@ -20,7 +20,7 @@ from fairshare.entitlement import active_tickets, by_tickets, capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.classes import Classes, classes_of
 from fairshare.policies.gandiva_fair.families import Families
-from fairshare.policies.gandiva_fair.fastest import fastest_first, open_steps, speed_up
+from fairshare.policies.gandiva_fair.fastest import fastest_first, open_steps, upgrade_rows
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
 from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Groups, Network
@@ -176,7 +176,7 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
             inside = [_each_keeps(some), *inside]
         network = Network(some, gates.rows(rows), inside)
         network.fill()
-        speed_up(network)
+        upgrade_rows(network)
         flow.held[:, rows] = some.held
 
 
@@ -232,7 +232,7 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
         families = Families(flow, gates, inside, group, family)
         families.divide(tickets[here], least[here], start)
         family = group
-    speed_up(network)
+    upgrade_rows(network)
     leaves = bounds[len(limits.above)]
     share[flow.leaf[leaves.first]] = leaves.sums(flow.held).T
     return tree.sums(share)

@@ -26,8 +26,8 @@ from fairshare.model import Bools, Floats, Ints, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Legs, ration
 from fairshare.policies.gandiva_fair.evidence import bounded, evidence_of
 from fairshare.policies.gandiva_fair.margins import Margins
-from fairshare.policies.gandiva_fair.offers import Met, Offers, grain_of, meet
-from fairshare.policies.gandiva_fair.own_order import MOST_ROUNDS, Round, Rows
+from fairshare.policies.gandiva_fair.offers import Matches, Offers, grain_of, match_offers
+from fairshare.policies.gandiva_fair.own_order import MOST_PAIRINGS, GenerationPairs, Rows
 from fairshare.policies.gandiva_fair.typical import with_typical
 from fairshare.trading.limits import TradeLimits, parties_of
 from fairshare.tree import Tree
@@ -59,9 +59,9 @@ def trade(
         snapshot, tree, shares, limits, rows, offered=offered, may=may, party=parties[member[rows.account]]
     )
     quiet = 0
-    for pairs in islice(cycle(rows.rounds), MOST_ROUNDS):
+    for pairs in islice(cycle(rows.pairings), MOST_PAIRINGS):
         quiet = 0 if market.open(pairs) else quiet + 1
-        if quiet == len(rows.rounds):
+        if quiet == len(rows.pairings):
             break
     return market.share, market.trades()
 
@@ -112,39 +112,48 @@ class _Market:
         columns = *np.unravel_index(who, shape), gpus, paid, paid / gpus, low / gpus, high / gpus
         return tuple(map(Trade, *(column.tolist() for column in columns)))
 
-    def open(self, pairs: Round) -> bool:
+    def open(self, pairs: GenerationPairs) -> bool:
         """Makes all trades of some pairs of generations; returns whether there were any."""
         margins = Margins(self._offered, self._use, self._may, pairs)
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
         least = max(self._settings.least_gain, LEAST_GAIN)
         pricing, grain, held = self._settings.pricing, self._grain, across(self.share)
-        met = meet(sellers, buyers, margins.on_slow, pricing=pricing, least=least, grain=grain, held=held)
-        legs, gpus = self._legs(margins, sellers, buyers, met)
+        matches = match_offers(
+            sellers, buyers, margins.on_slow, pricing=pricing, least=least, grain=grain, held=held
+        )
+        legs, gpus = self._legs(margins, sellers, buyers, matches)
         crossed = self._borders.crossed(legs)
         gpus = self._settle(legs, self._borders.within(gpus, crossed, self.share))
         if not gpus.any():
             return False
         self._borders.note(gpus, crossed)
-        parties = sellers.party[met.seller], buyers.party[met.buyer]
-        pair, speed_ups = sellers.pair[met.seller], (sellers.ratio[met.seller], buyers.ratio[met.buyer])
-        line = *parties, pairs.slow[pair], pairs.fast[pair], gpus, met.price, *speed_ups
+        parties = sellers.party[matches.seller], buyers.party[matches.buyer]
+        pair, speed_ups = (
+            sellers.pair[matches.seller],
+            (sellers.ratio[matches.seller], buyers.ratio[matches.buyer]),
+        )
+        line = *parties, pairs.slow[pair], pairs.fast[pair], gpus, matches.price, *speed_ups
         self._done.append(np.stack(line, axis=1)[(parties[0] != parties[1]) & (gpus > 0)])
         return True
 
-    def _legs(self, margins: Margins, sellers: Offers, buyers: Offers, met: Met) -> tuple[Legs, Floats]:
+    def _legs(
+        self, margins: Margins, sellers: Offers, buyers: Offers, matches: Matches
+    ) -> tuple[Legs, Floats]:
         """Returns what accounts give and take in the trades, and how much of each trade (D,) they can pay and use."""
-        account, pair = self._rows.account, sellers.pair[met.seller]
+        account, pair = self._rows.account, sellers.pair[matches.seller]
         slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
-        sold, seller, part = sellers.parts(met.seller)
-        bought, buyer, of = buyers.parts(met.buyer)
-        gpus = ration(met.gpus, bought, buyer, of * met.price[bought], margins.on_slow)
+        sold, seller, part = sellers.parts(matches.seller)
+        bought, buyer, of = buyers.parts(matches.buyer)
+        gpus = ration(matches.gpus, bought, buyer, of * matches.price[bought], margins.on_slow)
         seller, buyer = seller % len(account), buyer % len(account)
-        gpus = ration(gpus, sold, seller, part * (met.price[sold] - 1), margins.waiting)
-        parties = buyers.party[met.buyer][sold], sellers.party[met.seller][bought]
-        sells = Legs(sold, account[seller], parties[0], fast[sold], part, slow[sold], part * met.price[sold])
+        gpus = ration(gpus, sold, seller, part * (matches.price[sold] - 1), margins.waiting)
+        parties = buyers.party[matches.buyer][sold], sellers.party[matches.seller][bought]
+        sells = Legs(
+            sold, account[seller], parties[0], fast[sold], part, slow[sold], part * matches.price[sold]
+        )
         buys = Legs(
-            bought, account[buyer], parties[1], slow[bought], of * met.price[bought], fast[bought], of
+            bought, account[buyer], parties[1], slow[bought], of * matches.price[bought], fast[bought], of
         )
         return sells + buys, gpus
 

@@ -23,12 +23,12 @@ import numpy as np
 from fairshare.model import NOWHERE, Bools
 from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.facts import Facts
-from fairshare.policies.gandiva_fair.job_order import Line, alike
+from fairshare.policies.gandiva_fair.job_order import JobOrder, alike
 from fairshare.policies.gandiva_fair.shares import Shares
 
 # Stages of a turn: within all guarantees up the tree; within the guarantees below an account, whose depth is added to
-# OWN_CLAIM; surplus; without a share.
-CLAIM, OWN_CLAIM, SURPLUS, LEFTOVER = 1, 2, 1 << 30, 1 << 31
+# WITHIN_OWN_GUARANTEE; surplus; without a share.
+WITHIN_GUARANTEES, WITHIN_OWN_GUARANTEE, SURPLUS, WITHOUT_SHARE = 1, 2, 1 << 30, 1 << 31
 # Gangs that an account passes over to find one within its guarantee.
 SCAN = 4
 
@@ -43,7 +43,7 @@ class Turns:
         self,
         facts: Facts,
         able: Bools,
-        line: Line,
+        order: JobOrder,
         shares: Shares,
         balances: Balances,
         chance: np.random.Generator | None,
@@ -55,7 +55,7 @@ class Turns:
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
-        self._all, self._line, self._chance = line, line, chance
+        self._all, self._order, self._chance = order, order, chance
         self._parent: list[int] = tree.parent.tolist()
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
@@ -67,7 +67,7 @@ class Turns:
             depth[accounts] = below
         self._depth: list[int] = depth.tolist()
         # The stage of gangs without a claim.
-        self._beyond = [SURPLUS if share > 0 else LEFTOVER for share in self._share]
+        self._beyond = [SURPLUS if share > 0 else WITHOUT_SHARE for share in self._share]
         # An account that had more than its share in all has saved nothing: it got back more than it lent.
         most = np.where(tree.is_leaf, np.maximum(balances.total, 0.0), np.inf)
         saved = np.minimum(balances.guaranteed, most) / settings.quantum
@@ -76,14 +76,14 @@ class Turns:
         self._tree, self._sizes, self._runs = tree, facts.sizes, jobs.running_on != NOWHERE
         self._account, self._size, self._running_on = facts.account, facts.size, facts.running_on
         # Where no gang runs and nothing is saved, there is nothing to protect, and all take part in the first lottery.
-        self._first_draw = (
+        self._is_first_lottery = (
             chance is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
         )
         # Accounts that may have claims.
-        self._is_due: list[bool] = ((due > 0) & (not self._first_draw)).tolist()
+        self._is_due: list[bool] = ((due > 0) & (not self._is_first_lottery)).tolist()
         self._use = [0.0] * len(due)
         self._saving: set[int] = set()  # gangs that are saved for
-        self._gave_way: set[int] = set()  # gangs that go before these but let others go first
+        self._deferred: set[int] = set()  # gangs that go before these but let others go first
         self._kept_for: dict[int, int] = {}  # by account, generations that its saved-for gangs accept
         self._needs: dict[int, int] = {}  # by account, GPUs of its saved-for gangs
         self._since: dict[tuple[int, int], float] = {}
@@ -94,7 +94,7 @@ class Turns:
         # Jobs of one kind fit in the same places.
         self._kinds = alike(choice, jobs.workers, jobs.gpus)
         self.kind: list[int] = self._kinds.tolist()
-        self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds without room
+        self.unplaceable = bytearray(max(self.kind, default=0) + 1)  # kinds without room
         self.only_claims = True
 
     def used(self, account: int, gpus: int) -> None:
@@ -113,7 +113,7 @@ class Turns:
 
     def one_of_each_kind(self) -> list[int]:
         """Returns one job of each kind."""
-        found = np.zeros(len(self.hopeless), dtype=np.int64)
+        found = np.zeros(len(self.unplaceable), dtype=np.int64)
         found[self._kinds] = np.arange(len(self._kinds))
         jobs: list[int] = found.tolist()
         return jobs
@@ -121,9 +121,9 @@ class Turns:
     def open(self, *, only_claims: bool) -> None:
         """Collects the offers of all accounts; with `only_claims`, those within the guarantee."""
         self.only_claims = only_claims
-        hopeless = np.frombuffer(self.hopeless, dtype=bool)[self._kinds]
-        self._line = self._all.without(hopeless | np.frombuffer(self.taken, dtype=bool))
-        self._heads = dict(self._line.begin)
+        unplaceable = np.frombuffer(self.unplaceable, dtype=bool)[self._kinds]
+        self._order = self._all.without(unplaceable | np.frombuffer(self.taken, dtype=bool))
+        self._heads = dict(self._order.begin)
         self._aside: dict[int, int] = {}
         self._late: dict[int, list[tuple[int, int, int]]] = {}
         self._since = {}
@@ -136,7 +136,7 @@ class Turns:
         while self._heap:
             stage, _, _, _, account, job = self._heap[0]
             # Since it was offered its room may have gone, or others of its team used the guarantee.
-            gone = self.taken[job] or self.hopeless[self.kind[job]]
+            gone = self.taken[job] or self.unplaceable[self.kind[job]]
             if not gone and (stage >= SURPLUS or stage == self._stage(account, job)):
                 return job
             self._refresh(account)
@@ -163,14 +163,14 @@ class Turns:
         priority."""
         account = self._account[job]
         position = self._heads.get(account, 0)
-        if self.hopeless[self.kind[job]]:
+        if self.unplaceable[self.kind[job]]:
             self._save_claim(account, job)
         self._skip(account, job)
         if later:
             if not self._overtakes(account, job):
-                self._gave_way.add(job)
+                self._deferred.add(job)
             late = self._late.setdefault(account, [])
-            heapq.heappush(late, (int(self._line.level_end[position]), position, job))
+            heapq.heappush(late, (int(self._order.level_end[position]), position, job))
         self._refresh(account)
 
     def is_late(self, job: int) -> bool:
@@ -179,10 +179,10 @@ class Turns:
 
     def alike(self, job: int) -> list[int]:
         """Returns the unpicked jobs of the same account and priority, in the account's order."""
-        line, account = self._all, self._account[job]
-        end = line.level_end[line.listed.index(job, line.begin[account], line.end[account])]
-        begin = bisect_left(line.level_end, end, line.begin[account], end)
-        return [other for other in line.listed[begin:end] if not self.taken[other]]
+        order, account = self._all, self._account[job]
+        end = order.level_end[order.listed.index(job, order.begin[account], order.end[account])]
+        begin = bisect_left(order.level_end, end, order.begin[account], end)
+        return [other for other in order.listed[begin:end] if not self.taken[other]]
 
     def is_first(self, job: int) -> bool:
         """Returns whether the job is the first of its account's jobs that take turns."""
@@ -199,23 +199,23 @@ class Turns:
         for job in jobs:
             self.taken[job] = 0
             self.used(self._account[job], -self._size[job])
-        self.hope_again()
+        self.retry_all()
 
     def exchanged(self, jobs: Sequence[int], other: int) -> None:
         """Records that a gang was picked instead of some picked ones of the same account."""
         self.picked(other)
         self.stopped(jobs)
 
-    def hope_again(self) -> None:
+    def retry_all(self) -> None:
         """Clears the kinds without room, because there may be room for them now."""
-        self.hopeless = bytearray(len(self.hopeless))
+        self.unplaceable = bytearray(len(self.unplaceable))
 
     def _own(self, account: int) -> int:
         """Returns the job that the account would run next."""
-        begin, end, listed = self._heads[account], self._line.end[account], self._line.listed
-        taken, hopeless, kind = self.taken, self.hopeless, self.kind
+        begin, end, listed = self._heads[account], self._order.end[account], self._order.listed
+        taken, unplaceable, kind = self.taken, self.unplaceable, self.kind
         head = begin
-        while head < end and (taken[listed[head]] or hopeless[kind[listed[head]]]):
+        while head < end and (taken[listed[head]] or unplaceable[kind[listed[head]]]):
             head += 1
         if begin < head:
             self._save_claim(account, listed[begin])
@@ -224,7 +224,7 @@ class Turns:
         if not self._late:
             return listed[head] if head < end else NOWHERE
         late = self._late.get(account)
-        while late and (taken[late[0][2]] or hopeless[kind[late[0][2]]]):
+        while late and (taken[late[0][2]] or unplaceable[kind[late[0][2]]]):
             self._save_claim(account, late[0][2])
             heapq.heappop(late)
         if late and late[0][0] <= head:
@@ -264,15 +264,15 @@ class Turns:
             kept = self._needs[account] if overtakes else 0  # never 0 for a gang that overtakes
             is_claim = due and size + kept <= left
             if is_claim or not self.only_claims:
-                stage = CLAIM if is_claim else self._stage(account, job)
+                stage = WITHIN_GUARANTEES if is_claim else self._stage(account, job)
                 waits = self._running_first and self._running_on[job] == NOWHERE
                 number = round(self._number(account, job, stage, kept), 9)
                 return stage, waits, number, -size, account, job
             tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
-            if self._first_draw:
+            if self._is_first_lottery:
                 return None
             if tired and not self.is_late(job):  # only gangs that let others go first are still offered
-                self._heads[account] = self._line.end[account]
+                self._heads[account] = self._order.end[account]
                 continue
             self._set_aside(account, job, overtakes=overtakes)
             if left < 1:
@@ -281,8 +281,8 @@ class Turns:
 
     def _offers(self) -> Iterator[Turn | None]:
         """Yields `_turn` of all accounts without chance, computed at once for accounts that offer their first gang."""
-        accounts = np.array(list(self._line.begin), dtype=np.int64)
-        jobs = self._line.jobs[list(self._line.begin.values())]
+        accounts = np.array(list(self._order.begin), dtype=np.int64)
+        jobs = self._order.jobs[list(self._order.begin.values())]
         both = zip(accounts.tolist(), jobs.tolist(), strict=True)
         kept = np.array([self._needs[one] if self._overtakes(one, job) else 0 for one, job in both])
         use, owed, share, due = (
@@ -291,7 +291,7 @@ class Turns:
         size, runs, weight = self._sizes[jobs], self._runs[jobs], np.where(share > 0, share, 1.0)
         spare = np.array(self._spare)
         is_claim = due & (size + kept <= self._tree.least_on_path(spare)[accounts])
-        stage = np.where(is_claim, CLAIM, np.where(share > 0, SURPLUS, LEFTOVER))
+        stage = np.where(is_claim, WITHIN_GUARANTEES, np.where(share > 0, SURPLUS, WITHOUT_SHARE))
         for i in np.flatnonzero(due & ~is_claim & (size + kept <= spare[accounts])).tolist():
             stage[i] = self._stage(int(accounts[i]), int(jobs[i]))
         number = np.round((use - owed) / weight + kept / weight - np.where(runs, self._patience, 0.0), 9)
@@ -304,7 +304,7 @@ class Turns:
         """Returns whether the account saves for a larger gang that may use the same generations."""
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
-        return job not in self._saving and job not in self._gave_way
+        return job not in self._saving and job not in self._deferred
 
     def _stage(self, account: int, job: int) -> int:
         """Returns the stage of a gang: the lower the account whose guarantee does not cover it, the later."""
@@ -315,10 +315,10 @@ class Turns:
         while above != NOWHERE and wanted <= self._spare[above]:
             above = self._parent[above]
         if above == NOWHERE:
-            return CLAIM
+            return WITHIN_GUARANTEES
         # If only claims may stop running gangs, all others are equal.
         is_own = above != account and not self._running_first
-        return OWN_CLAIM + self._depth[above] if is_own else self._beyond[account]
+        return WITHIN_OWN_GUARANTEE + self._depth[above] if is_own else self._beyond[account]
 
     def _left(self, account: int) -> float:
         """Returns how many more GPUs all guarantees up the tree cover."""
@@ -361,7 +361,7 @@ class Turns:
             self.only_claims
             and self.is_first(job)
             and not self.taken[job]
-            and self._stage(account, job) == CLAIM
+            and self._stage(account, job) == WITHIN_GUARANTEES
         ):
             self._save_for(account, job)
 

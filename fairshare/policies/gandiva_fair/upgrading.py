@@ -12,22 +12,22 @@ from fairshare.policies.gandiva_fair.job_order import alike
 from fairshare.policies.gandiva_fair.picked import Picked
 
 
-def speed_up(picked: Picked) -> bool:
+def upgrade(picked: Picked) -> bool:
     """Moves picked gangs where they are faster and no other account loses by it; returns whether any moved."""
     if not picked.facts.may_move:
         return False
-    moved = move_up(picked, held=False)
+    moved = move_to_faster(picked, held=False)
     return _change_places(picked) or moved
 
 
-def move_up(picked: Picked, *, held: bool) -> bool:
+def move_to_faster(picked: Picked, *, held: bool) -> bool:
     """Moves picked gangs to faster free GPUs; with `held` also to those that gangs hold which were not picked.
 
     Each gang moves at most once. Returns whether any moved.
     """
     facts = picked.facts
     slower = [job for job in _slower(picked) if facts.jobs.resident[job] >= facts.settings.min_hold]
-    return sum(_move_up(picked, job, held=held) for job in slower) > 0
+    return sum(_move_to_faster(picked, job, held=held) for job in slower) > 0
 
 
 def _slower(picked: Picked) -> list[int]:
@@ -39,7 +39,7 @@ def _slower(picked: Picked) -> list[int]:
     return [job for job in slow.tolist() if job not in picked.places.pinned]
 
 
-def _move_up(picked: Picked, job: int, *, held: bool) -> bool:
+def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
     """Moves a picked gang to faster GPUs; returns False if it finds none."""
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     speed, size = facts.speed[job], facts.size[job]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fairshare.model import NOWHERE, Floats, Jobs, Snapshot
-from fairshare.policies.gandiva_fair.affinity import meant_for
+from fairshare.policies.gandiva_fair.affinity import affinities
 from fairshare.policies.gandiva_fair.balances import Balances, settle
 from fairshare.policies.gandiva_fair.selection import Picks, select
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
@@ -90,8 +90,8 @@ def decide(
     now = balances or Balances.none(*given.accounts.owed.shape)
     owing = replace(given, accounts=replace(given.accounts, owed=now.owed))
     limits = limits_of(owing.accounts, tree, found.entitled, given.settings)
-    meant = meant_for(given.jobs, given.jobs.sharing(able), found.share, given.accounts.evenly)
-    picks = select(owing, tree, able, reason, found, meant, now, limits, np.random.default_rng(seed))
+    affinity = affinities(given.jobs, given.jobs.sharing(able), found.share, given.accounts.evenly)
+    picks = select(owing, tree, able, reason, found, affinity, now, limits, np.random.default_rng(seed))
     got = np.zeros_like(given.accounts.owed)
     runs = np.flatnonzero(picks.generation != NOWHERE)
     if picks.preemptible is not None:

@@ -1,4 +1,4 @@
-"""The line of an account's jobs."""
+"""The order of each account's jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairshare.policies.gandiva_fair.job_order import Line, wanted_order
+from fairshare.policies.gandiva_fair.job_order import JobOrder, wanted_order
 from tests.fairshare.build import Account, Job, snapshot
 
 JOBS = st.lists(st.builds(Job, st.integers(0, 2), priority=st.integers(0, 1)), min_size=1, max_size=9)
@@ -17,8 +17,8 @@ def test_a_line_without_some_jobs_is_that_of_the_others(jobs: list[Job], data: s
     given_ = snapshot([(0, 8)], [Account(), Account(), Account()], jobs)
     gone = np.array(data.draw(st.lists(st.booleans(), min_size=len(jobs), max_size=len(jobs))))
     order = wanted_order(given_.jobs, given_.accounts, given_.settings)
-    found = Line.of(given_.jobs, order, np.ones(len(jobs), dtype=bool), given_.settings).without(gone)
-    right = Line.of(given_.jobs, order, ~gone, given_.settings)
+    found = JobOrder.of(given_.jobs, order, np.ones(len(jobs), dtype=bool), given_.settings).without(gone)
+    right = JobOrder.of(given_.jobs, order, ~gone, given_.settings)
     assert found.listed == found.jobs.tolist() == right.listed
     assert found.account.tolist() == right.account.tolist()
     assert found.level_end.tolist() == right.level_end.tolist()
