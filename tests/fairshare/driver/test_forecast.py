@@ -113,7 +113,7 @@ def test_a_policy_that_wants_to_be_asked_at_once_is_refused() -> None:
     policy = Asking(Asking.options_type())
     policy.after = 1e-9
     now = Situation.first(policy, snapshot([(0, 4)], [Account()], [Job(0)]))
-    with pytest.raises(InvalidPlan, match="asked again in 1e-09 s, not in 1 s or later"):
+    with pytest.raises(InvalidPlan, match="asks for the next round in 1e-09 s; the least is 1 s"):
         rounds_until_start(now, 0, seed=0, most=3)
 
 
