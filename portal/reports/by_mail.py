@@ -1,4 +1,4 @@
-"""The part of a report's page on which one has it sent by mail."""
+"""The part of a report's page where users subscribe to it by mail."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from accounting.models import ReportSubscription, Tenant, User
 def by_mail(
     user: User, report: str, tenant: Tenant | None = None, *, by: str = "", label: str = ""
 ) -> dict[str, Any]:
-    """What the template needs; reports for operators have no `tenant`, and usage alone is told apart by something."""
+    """Returns the template's variables; reports for operators have no `tenant`, and only usage is grouped."""
     asked = ReportSubscription(report=report, tenant=tenant, by=by, label=label)
     is_of_teams = report in ReportSubscription.OF_TEAMS
     whole = "of all teams that you may see" if is_of_teams else "of all clusters"
     return {
         "mail_of": asked,
         "of_whom": f"“{asked.name}”" if tenant else f"“{asked.name}” {whole}",
-        # By label, and there is none: nothing to send.
+        # Grouped by label, but there is no label: nothing to send.
         "may_subscribe": by != ReportSubscription.By.LABEL or bool(label),
         "why_no_mail": why_not_sent_to(user),
         "subscriptions": _subscriptions(user.pk),

@@ -1,4 +1,4 @@
-"""The capacity report: what all GPUs were, and who bears what they were worth. For operators."""
+"""The capacity report: the classes of all GPUs, and who bears their worth. For operators."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
 def capacity_facts(
     cluster: Cluster | None, period: ReportPeriod, report: CapacityReport
 ) -> list[tuple[str, str]]:
-    """What the report is of, until when, and whether more is to come."""
+    """Returns the report's scope and period, and whether it will still change."""
     until = "nothing yet" if report.until is None else to_the_minute(report.until.astimezone(period.zone))
     return [
         ("Period", period.in_words),
@@ -146,14 +146,14 @@ def capacity_facts(
 
 
 def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> list[tuple[str, str]]:
-    """Nothing where all hours of the period are closed, and what prices of classes change in them is settled."""
+    """Returns nothing if all hours of the period are closed and their class prices settled."""
     is_closed = report.until is not None and report.until >= period.ends
     waiting = unsettled_of(None, period.begins, period.ends, book=cluster and cluster.pk)
     return state_of(waiting, period.zone, is_over=is_closed)
 
 
 def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:
-    """Of a bar: class, word, GPU-seconds, and where its part begins and how wide it is, in per cent of the widest."""
+    """Yields the parts of a bar: class, word, GPU-seconds, start and width in per cent of the widest bar."""
     at = 0.0
     for name in CLASSES:
         width = float(row.seconds[name] / most * 100) if most else 0.0
@@ -163,7 +163,7 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
 
 
 def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
-    """What bears the worth of capacity, tenants first; they sum to it."""
+    """Yields who bears the worth of capacity, tenants first; the amounts sum to it."""
     for share in identity.tenants:
         yield share.tenant, share.cost
     yield "Taken back by corrections", identity.waived
@@ -175,7 +175,7 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
 
 
 def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:
-    """Leases that keep the next hour open though it is over: nothing is heard of them, or the ledger refuses them."""
+    """Yields leases that keep the next hour open: nothing is heard of them, or the ledger refuses them."""
     over = may_be_closed_until(now_from_database())
     if report.until is None or over < report.until + HOUR:
         return

@@ -1,4 +1,4 @@
-"""Raw exports as downloads, sent while they are read: operators all, managers their own teams."""
+"""Raw exports as streamed downloads: operators export all, managers their own teams."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
 
 
 def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseBase:
-    """Streams the jobs of `?team=` and the teams below it, or all that `user` may export, as long as `user` may.
+    """Streams the jobs of `?team=` and its subtree, or all that `user` may export, as long as `user` may.
 
-    `anonymous=1` writes pseudonyms. Jobs are cut where the period begins and ends, unless `all=whole`. Raises Http404
-    for an unknown `form`, and where the user may not export.
+    `anonymous=1` writes pseudonyms. Jobs are cut to the period unless `all=whole`. Raises Http404 for an unknown
+    `form`, and if the user may not export.
     """
     query = request.GET
     if form not in FORMS or not may_export(user):
@@ -53,6 +53,6 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
 
 
 async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Each piece is read when the one before is sent, in whichever thread is free then."""
+    """Yields the pieces; each is read when the previous one is sent, in any free thread."""
     while (piece := await sync_to_async(next)(pieces, None)) is not None:
         yield piece

@@ -1,4 +1,4 @@
-"""The fairness report: what teams were entitled to and got, and for operators how fair that was over all."""
+"""The fairness report: entitled and received time of teams, and for operators how fair that was overall."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_fairness(user: User, query: Query, *, is_page: bool = False) -> Fairnes
 def fairness_report(
     user: User, period: ReportPeriod, *, tenant: Tenant | None = None, cluster: Cluster | None = None
 ) -> FairnessReport:
-    """Of one team or all that `user` may see, on one cluster or all."""
+    """Returns the report of one team or all that `user` may see, on one cluster or all."""
     scope = Scope.of(user, period.begins, period.ends, tenant=tenant, cluster=cluster)
     rows = fairness_rows(scope)
     compared = compare(rows) if user.is_operator else []
@@ -72,16 +72,16 @@ def fairness_report(
 
 
 def _only_own(user: User, rows: list[Row]) -> Tenant | None:
-    """The team of a member who sees one only."""
+    """Returns the team of a member who sees only one."""
     seen = {row.tenant.pk: row.tenant for row in rows}
     return next(iter(seen.values())) if len(seen) == 1 and not user.is_operator else None
 
 
 def edges(period: ReportPeriod) -> list[datetime]:
-    """Hours of up to four days, else days or as many days as make no more than `MOST_POINTS` stretches."""
+    """Returns hours for up to four days, else days, or several days at once so that there are at most `MOST_POINTS`."""
     days = (period.ends - period.begins) / timedelta(days=1)
     step = timedelta(hours=1) if days <= 4 else timedelta(days=max(1, -(-days // MOST_POINTS)))
-    # Hours by the clock that never jumps; so a day of 23 hours has 23.
+    # In UTC, which has no clock changes, so that a day of 23 hours has 23.
     begins, ends = (moment.astimezone(UTC) for moment in (period.begins, period.ends))
     moments = (begins + step * n for n in range(MOST_POINTS + 2))
     return [*takewhile(lambda moment: moment < ends, moments), ends]
@@ -121,7 +121,7 @@ def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespon
 
 
 def _cells(amounts: Amounts) -> list[tuple[str, float]]:
-    """Heading and GPU-seconds of each column."""
+    """Returns heading and GPU-seconds of each column."""
     return [(heading, getattr(amounts, name)) for name, heading in COLUMNS.items()]
 
 

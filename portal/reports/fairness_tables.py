@@ -1,4 +1,4 @@
-"""The fairness report as tables, of which every format is made."""
+"""The fairness report as tables, from which every format is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster
 from scheduling.shares.fairness import Compared, Finished, Indices, Row, Statement
 
-# In the order in which they add up.
+# In the order in which they are added.
 COLUMNS = {
     "entitled": "Entitled",
     "lent": "Lent",
@@ -28,7 +28,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class FairnessReport:
-    """What one reader sees. Tenants are compared for operators alone; a statement is of one team."""
+    """What one reader sees. Only operators see tenants compared; a statement is of one team."""
 
     period: ReportPeriod
     cluster: Cluster | None

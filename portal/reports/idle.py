@@ -1,4 +1,4 @@
-"""GPUs that are held and not used: now, and in a month, or any days, by team."""
+"""Idle GPUs: now, and in a month, or any days, by team."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BY_TEAM = (
 
 
 def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
-    """What `viewer` may see, of a team with all below it, or of all; idle for longest first."""
+    """Returns the idle GPUs that `viewer` may see, of a team with its subtree or of all; longest idle first."""
     recent = now_from_database() - STALE
     found = GpuUse.objects.visible_to(viewer).idle().filter(measured_until__gte=recent)
     if tenant is not None:
@@ -44,19 +44,19 @@ def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
 
 @dataclass(frozen=True)
 class TeamIdle:
-    """What a team held without use, as booked, and the GPU-seconds of it on which no process was, as observed."""
+    """A team's idle time as booked, and the GPU-seconds of it without any process, as observed."""
 
     booked: IdleRow
     processless: Decimal
 
 
 def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> list[TeamIdle]:
-    """Of teams that `viewer` may see, each without those below it; most idle first."""
+    """Returns the teams that `viewer` may see, each without those below it; most idle first."""
     rows = idle_report(viewer, period.begins, period.ends, tenant=tenant)
     empty = ProcesslessStretch.objects.gpu_seconds_by_tenant(
         period.begins, period.ends, tenants_seen(viewer, tenant)
     )
-    # Of a team with bills in two currencies it stands in the first row alone, so that it sums up.
+    # For a team with bills in two currencies it is in the first row only, so that rows sum up.
     return [TeamIdle(row, empty.pop(row.tenant_id, Decimal(0))) for row in rows]
 
 

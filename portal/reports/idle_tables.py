@@ -1,4 +1,4 @@
-"""GPUs that are held and not used, as a file."""
+"""The report on idle GPUs as a file."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def idle_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def file_name(period: ReportPeriod) -> str:
-    """Without ending."""
+    """Returns the file's name without extension."""
     return f"fairlot-idle-{period.in_a_name}"
 
 
 def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> Document:
-    """What `viewer` may see, of a team with all below it, or of all: what is idle now, and what was in the period."""
+    """Returns what is idle now and was in the period, as far as `viewer` may see, of a team's subtree or of all."""
     now, zone = now_from_database(), period.zone
     return Document(
         title="Idle GPUs",

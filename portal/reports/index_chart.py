@@ -1,4 +1,4 @@
-"""Lines over time as geometry: they break off where nothing is known. No HTML, no styles here."""
+"""Lines over time as geometry, with gaps where values are unknown. No HTML, no styles here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEIGHT = 100
 
 @dataclass(frozen=True)
 class IndexChart:
-    """In a view box of `width` × `height` units, one of width for each stretch of time."""
+    """Paths in a view box of `width` × `height` units, one unit of width for each interval."""
 
     lines: dict[str, str]  # name → path
     width: int
@@ -21,12 +21,12 @@ class IndexChart:
 
     @property
     def grid(self) -> list[tuple[Mark, float]]:
-        """Each mark with its place in the plot."""
+        """Returns each mark with its position in the plot."""
         return [(mark, _y(mark.part)) for mark in self.scale.marks]
 
 
 def draw_lines(series: dict[str, Sequence[float | None]], scale: Axis) -> IndexChart:
-    """One path a name; all series are of the same length. Values outside of the scale are drawn at its edge."""
+    """Returns one path per name; all series have the same length. Values outside the scale are drawn at its edge."""
     width = max((len(values) for values in series.values()), default=0)
     return IndexChart({name: _path(values, scale) for name, values in series.items()}, max(width, 1), scale)
 
@@ -36,7 +36,7 @@ def draw_indices(series: dict[str, Sequence[float | None]]) -> IndexChart:
 
 
 def _path(values: Sequence[float | None], scale: Axis) -> str:
-    """Each value holds for one unit of width."""
+    """Returns a path in which each value spans one unit of width."""
     steps, drawing = [], False
     for x, value in enumerate(values):
         if value is None:

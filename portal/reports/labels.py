@@ -19,5 +19,5 @@ _keys = Prepared(lambda tenants: LabelKey.objects.filter(tenant__in=tenants).val
 
 
 def label_name(value: str | None) -> str:
-    """A label's value, or what there is instead; no value can have brackets."""
+    """Returns a label's value, or what replaces a missing one in brackets, which no value can have."""
     return UNLABELLED if value is None else value or "(no value)"

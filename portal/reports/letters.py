@@ -1,4 +1,4 @@
-"""What is sent of a report by mail: the letter's words, the page that has all of it, and the document of its file."""
+"""Mails with reports: the text, the page with the whole report, and the document of the attached file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PAGES = {Report.USAGE: "usage", Report.TRADES: "trades", Report.ANOMALIES: "shar
 
 @dataclass(frozen=True)
 class Letter:
-    """`page` is a path with its query, `name` that of the file without ending; `alone` as `answer` has it."""
+    """`page` is a path with its query, `name` the file's name without extension; `alone` as in `answer`."""
 
     period: ReportPeriod
     lines: Sequence[str]
@@ -47,10 +47,10 @@ class Letter:
     document: Document
     name: str
     alone: str = ""
-    csv: Callable[[], Iterable[str]] | None = None  # lines, where a program gets others than the document's
+    csv: Callable[[], Iterable[str]] | None = None  # lines, if programs get others than the document's
 
     def content(self, form: str) -> bytes:
-        """The file, as the page gives it."""
+        """Returns the file, as the page gives it."""
         if form == "csv" and self.csv is not None:
             return "".join(self.csv()).encode()
         return in_format(self.document, form, alone=self.alone)
@@ -83,7 +83,7 @@ def _letter(
     alone: str = "",
     csv: Callable[[], Iterable[str]] | None = None,
 ) -> Letter:
-    """With the document's facts for words."""
+    """Returns a mail whose text is the document's facts."""
     told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
     return Letter(
         period,
@@ -101,7 +101,7 @@ def _letter(
 
 
 def _of_team(subscription: ReportSubscription, **more: object) -> str:
-    """The path of the page that shows it, of the same team."""
+    """Returns the path of the page that shows it, for the same team."""
     tenant = subscription.tenant
     query = ({"team": tenant.slug} if tenant else {}) | more
     return f"{page_of(subscription.report)}?{urlencode(query)}"
@@ -140,7 +140,7 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
 
 
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
-    """Of each cluster the last analysis that ended in the period."""
+    """Returns the last analysis of each cluster that ended in the period."""
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
     more = {"cluster": analyses[0].cluster.name, "analysis": analyses[0].pk} if analyses else {}
@@ -158,14 +158,14 @@ OF_TEAMS: dict[str, Callable[[ReportSubscription, ReportPeriod], Letter]] = {
 
 
 def page_of(report: str) -> str:
-    """The path of the page that shows it."""
+    """Returns the path of the page that shows a report."""
     if report in SUBJECTS:
         return reverse("usage_operations_subject", args=[report])
     return reverse(PAGES.get(report, f"usage_{report}"))
 
 
 def _document(report: str, period: ReportPeriod) -> Document:
-    """Those for operators, of all clusters."""
+    """Returns a report for operators, of all clusters."""
     if report == Report.CAPACITY:
         return capacity_document(None, period, capacity_report(period.begins, period.ends, book=None))
     return SUBJECTS[report][1](Asked(period, None))

@@ -1,4 +1,4 @@
-"""The period of a report, as the URL names it, in the reader's time zone or another one that it names."""
+"""The period of a report, from the URL, in the reader's time zone or one that the URL names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – t
 
 
 class WrongQuestion(BadRequest):
-    """What a report is asked cannot be answered; `problems` are by the name of the parameter."""
+    """The query of a report is invalid; `problems` are by the name of the parameter."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         super().__init__(" ".join(problems.values()))
@@ -46,12 +46,12 @@ class ReportPeriod:
 
     @property
     def in_words(self) -> str:
-        """As heads of files and letters tell it."""
+        """Returns the period in the form of report headers and mails."""
         return f"{self.first} to {self.last} ({self.zone.key})"
 
     @property
     def in_a_name(self) -> str:
-        """As names of files tell it."""
+        """Returns the period in the form of file names."""
         return f"{self.first}-{self.last}"
 
 
@@ -69,9 +69,9 @@ def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
 
 
 def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> ReportPeriod:
-    """The period that is asked for; what cannot be read is named and replaced by this month, or by `zone`.
+    """Returns the requested period; invalid parameters are named and replaced by this month, or by `zone`.
 
-    Without `period` a day in `from` or `to` says that they are meant; forms of pages send them with other periods, too.
+    Without `period`, a day in `from` or `to` selects these days; forms of pages send them with other periods, too.
     """
     problems: dict[str, str] = {}
     zone = read_zone(query.get("zone", ""), zone, problems)
@@ -95,7 +95,7 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
 
 
 def read_zone(text: str, otherwise: ZoneInfo, problems: dict[str, str]) -> ZoneInfo:
-    """The zone of that name, else `otherwise`, with what is wrong with the name in `problems`."""
+    """Returns the zone with that name, else `otherwise`, and puts what is wrong into `problems`."""
     if not text:
         return otherwise
     if text not in zone_names():

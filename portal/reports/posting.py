@@ -1,4 +1,4 @@
-"""Sending reports by mail to those who subscribed to them, once for each period."""
+"""Sends reports by mail to subscribers, once for each period."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TOO_LARGE = "The file is too large for a letter; its page has it."
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
-    """Writes the letter that is due, with its file; whether it did. Ends the subscription of who may not have it.
+    """Writes the mail that is due, with its file; returns whether it did. Ends subscriptions without permission.
 
-    Any number of workers may call it: the subscription's row lets one in, and the database lets no period in twice.
-    `now` is for tests; else the database's clock is asked.
+    Any number of workers may call it: the lock on the subscription's row admits one, and the database accepts each
+    period once. `now` is for tests; by default it is the database's time.
     """
     now = now or now_from_database()
     subscription = ReportSubscription.objects.filter(pk=subscription_id).first()
@@ -46,7 +46,7 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
 
 @transaction.atomic(durable=True)
 def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment], now: datetime) -> bool:
-    """The letter, once, unless something has changed meanwhile."""
+    """Writes the mail, unless something has changed meanwhile."""
     subscription = _lock(subscription_id)
     period = letter.period
     if subscription is None or _due(subscription, now) != (period.first, period.last):
@@ -69,7 +69,7 @@ def _end(subscription_id: int) -> bool:
 
 
 def _lock(subscription_id: int) -> ReportSubscription | None:
-    """None where another worker has it."""
+    """Locks the subscription; returns None if another worker has it."""
     locked = ReportSubscription.objects.select_for_update(of=("self",), skip_locked=True)
     return locked.filter(pk=subscription_id).first()
 
@@ -82,7 +82,7 @@ def _due(subscription: ReportSubscription, now: datetime) -> tuple[date, date] |
 
 
 def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachment]:
-    """No file where a link is wanted, or the file is too large to be sent."""
+    """Returns the attachment; none if the subscriber wants a link, or if the file is too large."""
     form = subscription.form
     if form == ReportSubscription.Form.LINK:
         return []

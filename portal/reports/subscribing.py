@@ -1,4 +1,4 @@
-"""Subscribing to reports by mail, on their pages."""
+"""Subscriptions to reports by mail, on the reports' pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def subscribe(request: HttpRequest) -> HttpResponse:
     tenant, slug = None, request.POST.get("team", "")
     if slug or report == Report.STATEMENT:
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    is_shown = report in ReportSubscription.OF_TEAMS  # to everybody, with nothing in it for who is in no team
+    is_shown = report in ReportSubscription.OF_TEAMS  # to everybody; it is empty for users without a team
     if report not in Report.values or not (is_shown or may_have(request.user, report, tenant)):
         raise Http404
     by, label = (request.POST.get(name, "") for name in ("by", "label"))
@@ -56,7 +56,7 @@ def unsubscribe(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _back(user: User, report: str, tenant: Tenant | None, *, by: str, label: str) -> HttpResponse:
-    """To the page of the report, or to the statement where one may not see that any more."""
+    """Redirects to the report's page, or to the statement if the user may no longer see that page."""
     if not may_have(user, report, tenant):
         report, tenant, by, label = Report.STATEMENT, None, "", ""
     told = {"team": tenant.slug if tenant else "", "by": by, "label": label}

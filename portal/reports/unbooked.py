@@ -1,4 +1,4 @@
-"""GPU time that is held or was held, but stands in no ledger transaction yet."""
+"""Usage that is in no ledger transaction yet, of running and ended leases."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from scheduling.models import Job, Lease
 class Unbooked:
     gpu_seconds: float
     jobs: int
-    since: datetime | None = None  # until then all is booked; None: nothing is left
+    since: datetime | None = None  # everything before is booked; None: nothing is unbooked
 
     def in_words(self, zone: tzinfo) -> str:
-        """For the head of a report; empty where nothing is left."""
+        """Returns the note for a report's header; empty if nothing is unbooked."""
         if self.since is None:
             return ""
         hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
@@ -43,7 +43,7 @@ class Unbooked:
 
 
 def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> Unbooked:
-    """Returns what these tenants, by id, held in [begins, ends) without it being booked; None means all tenants."""
+    """Returns the unbooked usage of these tenants, by id, in [begins, ends); None means all tenants."""
     found = _open.first(begins, ends, *([] if tenants is None else [tenants]))
     if found is None:  # of no teams
         return Unbooked(0.0, 0)
@@ -65,10 +65,10 @@ def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None
         .filter(open_end__gt=F("open_start"))
     )
     if tenants is not None:
-        # Not by a join, which looks for leases of each job that these tenants ever had: few leases are open.
+        # A join would look for leases of each job that these tenants ever had, although few leases are open.
         job = Job.objects.filter(pk=OuterRef("job_id"))
         open_leases = open_leases.alias(payer=Subquery(job.values("tenant_id"))).filter(payer__in=tenants)
-    of_all = open_leases.order_by().values(every=Value(1))  # grouped by nothing
+    of_all = open_leases.order_by().values(every=Value(1))  # one group
     return of_all.annotate(
         total=Sum(ExpressionWrapper(F("gpus") * seconds, output_field=FloatField())),
         jobs=Count("job", distinct=True),

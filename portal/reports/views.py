@@ -45,13 +45,13 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class UsageQuestion:
-    """Which usage report a reader asks for; all reads that answer it share its scope."""
+    """A reader's question for a usage report; all reads that answer it share its scope."""
 
     user: User
     tenant: Tenant | None
     by: By
     period: ReportPeriod
-    label: str = ""  # the key of labels that the reader chose
+    label: str = ""  # the label key that the reader chose
 
     @cached_property
     def scope(self) -> Scope:
@@ -59,12 +59,12 @@ class UsageQuestion:
 
     @cached_property
     def keys(self) -> list[str]:
-        """Returns the keys of labels that there are to choose from."""
+        """Returns the label keys to choose from."""
         return label_keys(self.scope.tenants)
 
     @property
     def key(self) -> str:
-        """Returns the key of labels that was chosen, else the first one; empty if there are none."""
+        """Returns the chosen label key, else the first one; empty if there are none."""
         return self.label or next(iter(self.keys), "")
 
     def unbooked(self) -> Unbooked:
@@ -72,7 +72,7 @@ class UsageQuestion:
 
 
 @require_safe
-@consistent_read()  # what is booked meanwhile is either in the figures or shown as not booked yet
+@consistent_read()  # usage booked meanwhile is either in the figures or shown as unbooked
 def usage(request: HttpRequest) -> HttpResponse:
     tenants = visible_tenants(request.user)
     number = page_number(request.GET.get("page", ""))
@@ -134,19 +134,19 @@ def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def largest_first(report: UsageReport) -> UsageReport:
-    """As on the page: a PDF has the first of them. Days are in their order."""
+    """Returns rows in the order of the page, because a PDF has only the first ones. Days keep their order."""
     if By.DAY in report.by:
         return report
     return replace(report, rows=sorted(report.rows, key=lambda row: -row.gpu_seconds))
 
 
 def file_name(by: By, period: ReportPeriod) -> str:
-    """Without ending."""
+    """Returns the file's name without extension."""
     return f"fairlot-usage-{by}-{period.in_a_name}"
 
 
 def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
-    """The rows of the report, and their sum in each currency."""
+    """Returns the rows of the report, and their sum in each currency."""
     by = question.by
     names = NAMES.get(by, [Column(by, question.key if by == By.LABEL else GROUPS[by])])
     return Document(
@@ -166,7 +166,7 @@ def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
 
 
 def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str, str]]:
-    """What the report is of, and whether more is to come, for who reads it later."""
+    """Returns the report's scope, and whether it will still change."""
     tenant, period = question.tenant, question.period
     facts = [
         ("Period", period.in_words),
@@ -211,7 +211,7 @@ def _amounts(row: UsageRow) -> Sequence[Cell]:
 
 
 def page_number(text: str) -> int:
-    """1 where it is no number that a page can have."""
+    """Returns the page number; 1 if the text is not a valid one."""
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
 
 
@@ -244,21 +244,21 @@ def _asked_groups(query: Query, *, is_page: bool) -> By:
 
 
 def name_of(row: UsageRow, by: By) -> str:
-    """What stands in the first column."""
+    """Returns the text of the first column."""
     if by == By.LABEL:
         return label_name(row.label)
     return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))
 
 
 def _export_team(request: HttpRequest, tenant: Tenant | None) -> str | None:
-    """The slug of the team chosen, if the reader may export it and not only see it."""
+    """Returns the slug of the chosen team if the reader may export it, not only see it."""
     if tenant is None or not exportable_tenants(request.user).filter(pk=tenant.pk).exists():
         return None
     return tenant.slug
 
 
 def _visible_jobs(request: HttpRequest, rows: Paginator, by: By) -> set[int]:
-    """Jobs that a row may link to; a job's usage outlives what one may see of it."""
+    """Returns the jobs to which rows may link: a job's usage outlives permission to see the job."""
     if by != By.JOB:
         return set()
     ids = [row.job_id for row in rows]

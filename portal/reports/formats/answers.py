@@ -1,4 +1,4 @@
-"""A document as a file to download."""
+"""Documents as file downloads."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TYPES = {
 
 
 def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
-    """The file's content; `form` is a key of `TYPES`.
+    """Returns the file's content; `form` is a key of `TYPES`.
 
-    Of CSV there is only the table of the key `alone` where that is given: a head and rows, which programs can add up.
+    A CSV has only the table with the key `alone` if that is given: a header and rows, for programs.
     """
     match form:
         case "csv" | "json":
@@ -41,11 +41,11 @@ def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
 
 
 def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponseBase:
-    """The file as an attachment. `name` is without ending, of letters, digits and hyphens."""
+    """Returns the file as an attachment. `name` is without extension, of letters, digits and hyphens."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
     if form not in ("csv", "json"):
         return HttpResponse(in_format(document, form), content_type=TYPES[form], headers=headers)
-    # Written before anything is sent, as what fails half-way would look whole.
+    # Written before anything is sent, because a file that fails half-way would look complete.
     with ExitStack() as closing:
         file = closing.enter_context(SpooledTemporaryFile(IN_MEMORY))
         for text in _text(document, form, alone):
@@ -60,7 +60,7 @@ def answer(document: Document, form: str, name: str, *, alone: str = "") -> Http
 
 
 class _Blocks:
-    """A file as an answer sends it: not all of it at once, as of one that is read synchronously."""
+    """A file that an answer sends in blocks, which limits memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,6 +1,6 @@
-"""What a report says, free of any format: tables of typed cells under a title.
+"""A report's contents, independent of any format: tables of typed cells under a title.
 
-A table is read once, row by row, so that rows may be a generator over what does not fit into memory.
+A table is read once, row by row, so that rows may be a generator over more than fits into memory.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Cell = str | Number | date | datetime | None
 
 
 class Kind(StrEnum):
-    """What the cells of a column are. Each format shows and aligns them by this alone."""
+    """The type of a column's cells. Each format shows and aligns them by this alone."""
 
     TEXT = "text"
-    ID = "id"  # int that names something
+    ID = "id"  # int that identifies something
     NUMBER = "number"  # int, float or Decimal
-    GPU_TIME = "gpu_time"  # Decimal GPU-seconds, as programs get them; people see GPU-hours
-    MINUTES = "minutes"  # float seconds, as programs get them; people see minutes
-    MONEY = "money"  # Decimal; the currency is a column of its own, as a table may have several
+    GPU_TIME = "gpu_time"  # Decimal GPU-seconds for programs; people see GPU-hours
+    MINUTES = "minutes"  # float seconds for programs; people see minutes
+    MONEY = "money"  # Decimal; the currency is another column, as a table may have several
     DATE = "date"
     MOMENT = "moment"  # aware datetime
-    SECOND = "second"  # the same, which people see to the second
+    SECOND = "second"  # the same, shown to the second
 
 
 NUMERIC = {Kind.NUMBER, Kind.GPU_TIME, Kind.MINUTES, Kind.MONEY}
-# By how much people see numbers smaller than programs do.
+# Numbers for people are those for programs divided by this.
 UNITS = {Kind.GPU_TIME: 3600, Kind.MINUTES: 60}
 
 
@@ -40,7 +40,7 @@ UNITS = {Kind.GPU_TIME: 3600, Kind.MINUTES: 60}
 class Column:
     """`key` is its name for programs (CSV, JSON), `heading` for people (XLSX, PDF).
 
-    `digits` are the decimals that people see at most; programs get what there is.
+    `digits` are the most decimals shown to people; programs get all.
     """
 
     key: str
@@ -51,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as long as `columns`; so are `totals`, the last rows: one, or one a currency."""
+    """Rows as long as `columns`; so are `totals`, the last rows: one, or one per currency."""
 
     key: str
     title: str
@@ -59,15 +59,15 @@ class Table:
     rows: Iterable[Sequence[Cell]]
     totals: Sequence[Sequence[Cell]] = ()
     note: str = ""
-    more: int = 0  # rows that there are beside these; what shows the table says so
+    more: int = 0  # number of further rows, which are not shown
 
 
 @dataclass(frozen=True)
 class Document:
-    """Tables under a title and a few facts (label, text), as they stand at the head of a letter.
+    """Tables under a title and a few facts (label, text), as in the head of a letter.
 
     `zone` is that of all its moments; programs get them with their offset, in UTC without a zone. Without `has_keys`
-    the tables of a CSV file have no lines above them that name them, as programs that read it know them without.
+    the tables of a CSV file have no lines above them that name them, for programs that expect none.
     """
 
     title: str
@@ -78,14 +78,14 @@ class Document:
 
 
 def cut_note(shown: int, more: int) -> str:
-    """What is said where a table shows some of its rows; empty where it shows all."""
+    """Returns the note for a table that shows some of its rows; empty if it shows all."""
     if more <= 0:
         return ""
     return f"Here are {shown} of {shown + more} rows; the CSV, XLSX and JSON files have them all."
 
 
 def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
-    """A cell as people read it: thousands apart, and no more decimals than the column has."""
+    """Returns a cell for people: separated thousands, and no more decimals than the column has."""
     if cell is None:
         return ""
     if isinstance(cell, datetime):
@@ -101,12 +101,12 @@ def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
 
 
 def in_unit(column: Column, number: Number) -> Number:
-    """A number as people count it."""
+    """Returns a number in the unit for people."""
     return number / UNITS[column.kind] if column.kind in UNITS else number
 
 
 def told(cell: Cell, zone: tzinfo | None = None) -> str | int | float | None:
-    """A cell for programs: to the millionth, decimals as text without exponents, moments and days as ISO 8601."""
+    """Returns a cell for programs: to the millionth, decimals as text without exponents, moments as ISO 8601."""
     if isinstance(cell, Decimal):
         return f"{in_millionths(cell):f}"
     if isinstance(cell, datetime):

@@ -1,7 +1,7 @@
-"""Documents as PDF, A4: headings, tables whose heads repeat on each page, numbers on the right, page numbers.
+"""Documents as PDF, A4: headings, tables with repeated headers, right-aligned numbers, page numbers.
 
-Long names wrap within their column, and very long ones are cut: other formats have all of them. What has many columns
-lies across. A letter that the font does not have is shown as a box.
+Long names wrap within their column, and very long ones are cut: other formats have all of them. Tables with many
+columns are in landscape. A character that the font lacks is shown as a box.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from portal.reports.formats.document import NUMERIC, Cell, Column, Document, Kin
 
 FONT = "FiraGO"
 FONTS = {"": "figo", "B": "figbo"}
-SIZES = (8.0, 7.0, 6.0, 5.0)  # of letters in tables, in points
-LINE = 4.2  # height of a line of the largest ones, in mm
+SIZES = (8.0, 7.0, 6.0, 5.0)  # font sizes in tables, in points
+LINE = 4.2  # height of a line of the largest size, in mm
 MARGIN, PADDING = 15.0, 1.2  # in mm
-LEAST_TEXT = 18.0  # what a column of text has at least, in mm, if it needs that much
-MOST_UPRIGHT = 10  # columns
-# Of a cell. Wrapped between words these are up to twice as many lines, which a page must have room for.
+LEAST_TEXT = 18.0  # least width of a text column, in mm, if it needs that much
+MOST_UPRIGHT = 10  # columns in portrait
+# Per cell. Wrapped between words these are up to twice as many lines, for which a page must have room.
 MOST_LINES, MOST_LETTERS = 16, 2000
-MOST_ROWS = 1000  # of a table: nobody leafs through more, and each takes a while
+MOST_ROWS = 1000  # per table: nobody reads more, and each takes a while
 MUTED = (90, 96, 110)
 
 
 def pdf_of(document: Document) -> bytes:
-    """The file. Of each table it has the first `MOST_ROWS`: what has a million of them is no letter."""
+    """Returns the file, with the first `MOST_ROWS` rows of each table."""
     with TemporaryDirectory(prefix="fairlot-fonts-") as folder:  # fpdf2 reads fonts from files only
         lies = any(len(table.columns) > MOST_UPRIGHT for table in document.tables)
         pdf = _Letter(document.title, "landscape" if lies else "portrait")
@@ -52,7 +52,7 @@ def pdf_of(document: Document) -> bytes:
 
 
 class _Letter(FPDF):
-    """A page's foot says what it is and which of how many."""
+    """A PDF with the title and page numbers at the foot of each page."""
 
     def __init__(self, title: str, orientation: Literal["landscape", "portrait"]) -> None:
         super().__init__(orientation=orientation, format="A4")
@@ -133,9 +133,9 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
 
 
 def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
-    """The size of letters, and the columns' widths in mm: the largest size at which all but texts have what they need.
+    """Returns the largest font size at which all columns except texts fit, and the columns' widths in mm.
 
-    Texts share what is left: short ones get all that they need, long ones equal parts of the rest.
+    Texts share the remaining width: short ones get all that they need, long ones equal parts of the rest.
     """
     texts = [place for place, column in enumerate(columns) if column.kind == Kind.TEXT]
     for size in SIZES:
@@ -145,7 +145,7 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
         if rest >= sum(min(width, LEAST_TEXT) for width in wanted.values()):
             break
     else:
-        least = 2 * PADDING + 2  # of less nothing can be shown
+        least = 2 * PADDING + 2  # narrower columns can show nothing
         spare = pdf.epw - least * len(widths)
         return size, [least + width * spare / sum(widths) for width in widths]
     for left, place in enumerate(sorted(texts, key=wanted.__getitem__)):
@@ -157,7 +157,7 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
 
 
 def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]], size: float) -> list[float]:
-    """In mm, so that no cell wraps; the headings of numbers may, between words."""
+    """Returns widths in mm at which no cell wraps; headings of numbers may wrap between words."""
     pdf.set_font(FONT, "B", size)
     wanted = []
     for place, column in enumerate(columns):
@@ -169,7 +169,7 @@ def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]],
 
 
 def _one_line(text: str) -> str:
-    """As it stands in a cell; what is longer than any cell shows need not be measured."""
+    """Returns the text on one line; what is longer than any cell shows need not be measured."""
     return re.sub(r"[\r\n\t\f\v]+", " ", text[:MOST_LETTERS] + "…" * (len(text) > MOST_LETTERS))
 
 

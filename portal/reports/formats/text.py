@@ -14,14 +14,14 @@ from portal.reports.formats.document import Cell, Document, Table, told
 
 
 def csv_of_table(table: Table, zone: tzinfo | None = None) -> Iterator[str]:
-    """Lines: the columns' keys, then the rows. Nothing else, so that programs may add them up."""
+    """Yields lines: the columns' keys, then the rows, and nothing else, so that programs may add them."""
     yield csv_line([column.key for column in table.columns])
     for row in table.rows:
         yield csv_line([_cell(cell, zone) for cell in row])
 
 
 def csv_of(document: Document) -> Iterator[str]:
-    """Lines of all tables one below the other, each under its key, an empty line between two."""
+    """Yields the lines of all tables, each under its key, with an empty line between two."""
     for place, table in enumerate(document.tables):
         if place:
             yield csv_line([])
@@ -33,7 +33,7 @@ def csv_of(document: Document) -> Iterator[str]:
 
 
 def json_of(document: Document) -> dict[str, Any]:
-    """Title and facts, and of each table by its key the rows and totals as objects of the columns' keys."""
+    """Returns title and facts, and by key of each table the rows and totals as objects of the columns' keys."""
     return _head(document) | {
         "tables": {
             table.key: {
@@ -47,7 +47,7 @@ def json_of(document: Document) -> dict[str, Any]:
 
 
 def json_text_of(document: Document) -> Iterator[str]:
-    """The same as text, row by row: there may be more of them than fit in memory."""
+    """Yields the same as text, row by row, because there may be more than fit into memory."""
     yield f'{_json(_head(document))[:-1]}, "tables": {{'
     for place, table in enumerate(document.tables):
         yield f'{"," if place else ""}\n{_json(table.key)}: {{"title": {_json(table.title)}, "rows": ['
@@ -79,5 +79,5 @@ def _json(value: object) -> str:
 
 
 def _cell(cell: Cell, zone: tzinfo | None) -> object:
-    # Only people's words are made harmless: the minus of a number is no formula.
+    # Only people's texts are escaped: the minus of a number is no formula.
     return harmless(cell) if isinstance(cell, str) else told(cell, zone)

@@ -1,4 +1,4 @@
-"""Documents as XLSX: a sheet for each table, real numbers and dates, no formula ever."""
+"""Documents as XLSX: a sheet for each table, real numbers and dates, never a formula."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xlsxwriter.worksheet import Worksheet
 
 from portal.reports.formats.document import Cell, Column, Document, Kind, Table, in_unit
 
-MOST_ROWS = 1_048_576  # what a sheet can have
-MOST_TEXT = 32_767  # what a cell can have
+MOST_ROWS = 1_048_576  # the limit of a sheet
+MOST_TEXT = 32_767  # the limit of a cell
 WIDTHS = {
     Kind.TEXT: 28,
     Kind.ID: 12,
@@ -25,12 +25,12 @@ WIDTHS = {
     Kind.MOMENT: 18,
     Kind.SECOND: 20,
 }
-# Not in the name of a sheet.
+# Characters that are not allowed in the name of a sheet.
 FORBIDDEN = str.maketrans(dict.fromkeys("[]:*?/\\'", " "))
 
 
 def xlsx_of(document: Document) -> bytes:
-    """The file. Rows are written as they come; what is longer than a sheet goes on in another one."""
+    """Returns the file. Rows are written one by one; a table longer than a sheet continues on another one."""
     file = io.BytesIO()
     with Workbook(file, {"constant_memory": True}) as book:
         styles = _Styles(book)
@@ -42,7 +42,7 @@ def xlsx_of(document: Document) -> bytes:
 
 
 class _Styles:
-    """Formats by kind and digits, made once for a book."""
+    """Cell formats by kind and digits, created once per workbook."""
 
     def __init__(self, book: Workbook) -> None:
         self._book = book
@@ -102,7 +102,7 @@ class _Writer:
         if isinstance(cell, str):
             sheet.write_string(line, place, cell[:MOST_TEXT], style("@", strong=strong))
         elif isinstance(cell, datetime):
-            local = cell.astimezone(self._zone).replace(tzinfo=None)  # sheets know no zones
+            local = cell.astimezone(self._zone).replace(tzinfo=None)  # sheets have no time zones
             pattern = "yyyy-mm-dd hh:mm:ss" if column.kind == Kind.SECOND else "yyyy-mm-dd hh:mm"
             sheet.write_datetime(line, place, local, style(pattern, strong=strong))
         elif isinstance(cell, date):
@@ -114,7 +114,7 @@ class _Writer:
 
 
 def _sheet_name(book: Workbook, title: str) -> str:
-    """At most 31 characters, and like no other in any case of letters."""
+    """Returns a name of at most 31 characters that is unique, ignoring case."""
     taken = {sheet.get_name().casefold() for sheet in book.worksheets()}
     name, number = title.translate(FORBIDDEN)[:31].strip() or "Table", 1
     while name.casefold() in taken:

@@ -1,1 +1,1 @@
-"""What operators look at: how well GPUs are used, what is wanted beyond them, nodes, jobs' waits and waste, prices."""
+"""Reports for operators: use of GPUs, unmet demand, nodes, waits and waste of jobs, prices."""

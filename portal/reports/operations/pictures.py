@@ -1,4 +1,4 @@
-"""The operators' pictures as geometry, in per cent of their width. No HTML, no styles here."""
+"""The operators' charts as geometry, in per cent of their width. No HTML, no styles here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from portal.reports.index_chart import IndexChart, draw_lines
 from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand, GpuHeld
 from scheduling.reports.job_waste import CAUSES, Wasted
 
-ROW, LABEL = 24, 8.0  # a row's height, and how much of the width its label takes
+ROW, LABEL = 24, 8.0  # a row's height, and the part of the width for its label
 
 
 @dataclass(frozen=True)
 class HeatCell:
-    """`part` is from 0 to 1; None: nothing is known."""
+    """A cell; `part` is from 0 to 1, None if unknown."""
 
     x: float
     width: float
@@ -33,7 +33,7 @@ class HeatCell:
 @dataclass(frozen=True)
 class Week:
     cells: Sequence[HeatCell]
-    rows: Sequence[tuple[str, int]]  # weekday, and where its text stands
+    rows: Sequence[tuple[str, int]]  # weekday, and the position of its text
     columns: Sequence[tuple[str, float]]
     summary: str
 
@@ -43,7 +43,7 @@ class Week:
 
 
 def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
-    """Rows of weekdays, columns of hours; the darker, the more was held."""
+    """Returns rows of weekdays and columns of hours; darker cells had more GPUs in use."""
     step = (100 - LABEL) / 24
     cells = []
     for day, name in enumerate(WEEKDAYS, start=1):
@@ -68,7 +68,7 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
 
 
 def draw_demand(demand: Sequence[Demand]) -> IndexChart:
-    """GPUs on average over each stretch: wanted, usable and held."""
+    """Returns average GPUs in each interval: wanted, usable and held."""
     series = {name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")}
     most = max((value for values in series.values() for value in values if value is not None), default=0.0)
     return draw_lines(series, axis(0.0, round(most, 9)))
@@ -80,7 +80,7 @@ def _gpus(one: Demand, name: str) -> float | None:
 
 
 def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
-    """A cell for each GPU of one node: for which part of the time it was held."""
+    """Returns a cell for each GPU of one node: the fraction of time in which it was held."""
     width = 100 / len(gpus) if gpus else 0.0
     return [
         HeatCell(
@@ -95,7 +95,7 @@ def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
 
 
 def waste_parts(row: Wasted, most: float) -> list[tuple[str, str, float, float, float]]:
-    """Of a bar: cause, its word, GPU-seconds, where its part begins and how wide it is; the widest bar has `most`."""
+    """Returns a bar's parts: cause, word, GPU-seconds, start and width; the widest bar has `most`."""
     at, parts = 0.0, []
     for cause in CAUSES:
         lost = float(getattr(row, cause))

@@ -1,4 +1,4 @@
-"""The operators' reports as documents: the page, the files and the API all tell these."""
+"""The operators' reports as documents, for the page, the files and the API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NODES_PER_PAGE = 25
 
 
 def seconds(key: str, heading: str) -> Column:
-    """GPU-seconds, which people see as GPU-hours."""
+    """Returns a column of GPU-seconds, which people see as GPU-hours."""
     return Column(f"{key}_gpu_seconds", f"{heading}, GPU-h", Kind.GPU_TIME, digits=2)
 
 
@@ -49,19 +49,19 @@ def count(key: str, heading: str) -> Column:
 
 @dataclass(frozen=True)
 class Demand:
-    """GPU-seconds of one stretch of time; None where not all of its hours are closed, or over."""
+    """GPU-seconds of one interval; None if not all of its hours are over and closed."""
 
     begins: datetime
     ends: datetime
     wanted: Decimal | None
     held: Decimal | None
     usable: Decimal | None
-    beyond: Decimal | None  # hour by hour, what was wanted and could not have been given
+    beyond: Decimal | None  # hour by hour, demand above capacity
 
 
 @dataclass(frozen=True)
 class GpuHeld:
-    """For how many seconds one GPU of a node was held, of those that the node was there."""
+    """The seconds in which one GPU of a node was held, and in which the node existed."""
 
     node: NodeHealth
     gpu: int
@@ -70,21 +70,21 @@ class GpuHeld:
 
     @property
     def part(self) -> float | None:
-        """None: nothing is known."""
+        """Returns the fraction; None if unknown."""
         return self.held / self.lasted if self.lasted else None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a reader asks for. Figures are read when something needs them, and once."""
+    """A reader's question. Figures are read once, when something needs them."""
 
     period: ReportPeriod
     cluster: Cluster | None
-    page: str | None = None  # which page of nodes is looked at; None: all of them are asked for
+    page: str | None = None  # the page of nodes; None: all nodes
 
     @property
     def is_page(self) -> bool:
-        """Pages have the first of many rows, files all of them."""
+        """Returns whether it is a page, which has the first of many rows; files have all."""
         return self.page is not None
 
     @property
@@ -97,18 +97,19 @@ class Asked:
 
     @cached_property
     def closed_until(self) -> datetime | None:
-        """Until when the books of the cluster, or of all, are closed; None where none is."""
+        """Returns until when the books of the cluster, or of all, are closed; None if none is."""
         if self.cluster:
             return closed_until(books=[self.cluster.pk])
         clusters = Cluster.objects.values_list("pk", flat=True)
-        # Those that were detached are closed no further; they count where there are no others.
+        # Detached clusters are closed no further; they count only if there are no others.
         return closed_until(books=clusters.filter(detached_at=None)) or closed_until(
             books=clusters.exclude(detached_at=None)
         )
 
     @cached_property
     def closed(self) -> tuple[datetime, datetime]:
-        """The period as far as the books of all clusters asked for are closed: no hour is told by some of them."""
+        """Returns the period until which the books of all these clusters are closed, so that each hour has all of
+        them."""
         begins, ends = self.bounds
         if self.cluster:
             return begins, ends
@@ -134,7 +135,7 @@ class Asked:
 
     @cached_property
     def gpus(self) -> list[GpuHeld]:
-        """Of each GPU of the nodes that are asked for how long it was held; one query."""
+        """Returns for each GPU of these nodes how long it was held; one query."""
         nodes = self.nodes if self.page is None else list(self.page_of_nodes)
         held, lasted = held_gpus([node.node_id for node in nodes], *self.bounds)
         return [
@@ -153,7 +154,7 @@ class Asked:
 
 
 def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
-    """What was held before the node's history begins was there all the same."""
+    """Returns a GPU's times; a node also existed while it was held before its history begins."""
     return GpuHeld(
         node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)
     )
@@ -162,7 +163,7 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
 def _stretch(
     begins: datetime, ends: datetime, use: dict[datetime, Use], wanted: dict[datetime, Decimal]
 ) -> Demand:
-    """Sums of the hours that begin in it."""
+    """Returns the sums of the hours that begin in the interval."""
     hour = timedelta(hours=1)
     first = begins + (-timedelta(minutes=begins.minute, seconds=begins.second)) % hour
     hours = [first + n * hour for n in range(max(0, -((first - ends) // hour)))]
@@ -312,7 +313,7 @@ def nodes_document(asked: Asked) -> Document:
 
 
 def waits_document(asked: Asked) -> Document:
-    """Of all clusters: a team's jobs are its own wherever they ran."""
+    """Returns waits on all clusters, because a team's jobs are its own wherever they ran."""
     sizes = [Column("generation", "GPU"), Column("size", "GPUs of the job"), count("jobs", "Jobs")]
     waited = Table(
         "waits",
@@ -342,7 +343,7 @@ def waits_document(asked: Asked) -> Document:
 
 
 def waste_document(asked: Asked) -> Document:
-    """Of all clusters, too."""
+    """Returns waste on all clusters."""
     told = asked.waste
     archived = archived_until()
     lacks = ""
@@ -423,7 +424,7 @@ def prices_document(asked: Asked) -> Document:
 
 
 def chargeback_document(asked: Asked) -> Document:
-    """One table, so that its file has a head and rows and nothing else."""
+    """Returns one table, so that its file has a header and rows and nothing else."""
     table = Table(
         "chargeback",
         "Chargeback",
@@ -466,7 +467,7 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
 def _of_closed_hours(
     title: str, asked: Asked, tables: Sequence[Table], *, waiting: Unsettled = NOTHING
 ) -> Document:
-    """The same with what tells who reads it later whether more was to come."""
+    """Returns a document whose facts say whether it will still change."""
     document, until = _document(title, asked, tables), asked.closed_until
     zone = asked.period.zone
     told = "nothing yet" if until is None else to_the_minute(until.astimezone(zone))

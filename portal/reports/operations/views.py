@@ -1,4 +1,4 @@
-"""Usage → Operations: for operators. The same figures as page, CSV, XLSX, PDF and JSON."""
+"""Usage → Operations, for operators: the same figures as page, CSV, XLSX, PDF and JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling.models import Cluster
 
-LONG = 24  # letters
+LONG = 24  # characters
 OF_ONE_CLUSTER = {"use", "nodes", "chargeback"}
 
 
@@ -38,7 +38,7 @@ class ShownCell:
 
     @property
     def style(self) -> str:
-        """Names may be long; what is short stays on one line."""
+        """Returns the cell's style: long names may wrap, short texts stay on one line."""
         return "number" if self.is_number else "break" if len(self.text) > LONG else "nowrap"
 
 
@@ -64,12 +64,12 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
         "period": asked.period,
         "periods": LABELS,
         "document": document,
-        "forms": ("pdf", "xlsx", "csv"),  # JSON is what the API is for
+        "forms": ("pdf", "xlsx", "csv"),  # the API has JSON
         "now": now_from_database(),
         **by_mail(request.user, subject),
     }
     pictures = _pictures(subject, asked)
-    # Of a cluster's nodes and of teams a table has those that the picture above it has; the files have them all.
+    # Tables of nodes and teams show the rows of the chart above; files have all rows.
     page = pictures.get("page")
     shown = {"waste_teams": slice(TOP), "waste_users": slice(TOP)}
     if page is not None:
@@ -128,7 +128,7 @@ def read_operations(query: Query, subject: str, *, page: str | None = None) -> t
 
 
 def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:
-    """Rows of a table as the page has them: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
+    """Returns a table's rows for the page: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
     some = len(table.rows[rows])
     left_out = cut_note(some, len(table.rows) + table.more - some)
@@ -163,5 +163,5 @@ def _heading(column: Column) -> str:
 
 
 def _is_time(column: Column) -> bool:
-    """In seconds, for people to read as a duration."""
+    """Returns whether the column has seconds that people read as a duration."""
     return column.heading.endswith(", s")

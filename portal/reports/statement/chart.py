@@ -1,4 +1,4 @@
-"""GPU-hours of each day as geometry. No HTML, no styles here."""
+"""GPU-hours per day as geometry. No HTML, no styles here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from portal.axis import Mark, axis
 
 @dataclass(frozen=True)
 class Bar:
-    """Places in per cent of the plot."""
+    """A bar; positions are in per cent of the plot."""
 
     label: str
     x: str
@@ -25,13 +25,13 @@ class Bar:
 @dataclass(frozen=True)
 class DayChart:
     bars: Sequence[Bar]
-    ticks: Sequence[tuple[Mark, float]]  # each with its place in per cent of the plot
+    ticks: Sequence[tuple[Mark, float]]  # each with its position in per cent of the plot
     first: date
     last: date
 
 
 def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | None:
-    """A bar for each day from `first` to `last`; None where there is nothing. Currencies share a day's bar."""
+    """Returns a bar for each day from `first` to `last`; None if all are empty. Currencies share a day's bar."""
     hours: dict[date, float] = {}
     for row in rows:
         assert row.begins is not None  # noqa: S101 - a report by day says of which

@@ -1,4 +1,4 @@
-"""A team's statement: every figure of it, computed once; each format is made of these (tables.py)."""
+"""A team's statement: every figure, computed once; tables.py makes each format from these."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from scheduling.shares.fairness import Scope, fairness_rows
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 ALL = sys.maxsize
-HeldNow: TypeAlias = Callable[[], Sequence[Held]]  # reads it when it is first called, and once
-# Of a longer time days are no picture any more.
+HeldNow: TypeAlias = Callable[[], Sequence[Held]]  # reads it once, when it is first called
+# Longer periods have no chart by day.
 MOST_DAYS = 400
 
 
 @dataclass(frozen=True)
 class ByLabel:
-    """The largest values of one key, of how many there are; `rest` is what other values have."""
+    """The largest values of one label key, the number of values, and in `rest` what other values have."""
 
     key: str
     rows: Sequence[UsageRow]
@@ -64,9 +64,9 @@ class ByLabel:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a calendar month of the reader's will have cost at its end in one currency, if it goes on as it went.
+    """The forecast cost of the reader's present calendar month in one currency.
 
-    `spent` has what is held and not booked yet; `forecast` is None in the first two days.
+    `spent` includes unbooked usage; `forecast` is None in the first two days.
     """
 
     begins: datetime
@@ -78,9 +78,9 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Statement:
-    """Of `tenant` with all below it, as far as `viewer` may see, for whole days of a time zone.
+    """Figures of `tenant` and its subtree, as far as `viewer` may see, for whole days of a time zone.
 
-    `totals` has a row a currency; each of them is what the ledger has of the period, and what `lines` sum to.
+    `totals` has a row per currency; each is what the ledger has for the period, and the sum of `lines`.
     """
 
     issuer: str
@@ -94,11 +94,11 @@ class Statement:
     held: Sequence[GenerationTime]
     unbooked: Unbooked
     budgets: Sequence[Standing]
-    ahead: Sequence[Ahead]  # one a currency; none where the month does not run
+    ahead: Sequence[Ahead]  # one per currency; none unless the period contains today
     users: Largest
     jobs: LargestJobs
     labels: Sequence[ByLabel]
-    more_keys: int  # of labels, that are not told
+    more_keys: int  # further label keys, which are not shown
     generations: Sequence[UsageRow]
     days: Sequence[UsageRow]
     shares: Sequence[tuple[str, Amounts]]
@@ -106,13 +106,13 @@ class Statement:
     expansions: Sequence[Expansion]
     waste: Wasted
     unsettled: Unsettled
-    is_whole: bool  # else of very many users, jobs, labels and days not all are told
-    head: LedgerHead | None  # the last one, which stands for all that is sealed
-    lacks_before: datetime | None  # bills until then are archived, and some figures lack parts of them
+    is_whole: bool  # False: only the largest of very many users, jobs, labels and days are shown
+    head: LedgerHead | None  # the last one, which covers everything sealed
+    lacks_before: datetime | None  # bills before are archived, and some figures lack parts of them
 
     @property
     def number(self) -> str:
-        """The same for the same team and days, which are those of a zone: it is told where it is not UTC."""
+        """Returns a number that is the same for the same team and days; it names the zone unless that is UTC."""
         zone = self.period.zone.key
         return f"{self.tenant.slug.upper()}-{period_name(self.period)}" + (
             "" if zone == "UTC" else f"-{zone}"
@@ -120,12 +120,12 @@ class Statement:
 
     @property
     def is_provisional(self) -> bool:
-        """Whether more of the period will come."""
+        """Returns whether the figures of the period will still change."""
         return self.at < self.period.ends or self.unbooked.jobs > 0 or bool(self.unsettled)
 
     @property
     def latest_budgets(self) -> Sequence[Standing]:
-        """Of the budget of each kind of period its last one."""
+        """Returns the last budget of each kind of period."""
         return list({one.period: one for one in self.budgets}.values())
 
     @property
@@ -134,7 +134,7 @@ class Statement:
 
 
 def period_name(period: ReportPeriod) -> str:
-    """2026-03 for a whole month, else 2026-03-01-2026-03-15."""
+    """Returns 2026-03 for a whole month, else 2026-03-01-2026-03-15."""
     after = period.last + timedelta(days=1)
     whole = period.first.day == after.day == 1 and (after - period.first).days <= 31
     return f"{period.first:%Y-%m}" if whole else period.in_a_name
@@ -143,8 +143,8 @@ def period_name(period: ReportPeriod) -> str:
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:
     """Returns the statement as one consistent read, so that all sums agree whatever is booked meanwhile.
 
-    `whole` has all users, jobs, labels and days, however many there are, as files for programs do. If `viewer` may see
-    nothing of the tenant there is nothing in it: callers look for the tenant first.
+    `whole` has all users, jobs, labels and days, for files that programs read. If `viewer` may see nothing of the
+    tenant it is empty: callers check the tenant first.
     """
     with consistent_read():
         return _statement(viewer, tenant, period, whole=whole)
@@ -195,7 +195,7 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
 def _budgets(
     viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, held_now: HeldNow
 ) -> list[Standing]:
-    """Those of the period's days, as they were then; for those who may read budgets, who see all that is below."""
+    """Returns the budgets of the period's days as they were then, for viewers who may read budgets."""
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
         return []
@@ -209,7 +209,7 @@ def _ahead(
     totals: Sequence[UsageRow],
     held_now: HeldNow,
 ) -> list[Ahead]:
-    """Of the month that runs, where the period has today; of what the viewer may see, as all else."""
+    """Returns forecasts of the present month if the period contains today, from what the viewer may see."""
     if not period.begins <= now < period.ends:
         return []
     first = now.astimezone(period.zone).date().replace(day=1)
@@ -234,7 +234,7 @@ def _ahead(
 def _labels(
     reader: UsageReader, tenant: Tenant, totals: Sequence[UsageRow], *, whole: bool
 ) -> tuple[list[ByLabel], int]:
-    """By each of the first keys, and how many more of these there are."""
+    """Returns usage by each of the first label keys, and the number of further keys."""
     known = LabelKey.objects.visible_to(reader.viewer).filter(tenant__path__startswith=tenant.path)
     every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
     keys = every if whole else every[:MOST_KEYS]
@@ -251,7 +251,7 @@ def _labels(
 
 
 def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
-    """What others have of the totals."""
+    """Returns what all others have of the totals."""
     rest = []
     if told.count > len(told.rows):
         for total in totals:
@@ -263,7 +263,7 @@ def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
 
 
 def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:
-    """By generation, of the tenant and all below it together."""
+    """Returns the shares of the tenant and its subtree together, by generation."""
     sums: dict[str, Amounts] = {}
     for row in fairness_rows(Scope.of(viewer, period.begins, period.ends, tenant=tenant, cluster=None)):
         name = row.generation.name

@@ -56,7 +56,7 @@ def document_of(statement: Statement) -> Document:
 
 
 def tables_of(statement: Statement) -> Iterator[Table]:
-    """With the currency in the heads of amounts, where there is but one."""
+    """Yields the tables, with the currency in the headings of amounts if there is only one."""
     currencies = {one.currency for one in (*statement.totals, *statement.taken_back, *statement.lines)}
     of_table = {
         "budgets": {settings.FAIRLOT_CURRENCY},
@@ -198,7 +198,7 @@ def _taken_back(statement: Statement) -> Table:
 
 
 def _by_currency(corrections: Sequence[TakenBack]) -> dict[str, tuple[Decimal, Decimal]]:
-    """GPU-seconds and cost."""
+    """Returns GPU-seconds and cost."""
     found: dict[str, tuple[Decimal, Decimal]] = {}
     for one in corrections:
         seconds, cost = found.get(one.currency, (Decimal(0), Decimal(0)))
@@ -305,7 +305,7 @@ def _usage(
 
 
 def _totals(statement: Statement, name: str | None) -> list[Sequence[Cell]]:
-    """One a currency."""
+    """Returns one row per currency."""
     return [(name, one.gpu_seconds, one.cost, one.currency) for one in statement.totals]
 
 
@@ -441,7 +441,7 @@ def _percent(part: Decimal, whole: Decimal) -> Decimal | None:
 
 
 def _rounded(amount: Decimal | None) -> Decimal | None:
-    """To the cent, as the page has it: what is no sum of the ledger is the same in every format."""
+    """Returns an amount to the cent, like the page: figures that are no ledger sums are equal in every format."""
     return None if amount is None else amount.quantize(Decimal("0.01"))
 
 

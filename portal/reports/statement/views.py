@@ -22,7 +22,7 @@ from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import Statement, period_name, statement_of
 from portal.reports.statement.tables import document_of
 
-# Tables that are pictures first: the columns that name a row, and the one that is its bar.
+# Tables that are shown as charts: the columns that name a row, and the one that is its bar.
 PICTURES = {
     "generations": ([0], 1),
     "users": ([0], 1),
@@ -35,14 +35,14 @@ BARS = 8
 
 @dataclass(frozen=True)
 class Shown:
-    """A table as the page has it: texts with their headings and whether they are numbers, and bars of the largest."""
+    """A table for the page: texts with their headings and whether they are numbers, and bars of the largest."""
 
     table: Table
     rows: Sequence[Sequence[tuple[str, bool, str]]]
     totals: Sequence[Sequence[tuple[str, bool, str]]]
     bars: Sequence[tuple[str, Decimal, str]]
     most: Decimal
-    more: int  # rows that are no bars
+    more: int  # rows without a bar
     note: str
 
 
@@ -105,7 +105,8 @@ def file_name(tenant: Tenant, period: ReportPeriod) -> str:
 def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
     """Returns the team, by default the first that the user may see, and the period.
 
-    Raises Http404 for a team that the user may not see."""
+    Raises Http404 for a team that the user may not see.
+    """
     tenant = chosen_tenant(user, query) or Tenant.objects.visible_to(user).order_by("path").first()
     if tenant is None:
         raise Http404
@@ -140,7 +141,7 @@ def _shown(table: Table, document: Document) -> Shown:
 
 
 def _parts(figures: Statement) -> list[tuple[str, list[tuple[str, str, Decimal, str, str]]]]:
-    """Of each generation the parts of a bar: class, word, GPU-seconds, where it begins and how wide it is."""
+    """Returns each generation's parts of a bar: class, word, GPU-seconds, start and width."""
     most = max((one.held for one in figures.held), default=Decimal(0))
     found = []
     for one in figures.held:
