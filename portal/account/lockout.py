@@ -1,16 +1,17 @@
 """Limits on wrong passwords, so that passwords cannot be guessed and nobody locks out somebody else.
 
-Tries are counted before the password is checked, so that tries at the same moment cannot pass together.
-Each limit has windows of 15 minutes that begin with the first wrong password and never move:
+Tries are counted before the password is checked, so that simultaneous tries cannot pass together. Each limit has
+windows of 15 minutes that begin with the first wrong password and never move:
 
 - 5 of one user from one network (an IPv4 address or an IPv6 /64),
 - 50 from one network, whatever the names,
-- 5 of a user in a browser in which this user has signed in before. No other limit applies to it, so that no
-  stranger can lock it, not even one with the same address,
-- while more than 100 are wrong for one user from all networks together, one instead of 5 from each network:
-  this slows down many machines that guess for one user, and still lets the user in.
+- 5 of a user in a browser in which this user has signed in before. No other limit applies to it, so that no stranger
+  can
+  lock it, even from the same address,
+- while more than 100 are wrong for one user from all networks together, 1 instead of 5 from each network: this slows
+  down many machines that guess for one user, and still lets the user in.
 
-Names count alike whether or not there is such a user.
+Names count alike whether or not such a user exists.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ STRANGE = "(no such user)"  # people type passwords into the field for the name,
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A try to give a password: where it counts, and whether it is one too many."""
+    """An attempt to give a password: where it counts, and whether it is one too many."""
 
     username: str
     network: str
@@ -66,7 +67,7 @@ class Try:
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
-        """Returns the try of this user, network and browser for which a counter stands there; `most` are accepted."""
+        """Returns the try of this user, network and browser with this counter; `most` are accepted."""
         failures, since = counter
         if failures == most + 1:
             logger.warning("too many wrong passwords from %s", where[1])
@@ -75,7 +76,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A limit that is reached now, as admins see it."""
+    """A limit that is reached now, for admins."""
 
     pk: int
     username: str  # empty for a lock of a network alone
@@ -87,15 +88,15 @@ class Lock:
 
 
 def begin(request: HttpRequest, username: str) -> Try:
-    """Counts a try to give this user's password and returns it, or one that is refused."""
+    """Counts a try of this user's password and returns it; it may be refused."""
     username = username[:MOST_CHARACTERS]  # no user has a longer name, but strangers send any
     network, browser = network_of(request.META.get("REMOTE_ADDR", "")), known_browser(request, username)
     tried = partial(Try.judged, (username, network, browser))
     with transaction.atomic():
         if browser:
             return tried(MOST_OF_BROWSER, _count(username=username, browser=browser))
-        # The network comes first: once it is locked, new names add no rows. All that writes several rows locks
-        # them in the order network, user in network, user, so that no two wait for each other.
+        # The network comes first: once it is locked, new names add no rows. All writers of several rows lock them in
+        # the order network, user in network, user, so that none deadlocks.
         whole = tried(MOST_OF_NETWORK, _count(network=network))
         if whole.is_refused:
             return whole
@@ -111,12 +112,12 @@ def begin(request: HttpRequest, username: str) -> Try:
 
 
 def forget(tried: Try) -> None:
-    """Takes a try back, with the wrong ones of this user there: the password was right."""
+    """Removes a try, and this user's wrong ones there: the password was right."""
     _take_back(tried, None)
 
 
 def take_back(tried: Try) -> None:
-    """Takes one try back and leaves the others: no password was checked."""
+    """Removes one try and leaves the others: no password was checked."""
     _take_back(tried, 1)
 
 
@@ -162,7 +163,7 @@ def locks() -> list[Lock]:
 
 @transaction.atomic(durable=True)
 def lift(*, actor: User, pk: int) -> None:
-    """Lifts one lock: for a user every limit of this user's, for a network its own. Refused if it has ended."""
+    """Lifts one lock: of a user every limit, of a network its own. Raises Refused if it has ended."""
     require(actor, "user.change")
     row = _locked().filter(pk=pk).first()
     if row is None:
@@ -181,10 +182,10 @@ def lift(*, actor: User, pk: int) -> None:
 
 
 def lift_of_user(username: str) -> int:
-    """Forgets all wrong passwords of this user, in the caller's transaction; returns how many locks that lifted."""
+    """Deletes all wrong passwords of this user, in the caller's transaction; returns how many locks that lifted."""
     locked = _locked().filter(username=username).count()
     rows = PasswordTries.objects.filter(username=username)
-    # Locks them in the order in which tries do: those of networks first.
+    # Locks them in the order of tries: those of networks first.
     rows.filter(
         pk__in=list(rows.select_for_update().order_by("-network").values_list("pk", flat=True))
     ).delete()
@@ -192,14 +193,14 @@ def lift_of_user(username: str) -> int:
 
 
 def forget_ended() -> None:
-    """Deletes counters whose window has ended, except those in which somebody counts right now."""
+    """Deletes counters whose window has ended, except those that are being counted now."""
     with transaction.atomic():
         ended = PasswordTries.objects.filter(since__lte=Now() - WINDOW).select_for_update(skip_locked=True)
         PasswordTries.objects.filter(pk__in=ended.values("pk")).delete()
 
 
 def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple[int, datetime]:
-    """Adds one to a counter, or begins its next window; returns the counter and when the window began."""
+    """Adds one to a counter, or begins its next window; returns the counter and the window's beginning."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -219,7 +220,7 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Takes tries of this user there from each counter: at most `most` of them, or all."""
+    """Subtracts tries of this user there from each counter: at most `most` of them, or all."""
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []
     else:
@@ -249,7 +250,7 @@ def _locked() -> QuerySet[PasswordTries]:
 
 
 def _signer(username: str) -> signing.TimestampSigner:
-    """The name is part of the key, so that the cookie tells it to nobody and works for no other user."""
+    """Returns a signer whose key contains the name, so that the cookie hides it and is valid for no other user."""
     return signing.TimestampSigner(salt=f"fairlot.browser:{username}")
 
 

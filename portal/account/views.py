@@ -1,4 +1,4 @@
-"""Logging in, and what users set for themselves."""
+"""Login, and the users' own settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Login(LoginView):
 
 
 class PasswordChange(PasswordChangeView):
-    """Changes the own password; wrong old ones count like those of a login."""
+    """Changes the user's password; wrong old ones count like those of a login."""
 
     form_class = OwnPasswordForm
 
@@ -58,7 +58,7 @@ def password_changed(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def preferences(request: HttpRequest) -> HttpResponse:
-    """Theme, time zone, and how the own jobs share."""
+    """Shows and sets theme, time zone, and how the user's jobs share."""
     problems: dict[str, str] = {}
     names = ["theme", "time_zone"]
     if some_cluster_lets_jobs_take_turns():

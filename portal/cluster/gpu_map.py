@@ -1,4 +1,4 @@
-"""Who holds which GPU now, as a given user may know it: others' names stay theirs."""
+"""Who holds which GPU now, as far as a user may see it: names of other teams' jobs stay hidden."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = 6  # --series-1 to --series-6
 
 @dataclass(frozen=True)
 class Cell:
-    """Neighbouring GPUs of one node in the same hands; of other teams always one GPU at a time."""
+    """Neighbouring GPUs of one node with the same holder; for hidden teams always one GPU."""
 
     kind: str
     first: int
@@ -33,13 +33,13 @@ class Cell:
 
     @property
     def series(self) -> int:
-        """The number of the team's colour."""
+        """Returns the number of the team's colour."""
         return (self.team - 1) % COLOURS + 1 if self.team else 0
 
 
 @dataclass(frozen=True)
 class Legend:
-    """What is drawn: a cell of each team by its name, and which of the other kinds there are."""
+    """The legend: a cell of each team by its name, and which other kinds of cells there are."""
 
     teams: list[tuple[str, Cell]]
     kinds: set[str]
@@ -52,13 +52,13 @@ class NodeRow:
 
     @property
     def held(self) -> int:
-        """How many of its GPUs are held."""
+        """Returns how many of its GPUs are held."""
         return sum(cell.span for cell in self.cells if cell.kind in {OWN, OTHER})
 
 
 @dataclass
 class GenerationRow:
-    """The nodes of one generation and how many of their GPUs are in which hands."""
+    """The nodes of one generation, and the numbers of their GPUs by kind of holder."""
 
     generation: Generation
     nodes: list[NodeRow] = field(default_factory=list)
@@ -76,7 +76,7 @@ class GenerationRow:
 
 
 def read_gpu_map(cluster: Cluster, user: User) -> list[GenerationRow]:
-    """All nodes of `cluster` by generation. A fixed number of queries, however large the cluster."""
+    """Returns all nodes of `cluster` by generation, with a fixed number of queries, however large the cluster."""
     teams = _teams(user)
     holders: dict[int, dict[int, Job]] = defaultdict(dict)
     for gpu in _held(cluster.pk):
@@ -98,13 +98,13 @@ def legend_of(gpu_maps: Iterable[list[GenerationRow]]) -> Legend:
 
 
 def _teams(user: User) -> dict[int, int]:
-    """The tenants that `user` sees, each with a number that stays while jobs come and go."""
+    """Returns the tenants that `user` sees, each with a number that stays while jobs come and go."""
     ids = [pk for (pk,) in _every_tenant()] if sees_every_tenant(user) else ids_with_role(user)
     return {pk: number for number, pk in enumerate(ids, start=1)}
 
 
 _every_tenant = Prepared(lambda: Tenant.objects.order_by("path").values_list("pk"))
-# Of the jobs only what the page shows.
+# Reads only what the page shows of jobs.
 _held = Prepared(
     lambda cluster: HeldGpu.objects.filter(
         lease__cluster=cluster, during__isnull=False, during__endswith__isnull=True

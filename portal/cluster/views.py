@@ -16,7 +16,7 @@ from scheduling.models import Cluster
 
 @require_safe
 def cluster(request: HttpRequest) -> HttpResponse:
-    """Every cluster, one below the other; there is usually one."""
+    """Shows every cluster, one below the other; there is usually one."""
     clusters = _attached()
     now = now_from_database()
     gpu_maps = [(one, read_gpu_map(one, request.user)) for one in clusters]

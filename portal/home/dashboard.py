@@ -1,4 +1,4 @@
-"""What the home page says at a glance: my jobs, my teams' share now, the machines now."""
+"""The home page's figures: the user's jobs, the teams' share now, the machines now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round
 @dataclass(frozen=True)
 class Counts:
     running: int
-    gpus: int  # that the running ones hold
+    gpus: int  # held by running jobs
     waiting: int
     succeeded: int
     failed: int
@@ -28,7 +28,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class ShareNow:
-    """GPUs of one generation: all there are, what the teams are entitled to and hold."""
+    """GPUs of one generation: all, those that the teams are entitled to, and those they hold."""
 
     generation: str
     size: int
@@ -51,19 +51,19 @@ class Machines:
 
 @dataclass(frozen=True)
 class GpuTotals:
-    """Who holds how many GPUs of each generation now, and the nodes: read once for all that the page says of them."""
+    """Who holds how many GPUs of each generation now, and the nodes: read once for the whole page."""
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
-    # Generation, its name, GPUs, and those that nobody holds of nodes that are drained, or away.
+    # Generation, its name, GPUs, and unheld GPUs of nodes that are drained, or away.
     nodes: list[tuple[int, str, int, int, int]]
 
     @classmethod
     def read(cls) -> Self:
-        """All clusters that are attached, and all leases."""
+        """Reads all attached clusters and all leases."""
         return cls(held=_held(), nodes=_nodes())
 
     def held_by(self, owner: int | None, tenants: Container[int] | None = None) -> dict[int, int]:
-        """By generation, GPUs of jobs of `owner` (None: of anybody) in `tenants` (None: in any)."""
+        """Returns, by generation, GPUs of jobs of `owner` (None: anybody) in `tenants` (None: any)."""
         found: dict[int, int] = defaultdict(int)
         for generation, tenant, holder, gpus in self.held:
             if (owner is None or holder == owner) and (tenants is None or tenant in tenants):
@@ -71,7 +71,7 @@ class GpuTotals:
         return found
 
 
-# Of nobody in particular, so all their values are in the text.
+# Independent of the reader, so all values are in the text.
 _held = Prepared(
     lambda: (
         Lease.objects.filter(state__in=Lease.HOLDING)
@@ -106,7 +106,7 @@ _nodes = Prepared(
 
 
 def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
-    """Of jobs of which there are so many in each state, ended ones of all time; `held` are their GPUs."""
+    """Returns the counts of jobs by state, ended ones of all time; `held` are their GPUs."""
     found: Mapping[str, int] = defaultdict(int, states)
     return Counts(
         gpus=sum(held.values()),
@@ -125,7 +125,7 @@ _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_
 
 
 def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Of all `teams` together, by the last round of each of `clusters`."""
+    """Returns the share of all `teams` together, from the last round of each of `clusters`."""
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:
         for rate in next((shares for (shares,) in _shares(cluster.pk)), []):
@@ -136,6 +136,6 @@ def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[C
 
 
 def machines_now(gpu_totals: GpuTotals) -> list[Machines]:
-    """Every generation of all clusters."""
+    """Returns every generation of all clusters."""
     busy = gpu_totals.held_by(None)
     return [Machines(name, total, busy.get(pk, 0), *away) for pk, name, total, *away in gpu_totals.nodes]

@@ -1,4 +1,4 @@
-"""The first page."""
+"""The home page."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SHOWN_JOBS = 6
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """My jobs, my teams' share and the machines, as they are now."""
+    """Shows the user's jobs, the teams' share and the machines, as they are now."""
     user = request.user
     everybodys = (
         user.is_operator and not Job.objects.filter(owner=user).exists()
-    )  # who runs it sees how it goes
+    )  # operators see the state of the cluster
     if user.is_operator:
         jobs = Job.objects.all() if everybodys else Job.objects.filter(owner=user)
         states, unfinished, ended = _states(jobs), _unfinished(jobs), _ended(jobs)
@@ -69,7 +69,7 @@ def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
-    """Asks for jobs of one user in some teams."""
+    """Returns a prepared query for jobs of one user in some teams."""
     return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
 
 

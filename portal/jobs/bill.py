@@ -1,4 +1,4 @@
-"""A job's bill, line by line to the second, and taking lines back: only admins."""
+"""A job's bill, line by line to the second, and its corrections: only admins."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def correct(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def lines_of(request: HttpRequest, shown: Job) -> Any:
-    """Every line of the job's bill that the user may see, taken-back ones too; newest first."""
+    """Returns every line of the job's bill that the user may see, including reversed ones; newest first."""
     lines = UsageSegment.objects.visible_to(request.user).filter(job_id=shown.pk)
     lines = lines.with_charges().annotate(in_all=F("full_cost"))
     lines = lines.select_related(
@@ -56,7 +56,7 @@ def lines_of(request: HttpRequest, shown: Job) -> Any:
 
 
 def archived_of(shown: Job) -> datetime | None:
-    """Until when lines of the job's bill are archived; None: none is."""
+    """Returns until when lines of the job's bill are archived; None: none is."""
     until = archived_until()
     before = until and JobDay.objects.filter(job_id=shown.pk, hour__lt=until).exists()
     return until if before else None
@@ -76,7 +76,7 @@ def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -
 
 
 def _take_back(request: HttpRequest, shown: Job, post: QueryDict) -> Sequence[LedgerTransaction]:
-    """The lines that begin between the two moments of the form, or all; with a team, billed to it instead."""
+    """Reverses the lines that begin between the form's two moments, or all; with a team, bills that one instead."""
     begins, ends = moment(post, "from"), moment(post, "to")
     archived = archived_of(shown)
     if archived and (begins is None or begins < archived):

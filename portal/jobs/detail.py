@@ -1,4 +1,4 @@
-"""What a job's page tells beyond the job itself: where it ran, how fast, at what cost."""
+"""Data of a job's page beyond the job itself: where it ran, how fast, at what cost."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ WATCHED_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Speed:
-    """Progress on one generation, and how it compares with the slowest one measured."""
+    """Progress on one generation, relative to the slowest one measured."""
 
     generation: str
-    rate: float | None  # steps a second
+    rate: float | None  # steps per second
     steps: float
     seconds: float
     ratio: float | None
@@ -43,7 +43,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Stripe:
-    """A lease in the picture of a job's life: where it lies, in percent of the whole."""
+    """A lease in the chart of a job's life; positions are in per cent of the whole."""
 
     x: str
     width: str
@@ -61,10 +61,10 @@ class Strip:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a job has cost until now: what the ledger has, and what it holds beyond that."""
+    """What a job has cost until now: booked usage, and unbooked usage."""
 
     gpu_seconds: Decimal
-    unbooked: Decimal  # GPU-seconds, counted in gpu_seconds and the amounts
+    unbooked: Decimal  # GPU-seconds, included in gpu_seconds and the amounts
     amounts: list[tuple[str, Decimal]]  # currency and sum
     generations: list[GenerationCost]
 
@@ -78,22 +78,22 @@ class GenerationCost:
 
 
 def present_lease(job: Job) -> Lease | None:
-    """The lease that is open now, with its GPUs; of a job that has ended, none is."""
+    """Returns the open lease with its GPUs; None if the job has ended."""
     if job.has_ended:
         return None
-    # While it moves it has two: what it holds comes before what is reserved for it.
+    # A moving job has two: the one that it holds comes before its reservation.
     return _with_gpus(job.leases.filter(state__in=Lease.OPEN).order_by("epoch")).first()
 
 
 def leases_of(job: Job) -> QuerySet[Lease]:
-    """All its leases, newest first, with their GPUs (see `places`) and where they were moved (see `why_ended`)."""
+    """Returns all its leases, newest first, with their GPUs (see `places`) and next lease (see `why_ended`)."""
     return _with_gpus(_told_leases(job.pk))
 
 
 def _told_leases(job: int) -> QuerySet[Lease]:
     """The leases of a job, newest first, with where they were moved and what was told of that."""
     goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
-    goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # that reservation was withdrawn
+    goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # a withdrawn reservation
     moved_to = Subquery(goes_on.values("generation__name")[:1])
     events = JobEvent.objects.filter(job=job, epoch=OuterRef("epoch"), kind=Event.PREEMPTED)
     leases = Lease.objects.filter(job=job).order_by("-epoch")
@@ -113,12 +113,12 @@ _forecast = Prepared(lambda job: JobForecast.objects.filter(job=job))
 
 
 def forecast_of(job: Job) -> JobForecast | None:
-    """When a job that waits is expected to start; None for others, and where nothing can be told."""
+    """Returns when a waiting job is expected to start; None for others, and without a forecast."""
     return _forecast.first(job.pk) if job.state in Job.WAITING else None
 
 
 def few_leases(job: Job) -> list[Lease] | None:
-    """All leases of the job like `leases_of`, read at once; None where there are many, as of few jobs."""
+    """Returns all leases of the job like `leases_of`, read at once; None if there are many, as few jobs have."""
     found: list[Lease] = _leases(job.pk)
     if len(found) > FEW_LEASES:
         return None
@@ -131,7 +131,7 @@ def few_leases(job: Job) -> list[Lease] | None:
 
 
 def why_ended(lease: Lease) -> str:
-    """Why a lease from `leases_of` ended, in plain words; empty while it is open."""
+    """Returns why a lease from `leases_of` ended, for people; empty while it is open."""
     if lease.end_reason != str(End.STOPPED):
         return LEASE_ENDS.get(lease.end_reason, lease.end_reason)
     told = lease.told or ""
@@ -149,13 +149,13 @@ def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:
 
 
 def places(lease: Lease) -> list[tuple[str, str]]:
-    """Node by node, the GPUs of a lease from `leases_of`: ("k1", "0, 1")."""
+    """Returns, node by node, the GPUs of a lease from `leases_of`: ("k1", "0, 1")."""
     grouped = groupby(lease.gpu_list, key=lambda gpu: gpu.node.name)
     return [(node, ", ".join(str(gpu.gpu_index) for gpu in gpus)) for node, gpus in grouped]
 
 
 def speeds_of(job: Job) -> list[Speed]:
-    """Measured speeds, fastest first, without those that were watched too shortly to mean anything."""
+    """Returns measured speeds, fastest first, without those that were observed too shortly to be meaningful."""
     rows = [(row, row.rate) for row in _watched(job.pk)]
     slowest = min((rate for _, rate in rows if rate), default=None)
     speeds = [
@@ -177,9 +177,9 @@ _watched = Prepared(
 
 
 def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost:
-    """The vouchers that the ledger holds for this job, and what would be booked if it ended now.
+    """Returns the job's vouchers in the ledger, plus what would be booked if it ended now.
 
-    `leases` are all of the job's where they were read already.
+    `leases` are all of the job's if they were read already.
     """
     found: dict[tuple[str, str], GenerationCost] = {}
 
@@ -203,9 +203,9 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
 
 
 def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
-    """(generation, currency, GPU-seconds, cost) as booked, in parts.
+    """Returns booked (generation, currency, GPU-seconds, cost), in parts.
 
-    Of the teams that `user` sees, as a correction may have charged another one.
+    Covers the teams that `user` sees, because a correction may have charged another one.
     """
     plan = UsagePlan(Scope(user, None, None), by_job=True)
     seen = plan.scope.tenants
@@ -213,7 +213,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
     def asking(keys: list[int] | None) -> Sql | None:
         pk, *teams = keys or ()
         booked = plan.of(None if seen is None else teams, job_id=pk)
-        # Of archived months there are only rollups.
+        # Archived months have only rollups.
         parts = [(some, "cost") for some in booked.rollups()] + [
             (some, "full_cost") for some in booked.segments()
         ]
@@ -227,7 +227,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
 
 
 def unbooked_of(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
-    """(lease, GPU-seconds, cost, currency) of what leases held since they were booked last, cut as a booking is."""
+    """Returns unbooked (lease, GPU-seconds, cost, currency) of leases, cut as a booking is."""
     if isinstance(leases, QuerySet):
         leases = leases.filter(
             Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
@@ -262,9 +262,9 @@ def _is_unbooked(lease: Lease) -> bool:
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
-    """When it held GPUs and of which generation, from its submission until now or its end.
+    """Returns when it held GPUs and of which generation, from its submit until now or its end.
 
-    `leases` are all of the job's, newest first, where they were read already.
+    `leases` are all of the job's, newest first, if they were read already.
     """
     held = _held_leases(job.pk) if leases is None else [one for one in leases if one.held_from is not None]
     if not held:
@@ -305,7 +305,7 @@ _generation_keys = Prepared(lambda: Generation.objects.order_by("pk").values_lis
 
 
 def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
-    """The colour's number of each generation by name: the same on every page, by the order of their making."""
+    """Returns each generation's colour number by name: the same on every page, in order of creation."""
     ids = {generation.pk: generation.name for generation in generations}
     every = enumerate(_generation_keys())
     found = {ids[pk]: number % 6 + 1 for number, (pk,) in every if pk in ids}
@@ -313,12 +313,12 @@ def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
 
 
 def yaml_of(job: Job | Schedule | ServiceRevision) -> str:
-    """What was asked for, as it is stored; defaults left out."""
+    """Returns the stored spec as YAML, without defaults."""
     return dump_stored(job.spec)
 
 
 def generation_names(job: Job) -> list[str]:
-    """The generations that it accepts; empty for any."""
+    """Returns the generations that it accepts; empty for any."""
     return [name for (name,) in _generation_names(job.generation_ids)]
 
 

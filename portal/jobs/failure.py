@@ -1,4 +1,4 @@
-"""What a failed job shows at once: the last lines of its log, and what its exit code means."""
+"""A failed job's summary: the last lines of its log, and what its exit code means."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 
 MOST_BYTES, MOST_LINES = 4096, 20
-RANKS = 4  # of which the first that wrote anything is shown
-# What terminals obey (colours, cursors, titles), and characters that hide or turn around others.
+RANKS = 4  # the first of these that wrote anything is shown
+# Terminal commands (colours, cursors, titles), and characters that hide or reverse others.
 COMMANDS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL)
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 MEANINGS = {
@@ -35,13 +35,14 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Failure:
-    meaning: str  # of the exit code; empty where that says nothing
+    meaning: str  # of the exit code; empty if it has no common meaning
     rank: int
     lines: list[str]
 
 
 def failure_of(job: Job) -> Failure | None:
-    """None for a job that has not failed; a replica should go on, so that its end is a failure in any case."""
+    """Returns the summary; None if the job has not failed. A replica should never end, so any end of one is a
+    failure."""
     is_over = job.kind == Job.Kind.REPLICA and job.state == Job.State.SUCCEEDED
     if job.state != Job.State.FAILED and not is_over:
         return None
@@ -50,7 +51,7 @@ def failure_of(job: Job) -> Failure | None:
 
 
 def meaning_of(code: int | None) -> str:
-    """What an exit code means as shells count; empty for those that every program gives its own meaning."""
+    """Returns what an exit code means by the shell's convention; empty if each program defines it."""
     if code is None or code in MEANINGS:
         return MEANINGS.get(code or 0, "")
     try:
@@ -60,7 +61,7 @@ def meaning_of(code: int | None) -> str:
 
 
 def readable(data: bytes) -> list[str]:
-    """The last lines of what a program wrote, as plain text; of lines that it wrote over only the last state."""
+    """Returns the last lines of a program's output as plain text; of overwritten lines only the last state."""
     text = COMMANDS.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
     lines = [CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
@@ -69,7 +70,7 @@ def readable(data: bytes) -> list[str]:
 
 
 def _last_lines(job: Job) -> tuple[int, list[str]]:
-    """The rank that is shown, and its last lines; none where there is no log that can be read."""
+    """Returns the rank that is shown, and its last lines; no lines if no log can be read."""
     if job.first_started_at is None or job.files_removed_at is not None:
         return 0, []
     try:
@@ -81,6 +82,6 @@ def _last_lines(job: Job) -> tuple[int, list[str]]:
             cut = data.find(b"\n") + 1 if begin else 0  # where its first line begins
             if lines := readable(data[cut:]):
                 return rank, lines
-    except (BackendError, OSError):  # the page of the log says why
+    except (BackendError, OSError):  # the log's page says why
         pass
     return 0, []

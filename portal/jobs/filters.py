@@ -1,4 +1,4 @@
-"""What the job list shows: filter, order and page, all from the URL."""
+"""The job list's filter, order and page, all from the URL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ ALL = "all"
 
 
 class ListedJob(NamedTuple):
-    """A job as the list shows it. A tuple, as fifty jobs with teams and owners take longer to make than to read."""
+    """A job as the list shows it. A tuple, because fifty jobs with teams and owners take longer to make than to
+    read."""
 
     pk: int
     name: str
@@ -63,14 +64,14 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The list's state; values that mean nothing are as good as none, and `ignored` tells them."""
+    """The list's state; invalid values are treated as missing, and listed in `ignored`."""
 
     q: str = ""
     state: str = ""
     owner: str = ""  # "me" or everybody
     team: str = ""  # a tenant's slug
     generation: str = ""
-    kind: str = ""  # all but replicas, unless one is named or "all"
+    kind: str = ""  # "me" or everybody
     service: str = ""  # the key of a service: its replicas
     label: str = ""  # key=value, or a key with any value
     preemptible: bool = False  # those that take no part in the sharing
@@ -104,7 +105,7 @@ class JobFilter:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether anything is left out."""
+        """Returns whether anything is filtered out."""
         chosen = (
             self.q,
             self.state,
@@ -152,12 +153,12 @@ class JobFilter:
 
 
 def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
-    """Those with such a label: `text` is key=value, or a key with any value."""
+    """Returns the jobs with such a label: `text` is key=value, or a key with any value."""
     return jobs.filter(Exists(JobLabel.objects.saying(text).filter(job=OuterRef("pk"))))
 
 
 def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Like `annotated`; of the job, its team and its owner only what lists show is read."""
+    """Like `annotated`; reads only what lists show of the job, its team and its owner."""
     return annotated(jobs.select_related("tenant", "owner").only(*LISTED))
 
 

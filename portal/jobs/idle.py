@@ -1,4 +1,4 @@
-"""How a job uses its GPUs, and what follows where it does not: what pages and the API tell of it."""
+"""How a job uses its GPUs, and what happens if they are idle, for pages and the API."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from scheduling.models import GpuUse, Job
 
 @dataclass(frozen=True)
 class IdleUse:
-    """Of a job in play. `terms` is what a rule says of it when it is idle; None: nothing."""
+    """The use of an unfinished job. `terms` is the idle rule that applies to it; None: none does."""
 
     use: GpuUse
     terms: Terms | None
-    is_present: bool  # whether it was measured lately, as far as it could
+    is_present: bool  # whether it was measured recently, as far as possible
     is_warned: bool = False
-    is_of_this_turn: bool = False  # whether it still holds the GPUs of which that was measured
-    acts_at: datetime | None = None  # nothing is done before, and nothing at all where somebody uses its GPUs
-    grace_left: timedelta | None = None  # for how long it may hold them without use until then
+    is_of_this_turn: bool = False  # whether it still holds the GPUs that were measured
+    acts_at: datetime | None = None  # the earliest time of the next step, if the GPUs stay idle
+    grace_left: timedelta | None = None  # remaining idle time until then
     is_snoozed: bool = False
-    snooze_ends: datetime | None = None  # until when it may be put off; None: no more
+    snooze_ends: datetime | None = None  # until when it can be snoozed; None: no longer
 
     @property
     def is_idle(self) -> bool:
@@ -32,12 +32,12 @@ class IdleUse:
 
     @property
     def yields(self) -> bool:
-        """Whether it is taken out of the sharing then, and not stopped."""
+        """Returns whether it becomes preemptible then, rather than being stopped."""
         return self.terms is not None and self.terms.then is Step.PREEMPTIBLE
 
 
 def idle_uses(uses: Iterable[GpuUse]) -> list[IdleUse]:
-    """Of jobs that come with their tenants and leases; three queries at most."""
+    """Returns the use of jobs that were read with their tenants and leases; at most three queries."""
     found = list(uses)
     if not found:
         return []
@@ -47,7 +47,7 @@ def idle_uses(uses: Iterable[GpuUse]) -> list[IdleUse]:
 
 
 def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
-    # Until its next turn, and until that is measured, it is as it was in its last one.
+    # Until its next attempt is measured, the last measurement counts.
     since = max(use.measured_until, use.job.state_since)
     is_present = use.job.state != Job.State.RUNNING or now - since <= STALE
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
@@ -69,7 +69,7 @@ def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
 
 
 def use_of(job: Job) -> IdleUse | None:
-    """None for what has ended, or was never measured."""
+    """Returns the use of a job; None if it has ended or was never measured."""
     if job.has_ended or job.state == Job.State.CANCELLING:
         return None
     use = GpuUse.objects.filter(job=job).select_related("snoozed_by", "lease").first()

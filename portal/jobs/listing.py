@@ -1,4 +1,4 @@
-"""A page of the list of jobs. The page that most people open is asked for by one query that is made only once."""
+"""A page of the job list. The page that most people open needs one query, whose SQL is built only once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOBS_PER_PAGE = 50
 
 
 def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob]:
-    """Page `number` of the chosen jobs that `user` sees; where there is none of that number, the first or last one."""
+    """Returns page `number` of the chosen jobs that `user` sees; for an invalid number the first or last one."""
     if number is None and chosen == JobFilter() and not sees_every_tenant(user):
         rows = _first_rows(ids_with_role(user))
         paginator = Paginator([ListedJob(*row[:-1]) for row in rows], JOBS_PER_PAGE)
@@ -31,7 +31,7 @@ def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob
 
 @Prepared
 def _first_rows(teams: list[int]) -> QuerySet[Job, tuple[Any, ...]]:
-    """What the list of these teams begins with; in each row at last how many jobs it has, for a page needs both."""
+    """Returns the first rows of these teams' list; the last column of each is the number of all jobs."""
     found = JobFilter().apply(Job.objects.filter(tenant__in=teams))
     count = Func(Value(1), function="COUNT", output_field=IntegerField())
     return found.values_list(*COLUMNS, Subquery(found.order_by().values_list(count)))[:JOBS_PER_PAGE]

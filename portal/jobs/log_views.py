@@ -43,16 +43,16 @@ from scheduling.models import Job
 
 logger = logging.getLogger(__name__)
 
-TAIL = 256 * 1024  # bytes shown at first of a long log
+TAIL = 256 * 1024  # bytes of a long log that are shown first
 PIECE = 128 * 1024  # bytes of "show earlier"
-LOOK = 0.4  # seconds between two looks at a log that rests; files tell nobody that they grow
-STATE_LOOK = 3.0  # seconds between two looks at the job's state
+LOOK = 0.4  # seconds between two reads of an idle log, because files do not report growth
+STATE_LOOK = 3.0  # seconds between two reads of the job's state
 MOST_FOUND = 1000
 
 
 @require_safe
 def log(request: HttpRequest, pk: int) -> HttpResponse:
-    """The viewer, or the head above it when that refreshes."""
+    """Shows the viewer, or the head above it when that refreshes."""
     job = visible_job(request, pk)
     try:
         ranks = [rank for rank in backend_for(job.cluster).log_ranks(job_id=pk) if rank < job.workers]
@@ -64,13 +64,12 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
-    """The log as it grows, as server-sent events.
+    """Streams the log as it grows, as server-sent events.
 
-    An event's id is the byte offset after it: a browser that comes back with Last-Event-ID goes on
-    there, losing and repeating nothing. Without it the stream begins at `?offset=`, or near the end of
-    a long log. Each event's data is {"pieces": [[offset, text], …]}; "start" says where it begins,
-    "end" that nothing more will come, "bye" that it is time to ask again (rights may have changed),
-    "problem" why the log cannot be read.
+    An event's id is the byte offset after it: a browser that returns with Last-Event-ID continues there, without
+    loss or repetition. Without it the stream begins at `?offset=`, or near the end of a long log. Each event's data
+    is {"pieces": [[offset, text], …]}; "start" says where it begins, "end" that the log is complete, "bye" that the
+    browser should reconnect (rights may have changed), "problem" why the log cannot be read.
     """
     user = request.user
     log_file, offset = await sync_to_async(_prepare_stream)(request, user, pk)
@@ -99,7 +98,7 @@ async def _follow_or_say_why_not(log_file: LogFile, asked: int | None, rights: R
 
 
 def _tail(log_file: LogFile) -> int:
-    """Where the stream of a log begins of which no one has seen anything."""
+    """Returns where the stream begins for a reader who has seen nothing of the log."""
     size = log_file.size()
     return log_file.line_start(size - TAIL) if size > TAIL else 0
 
@@ -114,14 +113,14 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
     yield event({"offset": offset}, name="start", event_id=offset)
     end: LogEnd | None = None
     complete, checked, spoke = False, 0.0, time.monotonic()
-    seen = 0  # bytes of an unfinished line at the last look
+    seen = 0  # bytes of an unfinished line at the last read
     until = spoke + LONGEST_STREAM
     while time.monotonic() < until and await rights.hold():
         if end:
             data, complete = await read_last(offset, end)
         else:
             data = await read(offset)
-        # An unfinished line (a progress bar, a prompt) is shown when it rests for one look.
+        # An unfinished line (a progress bar, a prompt) is shown once it has not changed between two reads.
         pieces, reached = split(data, offset, flush=complete or (0 < len(data) == seen))
         if pieces:
             yield event({"pieces": pieces}, event_id=reached)
@@ -137,11 +136,11 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
             return
         now = time.monotonic()
         if now - checked >= STATE_LOOK:
-            # Asked before the last read, so that what was written until the end is never missed.
+            # Checked before the last read, so that what is written until the end is never missed.
             was, checked = end, now
             try:
                 end = await sync_to_async(log_end)(log_file.job_id)
-            except (Error, Full) as error:  # asked again with the next look
+            except (Error, Full) as error:  # checked again at the next read
                 logger.warning("whether the log of job %s has ended is not known: %s", log_file.job_id, error)
             if end and not was:
                 continue
@@ -155,7 +154,7 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
 @never_cache
 @require_safe
 def log_piece(request: HttpRequest, pk: int) -> HttpResponse:
-    """Other lines than the last: what ends at `?end=`, begins at `?begin=`, or surrounds `?around=`."""
+    """Returns other lines than the last: those that end at `?end=`, begin at `?begin=`, or surround `?around=`."""
     log_file = _log_file(request, visible_job(request, pk))
     asked = {name: _offset(request.GET.get(name, "")) for name in ("begin", "end", "around")}
     if asked["around"] is not None:
@@ -179,10 +178,10 @@ def log_piece(request: HttpRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 async def log_search(request: HttpRequest, pk: int) -> HttpResponse:
-    """The offsets of the lines that contain `?q=` (with `regex=1` match it), from byte `?from=` of the log on.
+    """Returns the offsets of lines that contain `?q=` (with `regex=1` match it), from byte `?from=` on.
 
-    A search is bounded in bytes, time and lines found: `next` is where to go on, null when nothing is left. It
-    ends when its reader goes away.
+    A search is bounded in bytes, time and matches: `next` is where to continue, null at the end of the log. It stops
+    when its reader disconnects.
     """
     log_file = await sync_to_async(_prepare_search)(request.user, request, pk)
     text, begin = request.GET.get("q", ""), _offset(request.GET.get("from", "0"))
@@ -207,7 +206,7 @@ def _prepare_search(user: User, request: HttpRequest, pk: int) -> LogFile:
 
 
 async def log_raw(request: HttpRequest, pk: int) -> HttpResponseBase:
-    """The whole log as it is, byte by byte, for download."""
+    """Returns the whole log byte by byte, for download."""
     user = request.user
     try:
         log_file, name, size = await sync_to_async(_prepare_raw)(request, user, pk)
@@ -237,7 +236,7 @@ async def _bytes_of(log_file: LogFile, size: int) -> AsyncIterator[bytes]:
         while offset < size and (data := await read(offset, min(4 * READ, size - offset))):
             yield data
             offset += len(data)
-    except LogUnreadable as error:  # what follows is missing, as the length tells the reader
+    except LogUnreadable as error:  # the rest is missing, which the length shows to the reader
         logger.warning("job %s, worker %s: %s", log_file.job_id, log_file.rank, error)
 
 

@@ -1,7 +1,7 @@
-"""Logs as pages show them: bytes cut into pieces of lines, each with the offset at which it begins.
+"""Logs for pages: bytes cut into pieces of lines, each with its offset.
 
-A piece is a line with its end, or a part of a line. Pieces in order of their offsets are the log:
-nothing is left out, nothing comes twice. What is no UTF-8 is shown as �.
+A piece is a line with its end, or a part of a line. The pieces in order of their offsets are the log: nothing is
+missing or repeated. Invalid UTF-8 is shown as �.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduling.models import Job, Lease
 from scheduling.spec.job_spec import why_no_pattern
 
 READ = 64 * 1024
-# Last lines of a job that has ended may come so much later.
+# The last lines of an ended job may come this much later.
 STRAGGLERS = timedelta(minutes=5)
 LONGEST_PIECE = 8 * 1024  # bytes; longer lines come in several pieces
 # Of one search. What is further down the log is searched by the next one, which begins where this one ended.
@@ -33,9 +33,9 @@ Piece = tuple[int, str]
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Of a job that has ended: its logs are complete with the last turn that ran, 0 if none did.
+    """The end of an ended job's logs: they are complete with the last attempt that ran, 0 if none did.
 
-    Where a machine was lost, or nobody followed it, they never are: after a while nothing more is waited for.
+    If a machine was lost, or nobody followed it, they never are: after a while nothing more is expected.
     """
 
     last_turn: int
@@ -43,7 +43,7 @@ class LogEnd:
 
 
 def log_end(job_id: int) -> LogEnd | None:
-    """None while more turns may come."""
+    """Returns the end; None while more attempts may come."""
     job = Job.objects.filter(pk=job_id, state__in=Job.ENDED).only("ended_at").first()
     if job is None:
         return None
@@ -68,33 +68,33 @@ class LogFile:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
 
     def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
-        """What a job that has ended has from `offset` on, and whether that is all that will ever be."""
+        """Returns the rest of an ended job's log from `offset` on, and whether it is complete."""
         chunk = self.backend.read_log(
             job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_turn=end.last_turn
         )
         return chunk.data, chunk.complete or (end.is_overdue and not chunk.data)
 
     def chunks(self, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes from `begin` to `end`, or to where the log ends."""
+        """Yields the bytes from `begin` to `end`, or to the end of the log."""
         while begin < end and (data := self.read(begin, min(READ, end - begin))):
             yield data
             begin += len(data)
 
     def line_start(self, offset: int) -> int:
-        """Where the line that contains `offset` begins; looks back no further than LONGEST_PIECE."""
+        """Returns the start of the line that contains `offset`; searches back at most LONGEST_PIECE."""
         begin = max(0, offset - LONGEST_PIECE)
         before = b"".join(self.chunks(begin, offset))
         newline = before.rfind(b"\n")
         return begin + newline + 1 if newline >= 0 else begin + _partial_head(before)
 
     def between(self, begin: int, end: int) -> list[Piece]:
-        """The pieces from `begin` to `end`, both at line starts."""
+        """Returns the pieces from `begin` to `end`, which are both line starts."""
         pieces, _ = split(b"".join(self.chunks(begin, end)), begin, flush=True)
         return pieces
 
 
 def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
-    """Cuts `data`, which begins at `offset`, into pieces; also says up to which offset they reach.
+    """Cuts `data`, which begins at `offset`, into pieces; also returns the offset that they reach.
 
     Without `flush` an unfinished last line is left for later, when more of it is there.
     """
@@ -111,14 +111,16 @@ def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Lines that end with a line feed only; a carriage return alone overwrites its line."""
+    """Returns lines that end with a line feed; a carriage return alone overwrites its line."""
     lines = data.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
 def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
-    """A line in pieces of at most LONGEST_PIECE, never cut inside a character; an unfinished one
-    leaves a character's first bytes for later."""
+    """Yields pieces of a line of at most LONGEST_PIECE, never cut inside a character.
+
+    If the line is unfinished, the first bytes of an incomplete character are left for later.
+    """
     while len(line) > LONGEST_PIECE:
         cut = LONGEST_PIECE - _partial_tail(line[:LONGEST_PIECE])
         yield line[:cut]
@@ -129,7 +131,7 @@ def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
 
 
 def _partial_tail(data: bytes) -> int:
-    """How many bytes at the end begin a UTF-8 character that is not complete."""
+    """Returns how many bytes at the end begin an incomplete UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
@@ -140,7 +142,7 @@ def _partial_tail(data: bytes) -> int:
 
 
 def _partial_head(data: bytes) -> int:
-    """How many bytes at the start belong to a character that begins before."""
+    """Returns how many bytes at the start belong to a character that begins before."""
     head = 0
     while head < min(3, len(data)) and data[head] & 0xC0 == 0x80:
         head += 1
@@ -149,7 +151,7 @@ def _partial_head(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """Lines that match, by their offsets; `next` is where a further search goes on, None when there is no more."""
+    """Matching lines by their offsets; `next` is where a further search continues, None at the end."""
 
     offsets: list[int]
     next: int | None
@@ -160,17 +162,17 @@ class Found:
 
 
 class BadPattern(Exception):
-    """The pattern is no RE2 regular expression."""
+    """The pattern is not a valid RE2 regular expression."""
 
 
 class Search:
-    """Looks for the lines of a log in which `text` occurs, upper and lower case alike, from byte `begin` on.
+    """Finds the lines of a log that contain `text`, ignoring case, from byte `begin` on.
 
-    It ends when it has found `most` lines, after SEARCH_BYTES, or after SEARCH_SECONDS, whatever comes first.
+    It ends after `most` lines, SEARCH_BYTES, or SEARCH_SECONDS, whichever comes first.
     """
 
     def __init__(self, log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> None:
-        """Raises BadPattern."""
+        """Prepares the search. Raises BadPattern."""
         options = re2.Options()
         options.case_sensitive = False
         options.literal = not regex
@@ -182,15 +184,15 @@ class Search:
             raise BadPattern(why_no_pattern(error)) from None
         self._log, self._most = log, most
         self._offsets: list[int] = []
-        self._at = begin  # where the first line begins that is not searched yet
-        self._rest = b""  # what of it was read
-        self._end: int | None = None  # of the log, as it was at the first look
+        self._at = begin  # start of the first line that is not searched yet
+        self._rest = b""  # the part of it that was read
+        self._end: int | None = None  # of the log at the first read
         self._until_byte = begin + SEARCH_BYTES
         self._until = time.monotonic() + SEARCH_SECONDS
         self._next: int | None = None
 
     def look(self) -> bool:
-        """Searches the next piece; whether there is more to do. Raises LogUnreadable."""
+        """Searches the next piece; returns whether there is more to search. Raises LogUnreadable."""
         if self._end is None:
             self._end = self._log.size()
         read = self._at + len(self._rest)
@@ -220,7 +222,7 @@ class Search:
 
 
 def search(log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> Found:
-    """What one search finds, all at once. Raises BadPattern, LogUnreadable."""
+    """Returns everything that one search finds. Raises BadPattern, LogUnreadable."""
     one = Search(log, text, regex=regex, most=most, begin=begin)
     while one.look():
         continue

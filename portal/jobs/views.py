@@ -42,7 +42,7 @@ LEASES_PER_PAGE = 25
 
 @require_safe
 def jobs(request: HttpRequest) -> HttpResponse:
-    """All jobs of the user's teams; filter, order and page are in the URL."""
+    """Lists all jobs of the user's teams; filter, order and page are in the URL."""
     chosen = JobFilter.read(request.GET)
     every = sees_every_tenant(request.user)
     ids = [] if every else ids_with_role(request.user)
@@ -77,14 +77,14 @@ _label_keys = Prepared(
 
 @require_safe
 def job(request: HttpRequest, pk: int) -> HttpResponse:
-    """How it is and what it had: state, speed, cost, leases."""
+    """Shows a job's state, speed, cost and leases."""
     return overview(request, pk)
 
 
 def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
     shown = visible_job(request, pk)
     head = frame(request, shown, "overview")
-    if refusal is None and wanted_part(request) in INCLUDED:  # which needs nothing of the rest
+    if refusal is None and wanted_part(request) in INCLUDED:  # needs nothing of the rest
         return render_page(request, "jobs/overview.html", head)
     few = detail.few_leases(shown)
     leases = Paginator(detail.leases_of(shown) if few is None else few, LEASES_PER_PAGE)
@@ -106,7 +106,7 @@ _labels = Prepared(lambda job: JobLabel.objects.filter(job=job))
 
 @require_safe
 def events(request: HttpRequest, pk: int) -> HttpResponse:
-    """Everything that happened to it, newest first."""
+    """Shows a job's events, newest first."""
     shown = visible_job(request, pk)
     page = Paginator(shown.events.order_by("-id"), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = frame(request, shown, "events") | {"page": page}
@@ -115,7 +115,7 @@ def events(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def spec(request: HttpRequest, pk: int) -> HttpResponse:
-    """What was asked for, as YAML."""
+    """Shows a job's spec as YAML."""
     shown = visible_job(request, pk)
     context = frame(request, shown, "spec") | {"yaml": detail.yaml_of(shown)}
     return render_page(request, "jobs/spec.html", context)
@@ -135,7 +135,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def sharing(request: HttpRequest, pk: int) -> HttpResponse:
-    """Takes it out of the sharing, or back into it."""
+    """Makes a job preemptible, or ends that."""
     shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
     try:
         set_preemptible(actor=request.user, job=shown, preemptible=preemptible)
@@ -149,7 +149,7 @@ def sharing(request: HttpRequest, pk: int) -> HttpResponse:
 
 @posted_from("job", "pk")
 def snooze(request: HttpRequest, pk: int) -> HttpResponse:
-    """Puts off what follows where nobody uses its GPUs."""
+    """Snoozes the idle warning of a job."""
     shown = visible_job(request, pk)
 
     def act(post: QueryDict) -> None:
@@ -169,7 +169,7 @@ def snooze(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def visible_job(request: HttpRequest, pk: int) -> Job:
-    """The job, or 404 for who may not see it."""
+    """Returns the job; raises Http404 if the user may not see it."""
     found = job_in_sight(request.user, _job.first(pk)) if pk < 2**63 else None
     if found is None:
         raise Http404
@@ -184,7 +184,7 @@ _job = Prepared(
 
 
 def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
-    """What the head above every tab of a job needs."""
+    """Returns the data of the head above every tab of a job."""
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING

@@ -1,4 +1,4 @@
-"""A published trace as history, compared with what its file says, counted without any of the code that imports it."""
+"""A published trace as history, compared with its file without using the code that imports it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME, GENERATION, PRICE = "Trace", "P100", Decimal("1.37")
 
 
 def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> None:
-    """Imports it, compares and verifies; raises CommandError where anything differs. Prices hold from `since` on."""
+    """Imports, compares and verifies the trace; raises CommandError for any difference. Prices hold from `since` on."""
     set_price(
         actor=None,
         generation=create_generation(actor=None, name=GENERATION),
@@ -45,7 +45,7 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
 
 
 def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Of each team that has any: its jobs that want GPUs and last, and their GPU-seconds."""
+    """Returns, by team, its jobs with GPUs and a duration, and their GPU-seconds."""
     jobs: dict[str, int] = defaultdict(int)
     seconds: dict[str, int] = defaultdict(int)
     with path.open(newline="") as lines:
@@ -58,7 +58,7 @@ def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> None:
-    """Raises CommandError unless reports of the cluster say so, and its books close."""
+    """Raises CommandError unless reports of the cluster match, and its books close."""
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()
     if operator is None:

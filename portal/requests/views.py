@@ -1,4 +1,4 @@
-"""Requests: a manager sees those of the own teams, an operator all of them and answers."""
+"""Requests: a manager sees those of own teams, an operator sees all and answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PREVIEWED = frozenset({Request.Kind.TICKETS, Request.Kind.LIMIT})
 
 
 def seen_by(request: HttpRequest) -> QuerySet[Request]:
-    """Those that the user may see; nothing of this exists for who neither manages a team nor runs the cluster."""
+    """Returns the requests that the user may see; raises Http404 unless the user manages a team or is an operator."""
     user = request.user
     if not user.is_operator and not managed(request).exists():
         raise Http404
@@ -61,7 +61,7 @@ def managed(request: HttpRequest) -> QuerySet[Tenant]:
 
 @require_safe
 def requests(request: HttpRequest) -> HttpResponse:
-    """Open ones first, then the latest."""
+    """Lists open requests first, then the latest."""
     page = Paginator(SORTING.order(seen_by(request), request.GET), A_PAGE).get_page(request.GET.get("page"))
     words = Words.of(page.object_list)
     rows = [(one, words.say(one, one.granted or one.wanted)) for one in page.object_list]
@@ -78,7 +78,7 @@ def one_page(
     kept: Kept | None = None,
     changed: Mapping[str, Any] | None = None,
 ) -> HttpResponse:
-    """`changed`: what would be granted instead of what is wanted, to be previewed."""
+    """Renders a request; `changed` would be granted instead of what is wanted, and is previewed."""
     one = get_object_or_404(seen_by(request), pk=pk)
     words = Words.of([one])
     is_open = one.state == Request.State.OPEN
@@ -97,13 +97,13 @@ def one_page(
         context["previewed"] = words.say(one, changed or one.wanted)
         try:
             context["rows"] = preview(_change(one, changed or one.wanted))
-        except Refused:  # its user or generation is gone; approving will say so
+        except Refused:  # its user or generation is gone; approving says so
             context["rows"] = []
     return show(request, "requests/request.html", context, refusal=refusal, kept=kept)
 
 
 def _change(one: Request, values: Mapping[str, Any]) -> Change:
-    """What granting these values would change; Refused when they are none."""
+    """Returns what granting these values would change; raises Refused if they are invalid."""
     if one.kind == Request.Kind.TICKETS:
         check_tickets(values["tickets"])
         return Change(one.tenant, tickets=values["tickets"])
@@ -113,7 +113,7 @@ def _change(one: Request, values: Mapping[str, Any]) -> Change:
 
 @posted_from("request", "pk")
 def preview_answer(request: HttpRequest, pk: int) -> HttpResponse:
-    """What the form would grant does to shares; nothing is saved."""
+    """Previews what the form would grant; nothing is saved."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404
@@ -133,7 +133,7 @@ def request_page(request: HttpRequest, pk: int) -> HttpResponse:
 
 @posted_from("request", "pk")
 def approve(request: HttpRequest, pk: int) -> HttpResponse:
-    """What the form grants, which an operator may have changed."""
+    """Grants the form's values, which an operator may have changed."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404
@@ -154,7 +154,7 @@ def approve(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _until(one: Request, post: QueryDict) -> datetime | None:
-    """What the form says; where that was left as the page shows it, the moment that was asked for, to the second."""
+    """Returns the form's end; if it was left unchanged, the requested moment with its seconds."""
     shown = f"{timezone.localtime(one.until):%Y-%m-%dT%H:%M}" if one.until else ""
     return one.until if shown and post.get("until", "").strip() == shown else moment(post, "until")
 
@@ -172,7 +172,7 @@ def _changed(one: Request, post: QueryDict) -> dict[str, Any]:
 
 @posted_from("request", "pk")
 def close(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
-    """Declined by an operator, or withdrawn by a manager of the team."""
+    """Closes a request: declined by an operator, or withdrawn by a manager of the team."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if verb == "decline" and not request.user.is_operator:
         raise Http404

@@ -1,4 +1,4 @@
-"""The list of schedules, a schedule's page, and what is done with one. Its form is in portal/schedules/editing.py."""
+"""The list of schedules, a schedule's page, and its actions. Its form is in portal/schedules/editing.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from scheduling.timetable import TimetableError
 
 SCHEDULES_PER_PAGE = 50
 RUNS_PER_PAGE = 50
-# What is paused has no next run, whatever is noted.
+# A paused schedule has no next run, whatever its row says.
 NEXT = Case(When(paused_at=None, then=F("next_due_at")))
 SORTING = Sorting(
     {
@@ -43,7 +43,7 @@ SORTING = Sorting(
 
 @require_safe
 def schedules(request: HttpRequest) -> HttpResponse:
-    """All schedules of the user's teams, the next that is due first."""
+    """Lists all schedules of the user's teams, the next one due first."""
     found = Schedule.objects.visible_to(request.user).kept()
     mine = request.GET.get("owner") == "me"
     if mine:
@@ -65,7 +65,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
-    """What it runs and when, its next runs and what became of the former ones."""
+    """Shows what it runs and when, its next runs and the outcome of past ones."""
     shown = visible_schedule(request, pk)
     runs = shown.runs.select_related("job", "asked_by").order_by("-id")
     context = {
@@ -82,7 +82,7 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
 def _preview(shown: Schedule) -> dict[str, Any] | None:
     try:
         return preview_of(shown.timetable, now_from_database(), timezone.get_current_timezone())
-    except TimetableError:  # which the schedule itself tells, once it is due
+    except TimetableError:  # the schedule reports it once it is due
         return None
 
 
@@ -140,7 +140,7 @@ def _perform(
 
 
 def visible_schedule(request: HttpRequest, pk: int) -> Schedule:
-    """The schedule, or 404 for who may not see it."""
+    """Returns the schedule; raises Http404 if the user may not see it."""
     return get_object_or_404(_seen(request), pk=pk)
 
 

@@ -1,4 +1,4 @@
-"""What a service's page tells: how it is in words and numbers, what it cost, and how revisions differ."""
+"""A service's page: its state in words and numbers, its cost, and how revisions differ."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
 from scheduling.services.replicas import BY_ITSELF, so_many
 
-MOST_WORDS = 3  # reasons that are told one by one
+MOST_WORDS = 3  # reasons that are listed one by one
 
 
 @dataclass(frozen=True)
 class Status:
-    """A word about a service, and in which tone."""
+    """A word about a service, and its tone."""
 
     text: str
     tone: str
@@ -39,7 +39,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Member:
-    """A replica that is there."""
+    """A replica that exists."""
 
     job: Job
     lease: Lease | None
@@ -52,20 +52,20 @@ class Member:
 
     @property
     def claimable_from(self) -> datetime | None:
-        """From when on others' claims may preempt it; None while it has no more than what is guaranteed."""
+        """Returns from when on others may preempt it; None within the guarantee."""
         return interruptions.claimable_from(self.lease)
 
 
 @dataclass(frozen=True)
 class RevisionDetail:
-    """A revision, and what is other in it than in the one before."""
+    """A revision, and its differences from the one before."""
 
     revision: ServiceRevision
     lines: Sequence[tuple[str, str]]  # "+" or "-", and the line
 
 
 def status_of(service: Service) -> Status:
-    """Of a service with its counts."""
+    """Returns the status of a service that was read with its counts."""
     if service.removed_at:
         return Status("Removed", "muted", "slash")
     if service.stopped_at:
@@ -82,12 +82,12 @@ def status_of(service: Service) -> Status:
 
 
 def members_of(service: Service) -> list[Member]:
-    """Its replicas that have not ended, by slot."""
+    """Returns its replicas that have not ended, by slot."""
     return members_by_service([service]).get(service.pk, [])
 
 
 def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
-    """The replicas of each that have not ended, by slot."""
+    """Returns the replicas of each service that have not ended, by slot."""
     holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation", "cluster")
     jobs = (
         Job.objects.filter(service__in=[service.pk for service in services])
@@ -104,18 +104,18 @@ def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
 
 
 def claimable_from(members: Sequence[Member]) -> list[datetime]:
-    """From when on others' claims may preempt each replica that has more than what is guaranteed."""
+    """Returns from when on others may preempt each replica that is beyond the guarantee."""
     return [at for member in members if (at := member.claimable_from)]
 
 
 def on_notice(members: Sequence[Member]) -> str:
-    """How many of its replicas these are, in words."""
+    """Returns, in words, how many of its replicas these are."""
     count = len(claimable_from(members))
     return "1 replica runs" if count == 1 else f"{count} replicas run"
 
 
 def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
-    """What keeps its replicas from being ready or its revision from being rolled out; empty while nothing does."""
+    """Returns what keeps its replicas from being ready or its revision from being rolled out; empty if nothing does."""
     if service.removed_at or service.stopped_at:
         return []
     told = [f"No replicas can be made: {service.trouble}"] if service.trouble else []
@@ -140,7 +140,7 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
 
 
 def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
-    """The replica of the current revision that ended by itself last, while not all that should be ready are."""
+    """Returns the replica of the current revision that last ended by itself, while replicas are missing."""
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
     if sum(member.is_ready for member in members) >= service.replicas and not _has_failed(service):
@@ -150,20 +150,20 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
 
 def _has_failed(service: Service) -> bool:
-    """Whether the revision that is rolled out has been given up, with none to go back to."""
+    """Returns whether the rolled-out revision was given up without an earlier one to return to."""
     revision = service.current
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
 
 
 def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
-    """Whether no old replica ends before a new one is ready, which waits for GPUs."""
+    """Returns whether the rollout is stuck: no old replica ends before a new one is ready, and that waits for GPUs."""
     if not service.good_id or service.good_id == service.current_id or service.max_unavailable:
         return False
     return any(member.job.revision_id == service.current_id and member.reason for member in members)
 
 
 def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -> list[str]:
-    """What is up, what waits and why, in plain words and numbers for `reader`."""
+    """Returns what runs, what waits and why, in words and numbers for `reader`."""
     if service.removed_at or service.stopped_at:
         left = f" {_are(len(members))} ending." if members else ""
         return [f"{'It was removed' if service.removed_at else 'It is stopped'}.{left}"]
@@ -214,7 +214,7 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
 
 
 def revisions_of(service: Service) -> list[RevisionDetail]:
-    """All of them, latest first, each compared with the one before it."""
+    """Returns all revisions, latest first, each compared with the one before it."""
     found = list(service.revisions.select_related("author").order_by("-number"))
     before = [*found[1:], None]
     return [RevisionDetail(now, _difference(then, now)) for now, then in zip(found, before, strict=False)]
@@ -228,7 +228,7 @@ def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tupl
 
 
 def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[str, Decimal]]]:
-    """By service, what all its replicas have cost until now: currency and sum."""
+    """Returns, by service, what all its replicas have cost until now: currency and sum."""
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
     of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
     booked = UsagePlan(Scope(user, None, None, {"job_id__in": jobs.values("pk")}), by_job=True)
@@ -238,7 +238,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
         found = sums.setdefault(service_id, {})
         found[currency] = found.get(currency, Decimal(0)) + money
 
-    # Of archived months there are only rollups.
+    # Archived months have only rollups.
     closed = [(part, "cost") for part in booked.rollups()]
     for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
         for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
@@ -249,7 +249,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
 
 
 def _with_service(job: Job, service: Service) -> Job:
-    """So that explaining it asks no more than it must."""
+    """Sets the job's service, so that explaining the job needs no further query."""
     job.tenant, job.cluster = service.tenant, service.cluster
     return job
 

@@ -1,4 +1,4 @@
-"""The list of services, a service's page, and what is done with one. Its form is in portal/services/editing.py."""
+"""The list of services, a service's page, and its actions. Its form is in portal/services/editing.py."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SORTING = Sorting(
 
 @require_safe
 def services(request: HttpRequest) -> HttpResponse:
-    """All services of the user's teams."""
+    """Lists all services of the user's teams."""
     found = Service.objects.visible_to(request.user).kept().with_counts()
     mine = request.GET.get("owner") == "me"
     if mine:
@@ -70,12 +70,12 @@ def services(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def service(request: HttpRequest, pk: int) -> HttpResponse:
-    """How it is: replicas, revisions, what happened, what it cost."""
+    """Shows its replicas, revisions, history and cost."""
     return _page(request, visible_service(request, pk))
 
 
 def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
-    """With the refused `rules` as they were typed; 422 then."""
+    """Renders the page; with the refused `rules` as they were typed, and then with status 422."""
     pk = shown.pk
     members = detail.members_of(shown)
     failed = detail.latest_failure(shown, members)
@@ -108,9 +108,9 @@ def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> H
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Leads to the service's own host, with a ticket for members of its team; `path` is where to."""
+    """Redirects to the service's host, with a ticket for members of its team; `path` is the target there."""
     if not request.user.is_authenticated:
-        # Not back to here: by the portal's own policy a form, as that of the login, must not lead to other hosts.
+        # Not back to here: by the portal's policy a form, such as the login's, must not lead to other hosts.
         return redirect_to_login(reverse("service", args=[pk]))
     opened = visible_service(request, pk)
     if not hosts.origin_of_service(pk) or opened.removed_at:
@@ -125,7 +125,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 
 @posted_from("service", "pk")
 def scale(request: HttpRequest, pk: int) -> HttpResponse:
-    """How many replicas, and by which rules revisions change."""
+    """Sets the number of replicas and the rules of rollouts."""
     rules = Rules.from_post(request.POST)
     try:
         return _perform(
@@ -187,6 +187,6 @@ def _perform(
 
 
 def visible_service(request: HttpRequest, pk: int) -> Service:
-    """The service with its counts, or 404 for who may not see it."""
+    """Returns the service with its counts; raises Http404 if the user may not see it."""
     seen = Service.objects.visible_to(request.user).with_counts()
     return get_object_or_404(seen.select_related("tenant", "owner", "cluster", "current", "good"), pk=pk)

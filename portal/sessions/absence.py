@@ -1,4 +1,4 @@
-"""What is answered in place of a program that does not serve now: why, since when, and when it is expected back."""
+"""The answer in place of an unavailable program: why, since when, and when it is expected back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounting.core.wording import exact
 
-# Browsers and programs are asked to come back in so many seconds, where nothing tells when.
+# Clients are asked to retry after so many seconds if the return is unknown.
 AGAIN_SECONDS = 10
 LONGEST_SECONDS = 3600
 _PAGE = """<!doctype html>
@@ -24,16 +24,16 @@ This page looks again by itself.</p></main></body></html>
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Nobody answers for a session or a service now."""
+    """A session or a service that does not answer now."""
 
     who: str
     page: str  # its page in the portal
     why: str
-    since: datetime | None  # since when nobody has; None: nobody ever has
-    back_by: datetime | None  # None: not known
+    since: datetime | None  # since when it does not answer; None: it never has
+    back_by: datetime | None  # None: unknown
 
     def answer(self, accepts: str) -> tuple[str, str, list[tuple[bytes, bytes]]]:
-        """Body, content type and headers of the answer with 503, in what the client accepts best."""
+        """Returns body, content type and headers of a 503 answer in the format that the client prefers."""
         again = AGAIN_SECONDS
         if self.back_by is not None:
             left = (self.back_by - timezone.now()) / timedelta(seconds=1)

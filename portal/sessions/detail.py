@@ -1,4 +1,4 @@
-"""What pages and API tell of a session: whether it is ready, and when it ends."""
+"""A session's data for pages and API: whether it is ready, and when it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SessionDetail:
     session: Session
     lease: Lease | None
     idle_ends: datetime | None  # when it is stopped if nobody uses it
-    ends: datetime | None  # when it is stopped whatever anybody does
+    ends: datetime | None  # when it reaches its time limit
     is_warned: bool
     explainer: Explainer
 
@@ -39,19 +39,19 @@ class SessionDetail:
 
     @property
     def reason(self) -> str:
-        """Why it waits or does not answer, in a few words."""
+        """Returns why it waits or does not answer, in a few words."""
         if self.job.state in Job.WAITING:
             return SHORT[self.job.reason]
         return self.lease.why_not_ready if self.lease else ""
 
     @property
     def claimable_from(self) -> datetime | None:
-        """As of its lease."""
+        """Returns from when on others may preempt its lease; None within the guarantee."""
         return claimable_from(self.lease)
 
     @property
     def sentence(self) -> str:
-        """How it is, in plain words."""
+        """Returns its state in a sentence."""
         if self.job.has_ended:
             return f"It has ended. {self.job.end_message}".strip()
         if self.job.state in Job.WAITING:
@@ -67,7 +67,7 @@ class SessionDetail:
 
 
 def details_of(sessions: Iterable[Session], reader: User) -> list[SessionDetail]:
-    """Of sessions with their jobs, in the same order."""
+    """Returns the details of sessions that were read with their jobs, in the same order."""
     shown = list(sessions)
     holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
     leases = {lease.job_id: lease for lease in holding.select_related("generation", "cluster")}

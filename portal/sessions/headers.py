@@ -1,4 +1,4 @@
-"""What goes through between browser and program, and what does not."""
+"""Which headers pass between browser and program."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ HOP_BY_HOP = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
 }  # fmt: skip
-# Neither the portal's own authority nor a client's word about where it comes from.
+# The portal's credentials, and a client's claims about its address.
 NOT_TO_PROGRAMS = {b"authorization", b"cookie", b"expect", b"forwarded", b"x-real-ip"}
 OF_WEBSOCKETS = b"sec-websocket-"
-# What would bind the browser beyond this session, or send it elsewhere.
+# What would affect the browser beyond this session, or redirect it.
 NOT_TO_BROWSERS = {b"alt-svc", b"clear-site-data", b"public-key-pins", b"strict-transport-security"}
 OURS: Sequence[tuple[bytes, bytes]] = (
-    # A second policy only ever takes away: nobody else frames it.
+    # A second policy can only restrict further: no other site may frame it.
     (b"content-security-policy", b"frame-ancestors 'self'"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"same-origin"),
 )
 REPLACED = {b"cross-origin-resource-policy", b"referrer-policy"}
-# Of all lines of a request or an answer together, as far as most servers and browsers go.
+# For all lines of a request or an answer together, the limit of most servers and browsers.
 MOST_BYTES, MOST_LINES = 64 * 1024, 500
 VISIT_COOKIE = "fairlot_visit"
 
 
 def cookie_name(*, secure: bool) -> str:
-    """The prefix has browsers refuse one that another host has set."""
+    """Returns the cookie's name, whose prefix makes browsers refuse it from other hosts."""
     return f"__Host-{VISIT_COOKIE}" if secure else VISIT_COOKIE
 
 
@@ -45,7 +45,7 @@ def values_of(headers: Headers, name: bytes) -> list[bytes]:
 
 
 def cookie_of(headers: Headers, name: str) -> str:
-    """The first cookie of that name; empty when there is none."""
+    """Returns the first cookie with that name; empty if there is none."""
     for found, value in _cookies(headers):
         if found == name:
             return value
@@ -53,7 +53,7 @@ def cookie_of(headers: Headers, name: str) -> str:
 
 
 def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: str) -> list[tuple[str, str]]:
-    """The request's headers as the program gets them; `token` empty for one that knows none."""
+    """Returns the request's headers for the program; `token` is empty for programs without one."""
     own = {cookie_name(secure=False), cookie_name(secure=True)}
     own |= {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
     passed = [
@@ -69,7 +69,7 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
 
 
 def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tuple[bytes, bytes]]:
-    """The answer's headers as the browser gets them."""
+    """Returns the answer's headers for the browser."""
     passed = []
     for name, value in _end_to_end(headers):
         if name == b"set-cookie":
@@ -81,7 +81,7 @@ def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tup
 
 
 def kept_to_path(cookie: str, base: str) -> str:
-    """A program's Set-Cookie for its own host and path alone; empty for one that takes a name of ours."""
+    """Returns a program's Set-Cookie, limited to its host and path; empty if it uses one of our names."""
     pair, *attributes = (part.strip() for part in cookie.split(";"))
     name = pair.partition("=")[0].strip()
     if name.removeprefix("__Host-").removeprefix("__Secure-") == VISIT_COOKIE:
@@ -97,12 +97,12 @@ def kept_to_path(cookie: str, base: str) -> str:
 
 
 def is_from_itself(headers: Headers, origin: str) -> bool:
-    """Whether a page of the session's own host has sent this: what its Origin says, which scripts cannot set."""
+    """Returns whether a page of the session's host sent this, by its Origin, which scripts cannot set."""
     return values_of(headers, b"origin") == [origin.encode()]
 
 
 def comes_from_elsewhere(headers: Headers, method: str) -> bool:
-    """Whether a page of another host asks for it other than by leading there (Fetch Metadata)."""
+    """Returns whether a page of another host requests it other than by navigation (Fetch Metadata)."""
     site = b"".join(values_of(headers, b"sec-fetch-site"))
     if site in {b"", b"none", b"same-origin"}:
         return False

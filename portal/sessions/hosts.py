@@ -1,4 +1,4 @@
-"""The host of each session and service. Its program is untrusted and gets an origin that it shares with nobody."""
+"""The host of each session and service. Its program is untrusted and gets an origin of its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SERVICE_DOOR = "/.fairlot/enter/"
 
 
 def origin_of(session_id: int) -> str:
-    """Such as http://session-7.localhost:8000; empty where no host is set."""
+    """Returns an origin such as http://session-7.localhost:8000; empty if no host is set."""
     return _origin(NAME.format(session_id))
 
 
 def origin_of_service(service_id: int) -> str:
-    """Such as http://service-7.localhost:8000, whatever replicas it has; empty where no host is set."""
+    """Returns an origin such as http://service-7.localhost:8000, for all replicas; empty if no host is set."""
     return _origin(SERVICE_NAME.format(service_id))
 
 
@@ -32,12 +32,12 @@ def is_secure() -> bool:
 
 
 def session_of(host: str) -> int | None:
-    """Whose host this is, as the Host header says it; None for the portal's own and for any other."""
+    """Returns the session of a Host header; None for the portal's host and any other."""
     return _number(host, NAME)
 
 
 def service_of(host: str) -> int | None:
-    """Like `session_of`, of services."""
+    """Returns the service of a Host header, like `session_of`."""
     return _number(host, SERVICE_NAME)
 
 
@@ -52,7 +52,7 @@ def _number(host: str, name: str) -> int | None:
 
 
 def is_under_them(host: str) -> bool:
-    """Whether the host is one of those that programs may have, whichever: never the portal's own."""
+    """Returns whether the host is one that programs may have, which is never the portal's."""
     if not settings.FAIRLOT_SESSIONS_URL:
         return False
     name = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(r"\*", r"[^.:]+")
@@ -60,18 +60,18 @@ def is_under_them(host: str) -> bool:
 
 
 def door_of(session_id: int, ticket: str, path: str) -> str:
-    """Where a ticket is exchanged; `path` is where it goes on from there."""
+    """Returns the URL where a ticket is exchanged; `path` is the target afterwards."""
     asked = urlencode({"ticket": ticket, "path": path})
     return f"{origin_of(session_id)}/sessions/{session_id}/enter/?{asked}"
 
 
 def door_of_service(service_id: int, ticket: str, path: str) -> str:
-    """Like `door_of`, of a service."""
+    """Like `door_of`, for a service."""
     return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"
 
 
 def led_to(door: str) -> HttpResponse:
-    """An answer that leads to a door; nobody is told from where."""
+    """Returns a redirect to a ticket exchange, without a referrer."""
     answer = HttpResponse(status=302)
     answer["Location"] = door
     answer["Referrer-Policy"] = "no-referrer"

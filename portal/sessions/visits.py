@@ -1,5 +1,5 @@
-"""Ways into sessions and services: a ticket that works once and for a minute, the cookie that it buys, and who may
-still come in."""
+"""Access to sessions and services: a ticket that is valid once and for a minute, the cookie for which it is exchanged,
+and who may still enter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TICKET_LASTS = timedelta(seconds=60)
 
 
 class Barred(Enum):
-    """Why somebody does not come in."""
+    """Why somebody may not enter."""
 
     STRANGER = "stranger"  # no visit, or its login has ended
     HIDDEN = "hidden"  # there is no such session for this user
@@ -45,7 +45,7 @@ class Barred(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Somebody who may come in now, and where the program answers: as its backend has observed of this lease."""
+    """Somebody who may enter now, and the program's address, as its backend observed it for this lease."""
 
     session_id: int
     address: str
@@ -55,7 +55,7 @@ class Admitted:
 
 @transaction.atomic(durable=True)
 def invite(*, actor: User, session: Session, login: str) -> str:
-    """A ticket into the session for who is signed in as `login`; NotAllowed for who may only look."""
+    """Returns a ticket into the session for the login `login`; raises NotAllowed for users who may only look."""
     if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
     audit.record(actor=actor, verb="session.open", target=session.job, tenant=session.job.tenant)
@@ -64,7 +64,7 @@ def invite(*, actor: User, session: Session, login: str) -> str:
 
 @transaction.atomic(durable=True)
 def invite_to_service(*, actor: User, service: Service, login: str) -> str:
-    """A ticket to the service for who is signed in as `login`; NotAllowed for who may not use it."""
+    """Returns a ticket to the service for the login `login`; raises NotAllowed for users who may not use it."""
     if not may_use(service.pk, actor):
         raise NotAllowed(f"Only members of {service.tenant.name} and operators may use its services.")
     audit.record(actor=actor, verb="service.open", target=service, tenant=service.tenant)
@@ -80,12 +80,12 @@ def _ticket(**facts: Any) -> str:
 
 
 def enter(*, session_id: int, ticket: str) -> str | None:
-    """The cookie's text for a ticket, which is void from now on; None for one that does not work."""
+    """Exchanges a ticket, which is void afterwards, for a cookie; returns None for an invalid ticket."""
     return _enter(ticket, session=session_id)
 
 
 def enter_service(*, service_id: int, ticket: str) -> str | None:
-    """Like `enter`, of a service."""
+    """Like `enter`, for a service."""
     return _enter(ticket, service=service_id)
 
 
@@ -98,7 +98,7 @@ def _enter(ticket: str, **of: int) -> str | None:
 
 
 def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
-    """Who this is, whether the login still lasts, whether the rights do, and where the program is: all anew."""
+    """Checks the visitor, the login, the rights and the program's address, all from the database."""
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
     if visit is None or visit.session is None or _signed_in(visit) != visit.user:
@@ -118,17 +118,17 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks a service: a browser by its cookie, or a program by a token of the API."""
+    """The caller of a service: a browser with its cookie, or a program with an API token."""
 
     key: str
     bearer: str
-    writes: bool  # by a method that may change something
+    writes: bool  # with a method that may change something
 
 
 def admit_to_service(
     *, service_id: int, caller: Caller, is_local: bool, address: str = ""
 ) -> Admitted | Barred:
-    """Like `admit`: one of the replicas that are ready; the one at `address` if that is among them."""
+    """Like `admit`, for one of the ready replicas: the one at `address` if that is among them."""
     user = _caller(service_id, caller)
     if user is None:
         return Barred.STRANGER
@@ -156,7 +156,7 @@ def _caller(service_id: int, caller: Caller) -> User | None:
 
 
 def may_use(service_id: int, user: User) -> bool:
-    """Whether the user is a member of the service's team, or may change the service as operators do."""
+    """Returns whether the user is a member of the service's team, or may change the service as operators do."""
     service = Service.objects.filter(pk=service_id)
     tenants = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
     return (
@@ -166,7 +166,7 @@ def may_use(service_id: int, user: User) -> bool:
 
 
 def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
-    """Like `absence`, of a service."""
+    """Like `absence`, for a service."""
     user = _caller(service_id, caller)
     related = Service.objects.with_counts().select_related("tenant", "owner", "cluster", "current", "good")
     service = related.filter(pk=service_id).first()
@@ -186,7 +186,8 @@ def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
 
 
 def absence(*, session_id: int, key: str) -> Absence | None:
-    """Why the session does not answer who has that cookie; None where it does by now, or they may not know."""
+    """Returns why the session does not answer the holder of that cookie; None if it does by now, or they may not
+    know."""
     visit = Visit.objects.filter(session=session_id, digest=_digest(key)).select_related("user").first()
     sessions = Session.objects.select_related("job__tenant", "job__owner", "job__cluster")
     session = sessions.filter(pk=session_id).first()
@@ -208,7 +209,7 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Who is signed in there now, judged as for each page of the portal."""
+    """Returns the signed-in user, checked as for each page of the portal."""
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)
     return get_user(login)

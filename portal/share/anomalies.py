@@ -1,4 +1,5 @@
-"""Sharing anomalies: which jobs would have fared better on machines of their team's own, and who was in their way."""
+"""Sharing anomalies: jobs that would have fared better on a private cluster of their team, and the jobs in their
+way."""
 
 from __future__ import annotations
 
@@ -97,7 +98,7 @@ def analyse(request: HttpRequest) -> HttpResponse:
 @permitted("anomalies.analyse")
 @posted_from("share_anomalies")
 def again(request: HttpRequest) -> HttpResponse:
-    """Asks for the teams of an analysis again of which nothing could be said."""
+    """Asks again for the teams of an analysis without a result."""
     return perform(
         request,
         "again",
@@ -111,7 +112,7 @@ def again(request: HttpRequest) -> HttpResponse:
 
 
 def chosen_analysis(key: str, analyses: QuerySet[SharingAnalysis]) -> SharingAnalysis | None:
-    """The one of this key, 404 when there is none; when none is named the latest that is finished, if there is any."""
+    """Returns the analysis with this key, else Http404; without a key the latest finished one, if any."""
     if key:
         return get_object_or_404(analyses, pk=read_key(key))
     return analyses.exclude(finished_at=None).first() or analyses.first()

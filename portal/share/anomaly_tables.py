@@ -1,4 +1,4 @@
-"""Sharing anomalies as a file: what the page tells of one analysis, all of it."""
+"""Sharing anomalies as a file: everything that the page shows of one analysis."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def anomalies_document(
     cause: str = "",
     zone: tzinfo | None = None,
 ) -> Document:
-    """Of one analysis, as far as `user` may see it; of one cause where `cause` is one. `zone`: else the reader's."""
+    """Returns one analysis as far as `user` may see it, only of `cause` if given; `zone` is by default the reader's."""
     found = read_anomalies(user, analysis, tenant=tenant)
     if cause in CAUSES:
         found = found.filter(cause=cause)
@@ -110,7 +110,7 @@ def anomalies_document(
 
 
 def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[SharingAnalysis]:
-    """Of each cluster, by name, the last one that is finished and whose time ended between the moments."""
+    """Returns, by name of the cluster, its last finished analysis whose period ended between the moments."""
     found = SharingAnalysis.objects.visible_to(user).filter(
         ends__gt=begins, ends__lte=ends, finished_at__isnull=False
     )
@@ -121,7 +121,7 @@ def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[Shar
 def document_of_analyses(
     user: User, analyses: Sequence[SharingAnalysis], period: ReportPeriod, *, tenant: Tenant | None = None
 ) -> Document:
-    """What each of them tells, one cluster after the other, for a letter about the period."""
+    """Returns their contents, one cluster after the other, for a mail about the period."""
     facts = [("Period", period.in_words)]
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
     if not told:

@@ -1,7 +1,7 @@
-"""The share picture as geometry: stacked steps above and below a zero line. No HTML, no styles here.
+"""The share chart as geometry: stacked steps above and below a zero line. No HTML, no styles here.
 
-The plot is drawn in a view box of `POINTS` × `HEIGHT` units that the browser stretches, and its labels
-are placed in per cent, so that text keeps its size at every width.
+The plot is drawn in a view box of `POINTS` × `HEIGHT` units that the browser stretches; its labels are placed in per
+cent, so that text keeps its size at every width.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from scheduling.core.amounts import Amounts
 from scheduling.shares.series import Series
 
 HEIGHT = 1000
-ABOVE = ("own", "bought", "borrowed")  # what was received, by where it came from
-BELOW = ("lent", "sold", "unused")  # what was given up
+ABOVE = ("own", "bought", "borrowed")  # received time, by origin
+BELOW = ("lent", "sold", "unused")  # entitlement that was given up
 LABELS = {
     "own": "received of our own",
     "bought": "received, bought",
@@ -47,7 +47,7 @@ class Chart:
 
     @property
     def ticks(self) -> list[tuple[Mark, float]]:
-        """Each mark with its place in the plot."""
+        """Returns each mark with its position in the plot."""
         return [(mark, height_of(mark.part)) for mark in self.scale.marks]
 
     @property
@@ -56,15 +56,15 @@ class Chart:
 
 
 def draw(series: Series, *, seconds_per_point: float) -> Chart:
-    """One generation's picture, in GPUs on average over each point."""
+    """Returns one generation's chart, in average GPUs over each point."""
     parts = {
         name: [amount / seconds_per_point for amount in amounts] for name, amounts in _stack(series).items()
     }
     entitled = [point.entitled / seconds_per_point for point in series.points]
-    # Rounded, as sums of the same parts in another order differ in their last digits.
+    # Rounded, because sums of the same parts in another order differ in their last digits.
     received = round(max([*entitled, *_tops(parts, ABOVE)]), 9)
     given = round(max(_tops(parts, BELOW)), 9)
-    # A trace below zero that nobody could see needs no half of the picture.
+    # An amount below zero that is too small to see needs no half of the picture.
     scale = axis(-given if given > received / 200 else 0.0, received)
 
     def y(value: float) -> float:
@@ -82,7 +82,7 @@ def height_of(part: float) -> float:
 
 
 def _stack(series: Series) -> dict[str, list[float]]:
-    """What was received, split by origin so that the parts add up to it, and what was given up."""
+    """Returns what was received, split by origin so that the parts add up to it, and what was given up."""
     split = [_split(point) for point in series.points]
     return {name: [part[name] for part in split] for name in (*ABOVE, *BELOW)}
 
@@ -118,7 +118,7 @@ def _layers(
 
 
 def _line(ys: Sequence[float]) -> str:
-    """A step line: each value holds for one unit of width."""
+    """Returns a step line in which each value spans one unit of width."""
     steps = "".join(
         f"H{x + 1}" if x and ys[x - 1] == value else f"V{value:g}H{x + 1}" for x, value in enumerate(ys)
     )
@@ -126,6 +126,6 @@ def _line(ys: Sequence[float]) -> str:
 
 
 def _area(base: Sequence[float], top: Sequence[float]) -> str:
-    """Between two step lines: along the top to the right, along the base back."""
+    """Returns the area between two step lines: along the top to the right, back along the base."""
     back = "".join(f"V{value:g}H{x}" for x, value in reversed(list(enumerate(base))))
     return f"{_line(top)}{back}Z"

@@ -1,4 +1,4 @@
-"""The periods that share and trades are shown for; the URL names one of them."""
+"""The periods for which share and trades are shown; the URL names one of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UTC = ZoneInfo("UTC")
 
 @dataclass(frozen=True)
 class Period:
-    """From `begins` (included) to `ends` (excluded), which is now unless it is of whole days."""
+    """From `begins` (included) to `ends` (excluded), which is now unless the period has whole days."""
 
     key: str
     label: str
@@ -35,7 +35,7 @@ class Period:
 
 
 def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
-    """The period of this name; the usual one for any other name."""
+    """Returns the period with this name; the usual one for any other name."""
     return named_period(key if key in PERIODS else usual, now_from_database())
 
 
@@ -50,7 +50,7 @@ def period_of_days(days: ReportPeriod) -> Period:
 
 
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
-    """One of `PERIODS`, or days as reports have them. A page takes the usual one for what there is not."""
+    """Returns one of `PERIODS`, or days as in reports. A page replaces unknown ones by the usual one."""
     key = query.get("period", "")
     if key in LABELS or (not key and (query.get("from") or query.get("to"))):
         return period_of_days(asked_period(query, is_page=is_page))

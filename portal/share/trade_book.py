@@ -1,4 +1,4 @@
-"""The trade book as a file: a line for each side of each trade that the reader may see, and what was booked."""
+"""The trade book as a file: a line for each visible side of each trade, and what was booked."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def trades_file(request: HttpRequest, form: str) -> HttpResponseBase:
 
 
 def trades_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns what the page shows, trade by trade; a trade that still runs has no end and no GPU-seconds yet.
+    """Returns what the page shows, trade by trade; a running trade has no end and no GPU-seconds yet.
 
-    CSV has the trades alone."""
+    CSV has the trades alone.
+    """
     period = asked_stretch(query)
     tenant = chosen_tenant(user, query)
     document = trade_book(user, period, generation=query.get("generation", ""), tenant=tenant)
@@ -38,7 +39,7 @@ def trades_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def file_name(period: Period) -> str:
-    """Without ending."""
+    """Returns the file's name without extension."""
     days = period.days
     return f"fairlot-trades-{f'{days.first}-{days.last}' if days else period.key}"
 

@@ -1,4 +1,4 @@
-"""Our share and the trade book."""
+"""The share page and the trade book."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRADES_PER_PAGE = 25
 
 @require_safe
 def share(request: HttpRequest) -> HttpResponse:
-    """What one team was entitled to, received, lent, borrowed, bought and sold on one cluster."""
+    """Shows what one team was entitled to, received, lent, borrowed, bought and sold on one cluster."""
     clusters = _clusters()
     cluster = chosen_cluster(request.GET, clusters)
     visible = visible_tenants(request.user)
@@ -55,7 +55,7 @@ def share(request: HttpRequest) -> HttpResponse:
 
 
 def _shared(request: HttpRequest, tenant: Tenant, visible: list[Tenant], cluster: Cluster) -> dict[str, Any]:
-    """What the page shows of one of the teams that the user sees, and of those below it."""
+    """Returns the page's data for one of the teams that the user sees, and those below it."""
     teams = [one.pk for one in visible if one.path.startswith(tenant.path)]
     key = request.GET.get("period", "")
     if key not in PERIODS:
@@ -82,7 +82,7 @@ def _shared(request: HttpRequest, tenant: Tenant, visible: list[Tenant], cluster
 
 @require_safe
 def trades(request: HttpRequest) -> HttpResponse:
-    """Who gave which GPU time for which, and what it was worth to one's own team."""
+    """Shows who gave which GPU time for which, and what it was worth to the reader's team."""
     tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request.user, request.GET)
     period = asked_stretch(request.GET, usual=_usual_period(tenants), is_page=True)
@@ -112,7 +112,7 @@ def trades(request: HttpRequest) -> HttpResponse:
         "booked": booked,
         "sees_all": _sees_all(request.user, tenant),
         "balanced": all(one.sum == 0 for one in booked),
-        # What all gave is what all got: the sum says nothing, how much changed hands does.
+        # The sum over both sides is zero and says nothing; the amount that changed hands does.
         **by_mail(request.user, ReportSubscription.Report.TRADES, tenant),
         "within": not shown.exclude(seller__in=sides, buyer__in=sides).exists(),
         "changed": _changed(sides, period),
@@ -121,18 +121,18 @@ def trades(request: HttpRequest) -> HttpResponse:
 
 
 def _changed(tenants: Collection[int], period: Period) -> list[tuple[Tenant, float]]:
-    """Tenants whose speed-ups changed as they began to trade in a period, and by which factor."""
+    """Returns tenants whose speed-ups changed when they began to trade in the period, with the factor."""
     factors = changed_speeds(tenants, period.begins, period.ends)
     return [(tenant, factors[tenant.pk]) for tenant in in_order(Tenant.objects.filter(pk__in=factors))]
 
 
 def _sees_all(user: User, tenant: Tenant | None) -> bool:
-    """Whether both sides of all trades are asked for, which sum to zero."""
+    """Returns whether both sides of all trades are shown, which sum to zero."""
     return user.is_operator and tenant is None
 
 
 def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | None:
-    """The single ones of the run to which the trade `?run=` belongs; 404 when it is none of the user's."""
+    """Returns the single trades of the run that contains trade `?run=`; raises Http404 if it is not the user's."""
     asked = request.GET.get("run", "")
     if not asked:
         return None
@@ -149,7 +149,7 @@ def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | 
 
 
 def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
-    """The one of `tenants` with this slug, 404 when there is none; `usual` when none is named."""
+    """Returns the one of `tenants` with this slug, else Http404; `usual` if none is named."""
     if not slug:
         return usual
     found = next((tenant for tenant in tenants if tenant.slug == slug), None)
@@ -159,12 +159,12 @@ def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
 
 
 def _usual_period(visible: list[Tenant]) -> str:
-    """A day, or the last hour while nothing that the user sees is older than that."""
+    """Returns a day, or the last hour while nothing that the user sees is older."""
     return "1h" if is_young([tenant.pk for tenant in visible]) else DEFAULT_PERIOD
 
 
 def own_tenants(user: User) -> set[int]:
-    """Those in which the user has a role, and all below them."""
+    """Returns the tenants in which the user has a role, and all below them."""
     return set(ids_with_role(user))
 
 

@@ -1,4 +1,4 @@
-"""Making, revoking and recognising API tokens."""
+"""Creates, revokes and recognises API tokens."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MOST_TOKENS = 50
 
 
 def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -> tuple[ApiToken, str]:
-    """A new token of the actor's own, and its text, which is kept nowhere.
+    """Creates a token of the actor; returns it with its text, which is stored nowhere.
 
-    `days` is how long it works; None for no end. Raises Refused naming the field at fault.
+    `days` is its lifetime; None: unlimited. Raises Refused with the field at fault.
     """
     if not actor.is_active:
         raise NotAllowed("Only active users may have tokens.")
@@ -39,7 +39,7 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
         raise Refused(f"A token works for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     with transaction.atomic(durable=True):
-        # Two requests at once count one after the other.
+        # Two concurrent requests count one after the other.
         if User.objects.select_for_update().get(pk=actor.pk).password != actor.password:
             raise NotAllowed("The password was changed meanwhile.")  # which may have revoked all tokens
         if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
@@ -62,7 +62,7 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
 
 
 def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
-    """Makes a token of the actor's own useless for good; doing it twice changes nothing."""
+    """Revokes a token of the actor; repeating it changes nothing."""
     if token.user_id != actor.pk:
         raise NotAllowed("Only its owner may revoke a token.")
     with transaction.atomic(durable=True):
@@ -73,7 +73,7 @@ def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
 
 
 def revoke_all(*, actor: User) -> int:
-    """Makes all tokens of the actor useless for good; returns how many worked until now."""
+    """Revokes all tokens of the actor; returns how many were valid."""
     with transaction.atomic(durable=True):
         revoked = _revoke_standing(actor)
         if revoked:
@@ -82,7 +82,7 @@ def revoke_all(*, actor: User) -> int:
 
 
 def reset_password(*, actor: User, user: User) -> Credentials:
-    """Gives a user a new random password; revokes the user's tokens and lifts the locks of the user's login."""
+    """Sets a new random password; revokes the user's tokens and lifts the locks of the user's login."""
 
     def shut_out(found: User) -> dict[str, int]:
         locks = lift_of_user(found.get_username())
@@ -96,17 +96,17 @@ def _revoke_standing(user: User) -> int:
 
 
 def find_token(text: str) -> ApiToken | None:
-    """The usable token whose text this is, with its user; notes its use now and then."""
+    """Returns the valid token with this text, with its user; records its use now and then."""
     scheme, _, rest = text.partition("_")
     prefix, _, secret = rest.partition("_")
     if scheme != "fairlot" or not secret:
         return None
-    if "\0" in prefix:  # no text of the database has it
+    if "\0" in prefix:  # the database cannot store such a text
         return None
     token: ApiToken | None = _usable.first(prefix)
     if token is None or not constant_time_compare(token.digest, _digest(secret)):
         return None
-    # By this process's clock, so that most calls write nothing; whether it is so the database says.
+    # By this process's clock, so that most calls write nothing; the database decides whether it is time.
     if token.last_used_at is None or timezone.now() - token.last_used_at >= LAST_USED_STEP:
         ApiToken.objects.filter(pk=token.pk).last_used_long_ago().update(last_used_at=Now())
     return token

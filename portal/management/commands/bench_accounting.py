@@ -1,9 +1,7 @@
-"""`make bench-accounting`: how fast the pages answer that report on a year of a million jobs.
+"""`make bench-accounting`: response times of the pages that report on a year of a million jobs.
 
-With `--trace` a published trace is imported instead, and compared with what its file says.
-
-Works in a database of its own, which is dropped at the end. The year is written by SQL, past the guards; the
-hours and days are summed by the very functions that close books.
+With `--trace` a published trace is imported instead, and compared with its file. It uses a temporary database. The
+year is written by SQL, bypassing the guards; hours and days are summed by the functions that close books.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ from scheduling.models import Cluster, Node
 
 GENERATIONS = (("V100", 1), ("A100", 2), ("H100", 4))  # and the price of a GPU-hour
 DEPARTMENTS, TEAMS, USERS = 10, 10, 5
-TRACES_LAST = timedelta(days=3650)  # less than that
+TRACES_LAST = timedelta(days=3650)  # an upper bound
 NODES = 300
 
-# Some fail, some are cancelled; they wait for twenty minutes on average, and few for hours. Their numbers follow the
-# time of submission, as everywhere.
+# Some fail, some are cancelled; they wait for twenty minutes on average, and a few for hours. Their ids follow the time
+# of submission, as everywhere.
 JOBS = """
 INSERT INTO scheduling_job (
     cluster_id, tenant_id, owner_id, name, spec, workers, gpus_per_worker, generation_ids, priority, state, epoch,
@@ -59,7 +57,7 @@ SELECT %(cluster)s, member.tenant_id, member.user_id, 'train ' || number, '{"ver
   JOIN (SELECT row_number() OVER (ORDER BY id) AS place, * FROM accounting_membership) member USING (place)
  ORDER BY starts + before
 """
-# Of some the second half was lost.
+# Some lost their second half.
 LEASES = """
 INSERT INTO scheduling_lease (
     job_id, cluster_id, epoch, token, generation_id, gpus, state, decided_at, held_from, running_from, held_until,
@@ -69,7 +67,7 @@ SELECT id, cluster_id, 1, gen_random_uuid(), first_generation_id, gpus_per_worke
        CASE WHEN id %% 25 = 0 THEN first_started_at + held_for / 2 END
   FROM scheduling_job
 """
-# Of every second job; one key has a few values, the other a value for each job.
+# On every second job; one key has a few values, the other a value for each job.
 LABELS = """
 INSERT INTO scheduling_joblabel (job_id, key, value)
 SELECT id, key, value
@@ -81,7 +79,7 @@ LABEL_KEYS = """
 INSERT INTO scheduling_labelkey (tenant_id, key)
 SELECT DISTINCT tenant_id, key FROM scheduling_job JOIN scheduling_joblabel label ON label.job_id = scheduling_job.id
 """
-# Of every third job an eighth of the time was idle.
+# An eighth of the time of every third job was idle.
 SEGMENTS = """
 INSERT INTO accounting_usagesegment (
     transaction_id, book, month, lease_id, version, job_id, job_name, tenant_id, tenant_name, user_id, user_name,
@@ -154,7 +152,7 @@ class Command(BaseCommand):
     ) -> None:
         call_command(
             "collectstatic", interactive=False, verbosity=0
-        )  # pages name their style sheets' versions
+        )  # pages contain versions of style sheets
         name = connection.settings_dict["NAME"]
         connection.creation.create_test_db(
             verbosity=0, autoclobber=not keep, serialize=False, keepdb=bool(keep)
@@ -203,7 +201,7 @@ def _lap(client: Client, path: str) -> float:
 
 
 def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], str]]]:
-    """What is asked for: each time of other months, teams and jobs."""
+    """Yields requests, each time for other months, teams and jobs."""
     now = now_from_database()
     jobs = list(Tenant.objects.visible_to(user).values_list("jobs", flat=True).exclude(jobs=None)[:500])
 
@@ -242,7 +240,7 @@ def _dates(first: date, last: date) -> str:
 
 
 class _Year:
-    """Of a hundred teams on one cluster, up to the present hour."""
+    """A year of a hundred teams on one cluster, up to the present hour."""
 
     def __init__(self, jobs: int, lasts: timedelta, *, tell: Callable[[str], None]) -> None:
         self.jobs, self.lasts, self.tell = jobs, lasts, tell
