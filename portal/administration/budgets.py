@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
 from accounting.models import Tenant
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.budget_forms import remove_budget_of, set_budget_of
 from portal.administration.tenants import tenant_page
 

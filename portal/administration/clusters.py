@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.models import Tenant
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
 from portal.sorting import Names, Since, Sorting
 from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS

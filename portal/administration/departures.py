@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show
 from portal.administration.team import managed, team_or_home
 from scheduling.departures.actions import Fate, HandedOver, Work, heirs, remove_member, work_of_member

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.core.clock import now_from_database
 from accounting.models import Generation, Price
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, decimal_or_none, moment, perform, show, whole
 
 

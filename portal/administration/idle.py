@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 
 from accounting.models import Tenant, User
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.clusters import cluster_page
 from portal.administration.forms import perform, whole
 from portal.administration.nodes import settings_page

@@ -14,7 +14,7 @@ from accounting.actions.quotas import check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.models import Quota, Tenant
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import perform, previewed, refusal, whole
 from portal.administration.limit_fields import read_limit, read_which
 from portal.administration.tenants import tenant_page, tenants_page

@@ -11,7 +11,7 @@ from django.urls import reverse
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.models import Tenant
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import previewed, refusal, whole
 from portal.administration.team import managed, team_page
 from portal.administration.tenants import tenant_page

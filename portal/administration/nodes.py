@@ -15,7 +15,7 @@ from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.ledger.hash_chain import why_stopped
 from accounting.models import Generation
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, part, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
 from portal.inputs import keeps_form

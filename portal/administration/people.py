@@ -16,9 +16,9 @@ from accounting.actions.users import Credentials
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.models import User
+from portal.access import permitted, posted_from
 from portal.account import lockout
 from portal.administration import departures
-from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, check_storable, perform, refusal, show
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens

@@ -14,7 +14,7 @@ from accounting.access.permissions import may
 from accounting.core.errors import Refused
 from fairshare import policies
 from fairshare.policies.base import Option, options_of
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform, previewed, refusal, show, whole
 from scheduling.clusters import actions as clusters
 from scheduling.models import Cluster

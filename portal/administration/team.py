@@ -13,7 +13,7 @@ from accounting.actions.memberships import find_user
 from accounting.core.name_order import by_name
 from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet, has_role
-from portal.administration.access import posted_from
+from portal.access import posted_from
 from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
 from portal.administration.forms import Refusal, change_membership, perform, show, whole
 from portal.administration.limit_fields import limits_of

@@ -13,7 +13,7 @@ from accounting import actions
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.budget_forms import budgets_of
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
 from portal.administration.idle_fields import form_of_tenant

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.core.numbers import read_key
 from accounting.models import AuditEvent, Price, Quota, Tenant, User
-from portal.administration.access import permitted
+from portal.access import permitted
 
 EVENTS_PER_PAGE = 50
 # What the portal calls things of the data model.

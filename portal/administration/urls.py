@@ -2,6 +2,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, re_path
 
+from portal.access import permitted
 from portal.administration import (
     budgets,
     clusters,
@@ -18,7 +19,6 @@ from portal.administration import (
     trail,
     volumes,
 )
-from portal.administration.access import permitted
 
 
 @permitted("cluster.read")

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
 from accounting.models import Tenant
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.clusters import cluster_page
 from portal.administration.forms import chosen, perform
 from scheduling.jobs.volumes import grant_volume, withdraw_volume

@@ -17,7 +17,7 @@ from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.ledger import Payer
 from accounting.models import JobDay, LedgerTransaction, Tenant, UsageSegment
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, moment, perform, show
 from portal.jobs import detail
 from portal.jobs.views import frame, visible_job

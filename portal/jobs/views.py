@@ -18,7 +18,7 @@ from accounting.core.name_order import by_name
 from accounting.core.prepared import Prepared
 from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
-from portal.administration.access import posted_from
+from portal.access import posted_from
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import detail

@@ -16,7 +16,7 @@ from accounting.core.wording import to_the_minute
 from accounting.ledger.rollups import HOUR
 from accounting.models import ReportSubscription
 from accounting.reports.capacity import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
-from portal.administration.access import permitted
+from portal.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.core.name_order import by_name
 from accounting.models import Generation, ReportSubscription, Tenant, User
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform
 from portal.reports.by_mail import by_mail
 from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document

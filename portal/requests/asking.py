@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from accounting.actions.quotas import limit_of
 from accounting.actions.requests import ask
 from accounting.models import Request, Tenant
-from portal.administration.access import posted_from
+from portal.access import posted_from
 from portal.administration.forms import Refusal, moment, perform, show, whole
 from portal.administration.limit_fields import limit_fields, limits_of, read_limit, read_which
 from portal.requests.views import managed, one_page, seen_by

@@ -23,7 +23,7 @@ from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Request, Tenant
 from accounting.notifications.request_words import Words
-from portal.administration.access import posted_from
+from portal.access import posted_from
 from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
 from portal.administration.forms import refusal as refusal_of
 from portal.sorting import Names, Sorting

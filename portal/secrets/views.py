@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant
-from portal.administration.access import posted_from
+from portal.access import posted_from
 from portal.administration.forms import Refusal, perform, show
 from portal.sorting import Names, Sorting
 from portal.submit.lines import read_variables

@@ -19,7 +19,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
 from accounting.models import Tenant
 from portal import interruptions
-from portal.administration.access import posted_from
+from portal.access import posted_from
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs

@@ -15,7 +15,7 @@ from accounting.core.numbers import read_key
 from accounting.core.wording import percent
 from accounting.models import ReportSubscription, Tenant
 from fairshare.counterfactual.anomalies import FALSE_RATES
-from portal.administration.access import permitted, posted_from
+from portal.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
 from portal.reports.by_mail import by_mail
 from portal.reports.scope import chosen_cluster, chosen_tenant

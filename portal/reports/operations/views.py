@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
 from accounting.core.name_order import by_name
-from portal.administration.access import permitted
+from portal.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, cut_note, shown
 from portal.reports.formats.document import NUMERIC
