@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairshare.counterfactual.causes import Blame, Late, Received, Timeline, blame
+from fairshare.counterfactual.causes import Blame, LateJob, Received, Timeline, blame
 from fairshare.counterfactual.past import Cause, Past, PastJob
 from fairshare.counterfactual.private import Purchase, fits, replay
 from fairshare.simulator.model import Fate
@@ -61,7 +61,7 @@ class Findings:
 
     `judged` jobs were compared, `unfinished` of them only at their start. Not compared are `carried` jobs, which
     came before the period, and jobs `too_large` for the private cluster, which could never run there. Preemptible
-    jobs, `apart`, are in none of the other numbers.
+    jobs, `preemptible`, are in none of the other numbers.
     """
 
     anomalies: tuple[Anomaly, ...]
@@ -70,7 +70,7 @@ class Findings:
     unfinished: int
     carried: int
     too_large: int
-    apart: int
+    preemptible: int
 
 
 class Analysis:
@@ -109,7 +109,7 @@ class Analysis:
             unfinished=sum(not _has_an_end(job) for job in judged),
             carried=sum(job.carried for job in jobs),
             too_large=len(own) - len(jobs),
-            apart=len(self._of_tenant[tenant]) - len(own),
+            preemptible=len(self._of_tenant[tenant]) - len(own),
         )
 
     def _worth(self, tenant: int) -> float:
@@ -117,11 +117,11 @@ class Analysis:
         exact = self.past.parts[tenant] * float(bought.sum())
         return min(1.0, exact / float(bought[tenant].sum() or 1))
 
-    def _late(self, job: PastJob, fate: Fate) -> Late | None:
+    def _late(self, job: PastJob, fate: Fate) -> LateJob | None:
         """Returns how late the job was, or None if that is tolerated."""
         if fate.first_start is None:
             return None  # it would not have run on the private cluster either
-        start = next((turn.begins for turn in job.turns if not turn.failed), None)
+        start = next((attempt.begins for attempt in job.attempts if not attempt.failed), None)
         # A job that never started has waited until it ended otherwise, or until now.
         started = start if start is not None else self.past.ends if job.ended is None else job.ended
         begun_late = started - fate.first_start
@@ -132,15 +132,17 @@ class Analysis:
         tolerated = self.tolerance.of(alone)
         if max(begun_late, ended_late) <= tolerated:
             return None
-        return Late(job, fate, start, max(begun_late, ended_late), ended_late > begun_late, tolerated)
+        return LateJob(job, fate, start, max(begun_late, ended_late), ended_late > begun_late, tolerated)
 
 
 def _has_an_end(job: PastJob) -> bool:
     """Returns whether the job ran until its work was done, so that its end can be compared."""
-    return job.ended is not None and job.runs_to_its_end and any(not turn.failed for turn in job.turns)
+    return (
+        job.ended is not None and job.runs_to_its_end and any(not attempt.failed for attempt in job.attempts)
+    )
 
 
-def _anomaly(late: Late, why: Blame) -> Anomaly:
+def _anomaly(late: LateJob, why: Blame) -> Anomaly:
     job, fate = late.job, late.fate
     assert fate.first_start is not None  # noqa: S101 - else it is not late
     return Anomaly(

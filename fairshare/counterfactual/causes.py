@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairshare.counterfactual.past import Cause, Limit, Past, PastJob, Turn
+from fairshare.counterfactual.past import Attempt, Cause, Past, PastJob, PastLimit
 from fairshare.counterfactual.private import Purchase
 from fairshare.model import Floats, Ints, Settings
 from fairshare.simulator.model import Fate
@@ -29,7 +29,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateJob:
     """A job that was `seconds` later than on the private cluster, at its end or at its start."""
 
     job: PastJob
@@ -65,12 +65,12 @@ class Timeline:
         # (time, kind of event so that ends come before begins, whether it ends a reservation, indices).
         changes = [(change.at, 0, 0, i, 0) for i, change in enumerate(past.nodes)]
         for i, job in enumerate(past.jobs):
-            for n, turn in enumerate(job.turns):
-                changes += [(turn.ends, 1, 0, i, n), (turn.begins, 2, 0, i, n)]
-                if turn.promised is not None and turn.promised < turn.begins:
-                    changes += [(turn.promised, 3, 0, i, n), (turn.begins, 1, 1, i, n)]
+            for n, attempt in enumerate(job.attempts):
+                changes += [(attempt.ends, 1, 0, i, n), (attempt.begins, 2, 0, i, n)]
+                if attempt.reserved is not None and attempt.reserved < attempt.begins:
+                    changes += [(attempt.reserved, 3, 0, i, n), (attempt.begins, 1, 1, i, n)]
         self._changes = sorted(changes)
-        self.limits: dict[int, list[Limit]] = defaultdict(list)  # by tenant
+        self.limits: dict[int, list[PastLimit]] = defaultdict(list)  # by tenant
         for limit in past.limits:
             for tenant in limit.tenants:
                 self.limits[tenant].append(limit)
@@ -82,8 +82,8 @@ class Timeline:
         self.gpus, self.usable, self.held, self.kept = (np.zeros(size, dtype=np.int64) for _ in range(4))
         self.bought = self.bought_at(0.0)  # (tenants, K) GPUs of the private clusters
         self.by_tenant = np.zeros_like(self.bought)
-        self.turns: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
-        self.promises: dict[Key, None] = {}
+        self.attempts: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
+        self.reservations: dict[Key, None] = {}
         self.now = 0.0
         # The moving average of the GPUs that each tenant held, and the time at which it was last updated.
         self._lately = np.zeros(self.bought.shape)
@@ -91,12 +91,12 @@ class Timeline:
 
     def go_to(self, moment: float) -> None:
         while self._next < len(self._changes) and self._changes[self._next][0] <= moment:
-            self.now, what, is_promise, i, n = self._changes[self._next]
+            self.now, what, is_reservation, i, n = self._changes[self._next]
             self._next += 1
             if what == 0:
                 change = self.past.nodes[i]
                 self.gpus[change.node], self.usable[change.node] = change.gpus, change.usable
-            elif what == 3 or is_promise:
+            elif what == 3 or is_reservation:
                 self._keep((i, n), 1 if what == 3 else -1)
             else:
                 self._hold((i, n), 1 if what == 2 else -1)
@@ -110,39 +110,39 @@ class Timeline:
         return lately
 
     def _hold(self, key: Key, sign: int) -> None:
-        job, turn = self.job(key), self.turn(key)
-        if turn.ends <= turn.begins:
+        job, attempt = self.job(key), self.attempt(key)
+        if attempt.ends <= attempt.begins:
             return
         self.held_lately(job.tenant)  # updates the average with what it held until now
-        for node in turn.nodes:
+        for node in attempt.nodes:
             self.held[node] += sign * job.gpus_per_worker
-        self.by_tenant[job.tenant, turn.generation] += sign * job.gpus
-        there = self.turns[job.tenant, turn.generation]
+        self.by_tenant[job.tenant, attempt.generation] += sign * job.gpus
+        there = self.attempts[job.tenant, attempt.generation]
         if sign > 0:
             there[key] = None
         else:
             del there[key]
 
     def _keep(self, key: Key, sign: int) -> None:
-        for node in self.turn(key).nodes:
+        for node in self.attempt(key).nodes:
             self.kept[node] += sign * self.job(key).gpus_per_worker
         if sign > 0:
-            self.promises[key] = None
+            self.reservations[key] = None
         else:
-            del self.promises[key]
+            del self.reservations[key]
 
-    def held_under(self, limit: Limit, generations: Iterable[int]) -> int:
+    def held_under(self, limit: PastLimit, generations: Iterable[int]) -> int:
         """Returns the GPUs that count towards the limit."""
         if limit.user is not None or limit.leaves_idle:
-            return sum(self.job(key).gpus for key in self.turns_under(limit, generations))
+            return sum(self.job(key).gpus for key in self.attempts_under(limit, generations))
         return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)
 
-    def turns_under(self, limit: Limit, generations: Iterable[int]) -> dict[Key, None]:
+    def attempts_under(self, limit: PastLimit, generations: Iterable[int]) -> dict[Key, None]:
         return {
             key: None
             for tenant in sorted(limit.tenants)
             for k in generations
-            for key in self.turns[tenant, k]
+            for key in self.attempts[tenant, k]
             if limit.user in {None, self.job(key).user}
             and not (limit.leaves_idle and self.job(key).preemptible)
         }
@@ -150,8 +150,8 @@ class Timeline:
     def job(self, key: Key) -> PastJob:
         return self.past.jobs[key[0]]
 
-    def turn(self, key: Key) -> Turn:
-        return self.past.jobs[key[0]].turns[key[1]]
+    def attempt(self, key: Key) -> Attempt:
+        return self.past.jobs[key[0]].attempts[key[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Received:
     ) -> Received:
         pairs = list(zip(jobs, fates, strict=True))
         return cls(
-            _running_total([(turn.begins, turn.ends, job.gpus) for job in everything for turn in job.turns]),
+            _running_total([(one.begins, one.ends, job.gpus) for job in everything for one in job.attempts]),
             _running_total(
                 [(span.begins, span.ends, job.gpus) for job, fate in pairs for span in fate.spans]
             ),
@@ -190,7 +190,7 @@ def _running_total(held: Sequence[tuple[float, float, int]]) -> tuple[Floats, Fl
     return moments, np.concatenate([[0.0], np.cumsum(np.cumsum(change)[:-1] * np.diff(moments))])
 
 
-def blame(timeline: Timeline, late: Sequence[Late], received: Received) -> list[Blame]:
+def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> list[Blame]:
     """Returns why each late job of one tenant was late, in their order."""
     steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
     causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
@@ -228,7 +228,7 @@ def _would_wait(fate: Fate, moment: float) -> bool:
     return not any(span.begins <= moment < span.ends for span in fate.spans)
 
 
-def _steps(late: Late) -> Iterator[tuple[float, float]]:
+def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
     """Yields moments at which the job waited but would not have waited alone, and the seconds that each represents."""
     gaps = list(_waits(late))
     whole = math.fsum(end - begin for begin, end in gaps)
@@ -243,7 +243,7 @@ def _steps(late: Late) -> Iterator[tuple[float, float]]:
         passed += end - begin
 
 
-def _waits(late: Late) -> Iterator[tuple[float, float]]:
+def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
     """Yields the intervals without GPUs, from when it would have run alone until its end, or its start if only that was
     late."""
     job = late.job
@@ -251,32 +251,32 @@ def _waits(late: Late) -> Iterator[tuple[float, float]]:
     until = since + late.seconds if job.ended is None else job.ended
     if not late.at_end and late.start is not None:
         until = late.start
-    for turn in job.turns:
-        if min(turn.begins, until) > since:
-            yield since, min(turn.begins, until)
-        since = max(since, turn.ends)
+    for attempt in job.attempts:
+        if min(attempt.begins, until) > since:
+            yield since, min(attempt.begins, until)
+        since = max(since, attempt.ends)
     if until > since:
         yield since, until
 
 
-def _beside_waiting(late: Late) -> dict[Cause, float]:
+def _beside_waiting(late: LateJob) -> dict[Cause, float]:
     """Returns the seconds that the job lost by each cause while it held GPUs."""
     job, found = late.job, dict[Cause, float]()
-    failed = math.fsum(turn.ends - turn.begins for turn in job.turns if turn.failed)
+    failed = math.fsum(attempt.ends - attempt.begins for attempt in job.attempts if attempt.failed)
     if failed > 0:
         found[Cause.FAILURE] = failed
     if not late.at_end:
         return found
-    turns = [turn for turn in job.turns if not turn.failed]
+    attempts = [attempt for attempt in job.attempts if not attempt.failed]
     alone = math.fsum(span.ends - span.begins for span in late.fate.spans)
-    ran = math.fsum(turn.ran for turn in turns)
-    lost = math.fsum(turn.lost for turn in turns)
-    started = math.fsum(turn.ready - turn.begins for turn in turns)
+    ran = math.fsum(attempt.ran for attempt in attempts)
+    lost = math.fsum(attempt.lost for attempt in attempts)
+    started = math.fsum(attempt.ready - attempt.begins for attempt in attempts)
     more = started + ran - alone
     if min(more, lost) > 0:
         found[Cause.LOST_WORK] = min(more, lost)
         more -= min(more, lost)
-    again = math.fsum(turn.ready - turn.begins for turn in turns[1:])
+    again = math.fsum(attempt.ready - attempt.begins for attempt in attempts[1:])
     if min(more, again) > 0:
         found[Cause.SWITCHING] = min(more, again)
     if more - again > 0:
@@ -285,7 +285,7 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
 
 
 def why_waiting(
-    timeline: Timeline, late: Late, moment: float, *, is_behind: bool
+    timeline: Timeline, late: LateJob, moment: float, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
     """Returns the cause at the timeline's moment, and the attempts in the job's way.
 
@@ -294,8 +294,8 @@ def why_waiting(
     lately, so that only the order of its own jobs of equal priority made this one wait.
     """
     job = late.job
-    held_back = [one.cause for one in job.held_back if one.begins <= moment < one.ends]
-    for cause in held_back:
+    ineligible = [one.cause for one in job.ineligible if one.begins <= moment < one.ends]
+    for cause in ineligible:
         if cause is not Cause.IDLE_LIMIT:
             return cause, ()
     kinds = [k for k, speed in enumerate(job.speeds) if speed > 0 and _could_hold(timeline, job, k)]
@@ -305,14 +305,14 @@ def why_waiting(
     free = timeline.usable - timeline.held
     for given, cause in ((free - timeline.kept, Cause.UNEXPLAINED), (free, Cause.RESERVATION)):
         if any(_slots(given[timeline.of_kind[k]], job) >= job.workers for k in allowed):
-            kept = [key for key in timeline.promises if timeline.turn(key).generation in allowed]
+            kept = [key for key in timeline.reservations if timeline.attempt(key).generation in allowed]
             return cause, kept if cause is Cause.RESERVATION else ()
     for k in allowed:
         nodes = timeline.of_kind[k]
         if np.maximum(free[nodes], 0).sum() >= job.gpus:
             return Cause.FRAGMENTATION, _on_broken_nodes(timeline, job.gpus_per_worker, k, free)
     claimed, beyond = _within_limits(timeline, job, allowed, moment, leaves_idle=True)
-    if held_back or (allowed and not claimed):
+    if ineligible or (allowed and not claimed):
         return Cause.IDLE_LIMIT, beyond
     return _others_or_own(timeline, late, claimed, free, is_behind=is_behind)
 
@@ -341,7 +341,7 @@ def _within_limits(
         counted = [limit.generation] if limit.generation is not None else range(timeline.past.generations)
         if timeline.held_under(limit, counted) + job.gpus > limit.gpus:
             allowed = [k for k in allowed if k not in counted]
-            using |= timeline.turns_under(limit, counted)
+            using |= timeline.attempts_under(limit, counted)
     return allowed, list(using)
 
 
@@ -351,13 +351,13 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
     return [
         key
         for tenant in range(len(timeline.bought))
-        for key in timeline.turns[tenant, k]
-        if not broken.isdisjoint(timeline.turn(key).nodes)
+        for key in timeline.attempts[tenant, k]
+        if not broken.isdisjoint(timeline.attempt(key).nodes)
     ]
 
 
 def _others_or_own(
-    timeline: Timeline, late: Late, kinds: Sequence[int], free: Ints, *, is_behind: bool
+    timeline: Timeline, late: LateJob, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
     """Returns the cause when no GPU is free: others beyond their share, hardware, or the tenant's own jobs."""
     job, tenant, away = late.job, late.job.tenant, False
@@ -378,12 +378,12 @@ def _others_or_own(
             worth = min(bought, timeline.past.parts[tenant] * float(timeline.bought[:, k].sum()))
             if timeline.held_lately(tenant)[k] >= worth - NOISE:
                 return None, ()
-            keys = [key for other in np.flatnonzero(over).tolist() for key in timeline.turns[other, k]]
+            keys = [key for other in np.flatnonzero(over).tolist() for key in timeline.attempts[other, k]]
             return Cause.OVER_BORROWING, keys
         away = away or gone > 0
     if away or not kinds:
         return Cause.HARDWARE, ()
-    own = [key for k in kinds for key in timeline.turns[tenant, k]]
+    own = [key for k in kinds for key in timeline.attempts[tenant, k]]
     if own:
         is_order = not is_behind and _is_order_alone(timeline, job, kinds, own)
         return (None if is_order else Cause.PRIORITY), own

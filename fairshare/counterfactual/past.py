@@ -29,10 +29,10 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Attempt:
     """An attempt: an interval in which a gang held GPUs.
 
-    From `promised` on, free GPUs were reserved for it; all workers ran from `ready` on. `failed`: it did not start,
+    From `reserved` on, free GPUs were reserved for it; all workers ran from `ready` on. `failed`: it did not start,
     or did not last, and made no progress. `lost_from`: its work from then on was lost, and a later attempt repeated
     it.
     """
@@ -43,7 +43,7 @@ class Turn:
     ends: float
     nodes: tuple[int, ...]  # of each worker
     failed: bool = False
-    promised: float | None = None
+    reserved: float | None = None
     lost_from: float | None = None
 
     @property
@@ -58,7 +58,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class Ineligible:
     """An interval in which a job could not start for its own reason; with IDLE_LIMIT, only on free GPUs."""
 
     begins: float
@@ -84,12 +84,12 @@ class PastJob:
     gpus_per_worker: int
     speeds: tuple[float, ...]
     priority: int = 0
-    turns: tuple[Turn, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
     ended: float | None = None
     runs_to_its_end: bool = True
     carried: bool = False
     preemptible: bool = False
-    held_back: tuple[HeldBack, ...] = ()
+    ineligible: tuple[Ineligible, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -108,7 +108,7 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class PastLimit:
     """A limit of GPUs at once, in force for some time.
 
     It bounds what `tenants` hold together of a generation (None: of all), or what one of their users holds, an index
@@ -149,5 +149,5 @@ class Past:
     user_tickets: tuple[tuple[float, ...], ...]
     nodes: tuple[NodeState, ...]
     jobs: tuple[PastJob, ...]
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[PastLimit, ...] = ()
     rules: Rules = Rules()

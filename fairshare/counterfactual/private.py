@@ -110,7 +110,7 @@ def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
 
 
 # The machines from each moment on, in the order of time; the first moment is 0.
-Owned: TypeAlias = Sequence[tuple[float, Machines]]
+MachinesOverTime: TypeAlias = Sequence[tuple[float, Machines]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Purchase:
         place = bisect_right(self.over_time, moment, key=itemgetter(0))
         return self.over_time[max(place - 1, 0)][1]
 
-    def machines(self, tenant: int) -> Owned:
+    def machines(self, tenant: int) -> MachinesOverTime:
         """Returns the tenant's machines over time. Nodes stay the same; those not bought yet, or given back, have no
         GPUs."""
         steps = [(since, gpus[tenant].tolist()) for since, gpus in self.over_time]
@@ -175,10 +175,10 @@ def work_of(job: PastJob, past: Past) -> float:
     """
     if job.ended is None:
         return math.inf
-    turns = [turn for turn in job.turns if not turn.failed]
-    work = math.fsum((turn.ran - turn.lost) * job.speeds[turn.generation] for turn in turns)
-    if turns:
-        first = turns[0]
+    attempts = [attempt for attempt in job.attempts if not attempt.failed]
+    work = math.fsum((attempt.ran - attempt.lost) * job.speeds[attempt.generation] for attempt in attempts)
+    if attempts:
+        first = attempts[0]
         start = first.ready - first.begins - past.rules.switch_cost
         work += max(start, 0.0) * job.speeds[first.generation]
     if work > 0:
@@ -186,12 +186,12 @@ def work_of(job: PastJob, past: Past) -> float:
     return max(job.ended - job.arrival, 1.0) * max(job.speeds)
 
 
-def fits(job: PastJob, owned: Owned) -> bool:
+def fits(job: PastJob, over_time: MachinesOverTime) -> bool:
     """Returns whether the gang could ever run on the machines after its arrival."""
-    untils = [*(since for since, _ in owned[1:]), math.inf]
+    untils = [*(since for since, _ in over_time[1:]), math.inf]
     return any(
         until > job.arrival and _holds(machines, job)
-        for (_, machines), until in zip(owned, untils, strict=True)
+        for (_, machines), until in zip(over_time, untils, strict=True)
     )
 
 
@@ -202,7 +202,9 @@ def _holds(machines: Machines, job: PastJob) -> bool:
     return any(speed > 0 and count >= job.workers for speed, count in zip(job.speeds, slots, strict=True))
 
 
-def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[float]) -> list[Fate]:
+def replay(
+    past: Past, jobs: Sequence[PastJob], over_time: MachinesOverTime, tickets: Sequence[float]
+) -> list[Fate]:
     """Returns the fate of each of a tenant's jobs, which must all fit, alone on the machines.
 
     The tenant's users share them by their tickets, as on the shared cluster. No limits apply.
@@ -228,7 +230,7 @@ def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[
         )
         for job in jobs
     ]
-    (_, machines), *changes = owned
+    (_, machines), *changes = over_time
     # Rounds while all jobs run would only move gangs, which does not matter here.
     scheduler = LiveScheduler(machines, users, settings, asks_idly=False)
     engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost, changes=changes)

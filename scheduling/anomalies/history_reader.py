@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
-from fairshare.counterfactual.past import Cause, HeldBack, NodeState, Past, PastJob, Rules, Turn
+from fairshare.counterfactual.past import Attempt, Cause, Ineligible, NodeState, Past, PastJob, Rules
 from fairshare.counterfactual.speeds import speeds_of
 from scheduling.anomalies.past_limits import Indices, limits_between
 from scheduling.anomalies.past_shares import shares_between
@@ -133,7 +133,7 @@ class _Reader:
         speeds = speeds_of(
             self._rates(), accepts, np.array([row.tenant for row in self.rows], dtype=np.int64)
         )
-        turns = self._turns()
+        attempts = self._attempts()
         changes = JobEvent.objects.filter(job__in=self.jobs.values("pk"), kind=JobEvent.SHARING)
         changed = set(changes.values_list("job_id", flat=True))
         pauses = list(self._pauses())
@@ -141,7 +141,7 @@ class _Reader:
         for one in spent_hours(self.begins, self.ends):
             spent[one.tenant].append(one)
         for row, speed in zip(self.rows, speeds, strict=True):
-            own = turns.get(row.id, [])
+            own = attempts.get(row.id, [])
             yield PastJob(
                 key=row.id,
                 tenant=index[row.tenant],
@@ -151,17 +151,17 @@ class _Reader:
                 gpus_per_worker=row.gpus_per_worker,
                 speeds=speed,
                 priority=row.priority,
-                turns=tuple(own),
+                attempts=tuple(own),
                 ended=self._end(row),
                 runs_to_its_end=_runs_to_its_end(row),
                 # A job that was preemptible for a time takes its place but is not judged, as its entitlement is
                 # unknown.
                 carried=row.created_at < self.begins or row.id in changed,
                 preemptible=row.preemptible and row.id not in changed,
-                held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
+                ineligible=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
             )
 
-    def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[HeldBack]:
+    def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[Ineligible]:
         kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]
         own = [one for one in spent if one.user in {None, row.owner}]
         for cause, some in (
@@ -169,7 +169,7 @@ class _Reader:
             (Cause.IDLE_LIMIT, own),
         ):
             for since, until in when_spent(some, kinds):
-                yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), cause)
+                yield Ineligible(self._since(since, 0.0), self._since(until, 0.0), cause)
 
     def _end(self, row: _Row) -> float | None:
         return None if row.ended_at is None or row.ended_at > self.ends else self._since(row.ended_at, 0.0)
@@ -185,7 +185,7 @@ class _Reader:
                 rates[place[job], self.column[generation]] = steps / seconds
         return rates
 
-    def _turns(self) -> dict[int, list[Turn]]:
+    def _attempts(self) -> dict[int, list[Attempt]]:
         """Returns, by job, what it held in the period, in order."""
         leases = Lease.objects.filter(
             Q(held_until=None) | Q(held_until__gt=self.begins), cluster=self.cluster, held_from__lt=self.ends
@@ -194,7 +194,7 @@ class _Reader:
         held = HeldGpu.objects.filter(lease__in=leases.values("pk")).order_by()
         for lease, rank, node in held.values_list("lease_id", "rank", "node_id"):
             ranks[lease][rank] = node
-        found: dict[int, list[Turn]] = defaultdict(list)
+        found: dict[int, list[Attempt]] = defaultdict(list)
         rows = leases.order_by("job_id", "epoch").values_list(
             "id",
             "job_id",
@@ -215,24 +215,24 @@ class _Reader:
                 continue
             nodes = tuple(self.node[node] for _, node in sorted(ranks[pk].items()) if node in self.node)
             found[job].append(
-                Turn(
+                Attempt(
                     generation=self.column[generation],
                     begins=begins,
                     ready=self._since(running, ends),
                     ends=ends,
                     nodes=nodes,
                     failed=_has_failed(since, running, until, why),
-                    promised=self._since(decided, begins) if decided < since else None,
+                    reserved=self._since(decided, begins) if decided < since else None,
                     lost_from=None if lost is None else self._since(lost, begins),
                 )
             )
         return found
 
-    def _pauses(self) -> Iterator[HeldBack]:
+    def _pauses(self) -> Iterator[Ineligible]:
         """Yields the times in the period in which an operator had paused the cluster."""
         pauses = ClusterPause.objects.filter(cluster=self.cluster, during__overlap=(self.begins, self.ends))
         for during in pauses.order_by("during").values_list("during", flat=True):
-            yield HeldBack(
+            yield Ineligible(
                 self._since(during.lower, 0.0), self._since(during.upper, self.length), Cause.PAUSE
             )
 
@@ -252,11 +252,11 @@ def _has_failed(since: datetime, running: datetime | None, until: datetime | Non
     return why == End.START_FAILED or (why == End.LOST and until - (running or since) < STEADY)
 
 
-def _back_offs(turns: Sequence[Turn]) -> Iterator[HeldBack]:
+def _back_offs(attempts: Sequence[Attempt]) -> Iterator[Ineligible]:
     """Yields the back-off times after consecutive failures, in which the job was not tried again."""
     tries = 0
-    for turn in turns:
-        tries = tries + 1 if turn.failed else 0
+    for attempt in attempts:
+        tries = tries + 1 if attempt.failed else 0
         if tries:
             wait = BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1]
-            yield HeldBack(turn.ends, turn.ends + wait, Cause.FAILURE)
+            yield Ineligible(attempt.ends, attempt.ends + wait, Cause.FAILURE)

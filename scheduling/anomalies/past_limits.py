@@ -9,7 +9,7 @@ from functools import partial
 
 from accounting.limits.history import quotas_between
 from accounting.models import Quota, Tenant
-from fairshare.counterfactual.past import Limit
+from fairshare.counterfactual.past import PastLimit
 
 # Limits that make jobs wait; the others only warn.
 BINDING = (Quota.AtLimit.BLOCK, Quota.AtLimit.IDLE)
@@ -24,7 +24,7 @@ class Indices:
     users: Mapping[tuple[int, int], int]
 
 
-def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[Limit]:
+def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[PastLimit]:
     """Yields the limits that blocked jobs or made them preemptible: of a tenant with its subtree, or a user in a
     tenant.
 
@@ -39,7 +39,7 @@ def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterat
                 continue
             kind = indices.generations[quota.generation_id]
         limit = partial(
-            Limit,
+            PastLimit,
             generation=kind,
             gpus=float(quota.limit),
             begins=(past.begins - begins).total_seconds(),

@@ -36,7 +36,7 @@ def measure(load: float, seed: int, days: int) -> Measured:
     victims = {
         one.key
         for one in late.jobs
-        if one.key % EVERY == 0 and one.turns and fits(one, analysis.purchase.machines(one.tenant))
+        if one.key % EVERY == 0 and one.attempts and fits(one, analysis.purchase.machines(one.tenant))
     }
     after = {one.key for tenant in range(len(late.parts)) for one in analysis.of(tenant).anomalies}
     return Measured(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fairshare.counterfactual.past import Past, PastJob
-from tests.fairshare.pasts import HOUR, job, nodes, past, shared, turn
+from tests.fairshare.pasts import HOUR, attempt, job, nodes, past, shared
 
 # Workers and GPUs of a worker, and how often.
 SHAPES = ((1, 1, 0.5), (1, 2, 0.2), (1, 4, 0.15), (1, 8, 0.1), (2, 8, 0.05))
@@ -30,7 +30,14 @@ def faultless(seed: int, load: float, *, days: int = 1) -> Past:
     tenant = chance.choice(TENANTS, count, p=parts).tolist()
     arrival = np.sort(chance.uniform(0.0, span, count)).tolist()
     wanted = [
-        job(i, tenant[i], arrival[i], turn(0, one, 0), workers=SHAPES[shape[i]][0], gpus=SHAPES[shape[i]][1])
+        job(
+            i,
+            tenant[i],
+            arrival[i],
+            attempt(0, one, 0),
+            workers=SHAPES[shape[i]][0],
+            gpus=SHAPES[shape[i]][1],
+        )
         for i, one in enumerate(lasts.tolist())
     ]
     return shared(past(wanted, parts=parts, machines=nodes(*[NODE_GPUS] * NODES), ends=span))
@@ -45,5 +52,7 @@ def wronged(history: Past, every: int, by: float) -> Past:
 
 
 def _later(one: PastJob, by: float) -> PastJob:
-    turns = tuple(replace(t, begins=t.begins + by, ready=t.ready + by, ends=t.ends + by) for t in one.turns)
-    return replace(one, turns=turns, ended=None if one.ended is None else one.ended + by)
+    attempts = tuple(
+        replace(t, begins=t.begins + by, ready=t.ready + by, ends=t.ends + by) for t in one.attempts
+    )
+    return replace(one, attempts=attempts, ended=None if one.ended is None else one.ended + by)

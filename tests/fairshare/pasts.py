@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fairshare.counterfactual.past import NodeState, Past, PastJob, Rules, Turn
+from fairshare.counterfactual.past import Attempt, NodeState, Past, PastJob, Rules
 from fairshare.counterfactual.private import Purchase, replay, work_of
 from fairshare.model import NOWHERE, Settings
 from fairshare.simulator.engine import Engine
@@ -36,17 +36,17 @@ def past(
     return Past(ends, generations, tuple(parts), nodes=machines, jobs=tuple(jobs), **whole)  # type: ignore[arg-type]
 
 
-def turn(
+def attempt(
     begins: float, ends: float, *on: int, generation: int = 0, starts_in: float = 0.0, **more: object
-) -> Turn:
-    return Turn(generation, begins, begins + starts_in, ends, on, **more)  # type: ignore[arg-type]
+) -> Attempt:
+    return Attempt(generation, begins, begins + starts_in, ends, on, **more)  # type: ignore[arg-type]
 
 
 def job(
-    key: int, tenant: int, arrival: float, *turns: Turn, workers: int = 1, gpus: int = 4, **more: object
+    key: int, tenant: int, arrival: float, *attempts: Attempt, workers: int = 1, gpus: int = 4, **more: object
 ) -> PastJob:
-    """One that ended with its last turn."""
-    ended = turns[-1].ends if turns else None
+    """One that ended with its last attempt."""
+    ended = attempts[-1].ends if attempts else None
     given = {"user": 0, "speeds": (1.0,), "ended": ended} | more
     return PastJob(
         key=key,
@@ -54,7 +54,7 @@ def job(
         arrival=arrival,
         workers=workers,
         gpus_per_worker=gpus,
-        turns=turns,
+        attempts=attempts,
         **given,  # type: ignore[arg-type]
     )
 
@@ -62,7 +62,7 @@ def job(
 def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
     """The past in which the live policy shared one cluster of the nodes of `wanted` between teams of one user each.
 
-    As in `apart`, the jobs' single turns say how long they run.
+    As in `apart`, the jobs' single attempts say how long they run.
     """
     machines = Machines(
         tuple(node.generation for node in wanted.nodes),
@@ -87,7 +87,7 @@ def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
     return replace(
         wanted,
         jobs=tuple(
-            replace(one, turns=_turns(fate, wanted), ended=fate.finish)
+            replace(one, attempts=_attempts(fate, wanted), ended=fate.finish)
             for one, fate in zip(wanted.jobs, fates, strict=True)
         ),
     )
@@ -96,7 +96,7 @@ def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
 def apart(wanted: Past) -> Past:
     """The past in which each tenant runs on the private cluster that it would buy, as the replay has it.
 
-    `wanted` has jobs whose single turns say how long they run.
+    `wanted` has jobs whose single attempts say how long they run.
     """
     purchase = Purchase.of(wanted)
     jobs: list[PastJob] = []
@@ -112,14 +112,14 @@ def apart(wanted: Past) -> Past:
         own = [one for one in wanted.jobs if one.tenant == tenant]
         own.sort(key=lambda one: (one.arrival, one.key))
         for one, fate in zip(own, replay(wanted, own, owned, tickets), strict=True):
-            jobs.append(replace(one, turns=_turns(fate, wanted, first), ended=fate.finish))
+            jobs.append(replace(one, attempts=_attempts(fate, wanted, first), ended=fate.finish))
     return replace(wanted, jobs=tuple(jobs), nodes=tuple(sorted(states, key=lambda node: node.at)))
 
 
-def _turns(fate: Fate, wanted: Past, first: int = 0) -> tuple[Turn, ...]:
+def _attempts(fate: Fate, wanted: Past, first: int = 0) -> tuple[Attempt, ...]:
     """What a job held, on nodes that are numbered from `first` on."""
     return tuple(
-        Turn(
+        Attempt(
             span.place.generation,
             span.begins,
             min(span.begins + wanted.rules.switch_cost, span.ends),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairshare.counterfactual.past import NodeState, Past, PastJob, Rules, Turn
+from fairshare.counterfactual.past import Attempt, NodeState, Past, PastJob, Rules
 from fairshare.placement import fit
 from tests.fairshare.pasts import WEEK
 
@@ -102,16 +102,16 @@ def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, .
                 end = now + lasts[job]
                 heapq.heappush(ends, (end, job, k, tuple(found.tolist())))
                 places = tuple(of_kind[k][position] for position in found.tolist())
-                done[job] = _ran(one, Turn(k, now, min(now + 5.0, end), end, places))
+                done[job] = _ran(one, Attempt(k, now, min(now + 5.0, end), end, places))
                 waiting.remove(job)
                 break
     return [done.get(job, one) for job, one in enumerate(wanted)]
 
 
-def _ran(job: PastJob, turn: Turn) -> PastJob:
+def _ran(job: PastJob, attempt: Attempt) -> PastJob:
     """Cut off at the week's end."""
-    if turn.begins >= WEEK:
+    if attempt.begins >= WEEK:
         return job
-    if turn.ends > WEEK:
-        return replace(job, turns=(replace(turn, ready=min(turn.ready, WEEK), ends=WEEK),))
-    return replace(job, turns=(turn,), ended=turn.ends)
+    if attempt.ends > WEEK:
+        return replace(job, attempts=(replace(attempt, ready=min(attempt.ready, WEEK), ends=WEEK),))
+    return replace(job, attempts=(attempt,), ended=attempt.ends)

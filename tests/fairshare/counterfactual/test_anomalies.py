@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairshare.counterfactual.anomalies import FALSE_RATES, Analysis, Anomaly, Tolerance, analyse
-from fairshare.counterfactual.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules
+from fairshare.counterfactual.past import Cause, Ineligible, NodeState, Past, PastJob, PastLimit, Rules
 from fairshare.counterfactual.private import Purchase, apportion, fits, ticket_parts, usual_gpus
 from fairshare.counterfactual.speeds import speeds_of
 from fairshare.model import NOWHERE
 from tests.fairshare.faultless import faultless, wronged
-from tests.fairshare.pasts import HOUR, WEEK, apart, job, nodes, past, shared, turn
+from tests.fairshare.pasts import HOUR, WEEK, apart, attempt, job, nodes, past, shared
 
 A, B = 0, 1
 
@@ -28,14 +28,14 @@ def only(found: Past) -> Anomaly:
 
 
 def test_who_has_its_share_at_once_has_no_anomaly() -> None:
-    jobs = [job(1, A, 0, turn(0, 5 * HOUR, 0)), job(2, B, 60, turn(60, 6 * HOUR, 1))]
+    jobs = [job(1, A, 0, attempt(0, 5 * HOUR, 0)), job(2, B, 60, attempt(60, 6 * HOUR, 1))]
     assert [some.anomalies for some in analyse(past(jobs))] == [(), ()]
 
 
 def test_who_waits_while_others_hold_more_than_theirs_waits_for_what_they_borrowed() -> None:
     jobs = [
-        job(1, A, 0, turn(0, 5 * HOUR, 0, 1), workers=2),
-        job(2, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1)),
+        job(1, A, 0, attempt(0, 5 * HOUR, 0, 1), workers=2),
+        job(2, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 1)),
     ]
     found = only(past(jobs))
     assert (found.key, found.cause, found.private_start, found.start) == (
@@ -51,9 +51,9 @@ def test_who_waits_while_others_hold_more_than_theirs_waits_for_what_they_borrow
 
 def test_a_gang_that_free_gpus_would_hold_if_they_were_together_waits_for_fragments() -> None:
     jobs = [
-        job(1, A, 0, turn(0, 5 * HOUR, 0), gpus=3),
-        job(2, A, 0, turn(0, 5 * HOUR, 1), gpus=3),
-        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
+        job(1, A, 0, attempt(0, 5 * HOUR, 0), gpus=3),
+        job(2, A, 0, attempt(0, 5 * HOUR, 1), gpus=3),
+        job(3, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 1), gpus=2),
     ]
     found = only(past(jobs))
     assert (found.key, found.cause) == (3, Cause.FRAGMENTATION)
@@ -62,9 +62,9 @@ def test_a_gang_that_free_gpus_would_hold_if_they_were_together_waits_for_fragme
 
 def test_free_gpus_that_are_kept_for_another_gang_are_a_reservation() -> None:
     jobs = [
-        job(1, B, 0, turn(0, 4 * HOUR, 0)),
-        job(2, A, 0, turn(4 * HOUR, 5 * HOUR, 0, 1, promised=0.0), workers=2),
-        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
+        job(1, B, 0, attempt(0, 4 * HOUR, 0)),
+        job(2, A, 0, attempt(4 * HOUR, 5 * HOUR, 0, 1, reserved=0.0), workers=2),
+        job(3, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 1), gpus=2),
     ]
     (found,) = list(analyse(past(jobs, parts=(0.25, 0.75)))[B].anomalies)
     assert (found.key, found.cause) == (3, Cause.RESERVATION)
@@ -73,9 +73,9 @@ def test_free_gpus_that_are_kept_for_another_gang_are_a_reservation() -> None:
 
 def test_who_has_its_share_waits_for_own_jobs_that_went_first() -> None:
     jobs = [
-        job(1, A, 0, turn(0, 5 * HOUR, 0)),
-        job(2, B, 0, turn(5 * HOUR, 6 * HOUR, 1)),
-        job(3, B, 60, turn(60, 5 * HOUR, 1), priority=5),
+        job(1, A, 0, attempt(0, 5 * HOUR, 0)),
+        job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
+        job(3, B, 60, attempt(60, 5 * HOUR, 1), priority=5),
     ]
     found = only(past(jobs))
     assert (found.key, found.cause) == (2, Cause.PRIORITY)
@@ -85,9 +85,9 @@ def test_who_has_its_share_waits_for_own_jobs_that_went_first() -> None:
 def after_an_own_job(**first: object) -> list[Anomaly]:
     """B's job came before another one of B, `first`, and ran only after it on what B's tickets would buy."""
     jobs = [
-        job(1, A, 0, turn(0, 5 * HOUR, 0)),
-        job(2, B, 0, turn(5 * HOUR, 6 * HOUR, 1)),
-        job(3, B, 60, turn(60, 5 * HOUR, 1), **first),
+        job(1, A, 0, attempt(0, 5 * HOUR, 0)),
+        job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
+        job(3, B, 60, attempt(60, 5 * HOUR, 1), **first),
     ]
     findings = analyse(past(jobs, user_tickets=((1.0,), (1.0, 1.0))))
     return [one for some in findings for one in some.anomalies]
@@ -101,10 +101,10 @@ def test_the_order_of_a_tenants_own_jobs_of_equal_priority_is_no_anomaly() -> No
 
 def test_of_who_waited_for_own_jobs_and_for_others_only_the_rest_is_told() -> None:
     jobs = [
-        job(1, A, 0, turn(0, 2 * HOUR, 0)),
-        job(2, B, 0, turn(5 * HOUR, 6 * HOUR, 1)),
-        job(3, B, 60, turn(60, 2 * HOUR, 1)),
-        job(4, A, 2 * HOUR, turn(2 * HOUR, 5 * HOUR, 0, 1), workers=2),
+        job(1, A, 0, attempt(0, 2 * HOUR, 0)),
+        job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
+        job(3, B, 60, attempt(60, 2 * HOUR, 1)),
+        job(4, A, 2 * HOUR, attempt(2 * HOUR, 5 * HOUR, 0, 1), workers=2),
     ]
     found = only(past(jobs))
     assert (found.key, found.cause, found.start) == (2, Cause.OVER_BORROWING, 5 * HOUR)
@@ -115,10 +115,10 @@ def test_of_who_waited_for_own_jobs_and_for_others_only_the_rest_is_told() -> No
 def test_whose_team_is_behind_waits_for_own_jobs_because_of_what_came_before() -> None:
     """A held all for four hours; B then works off what had piled up, one job after the other."""
     jobs = [
-        job(1, A, 0, turn(0, 4 * HOUR, 0, 1), workers=2),
-        job(2, B, 0, turn(4 * HOUR, 5 * HOUR, 1)),
-        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1)),
-        job(4, A, 4 * HOUR, turn(4 * HOUR, 6 * HOUR, 0)),
+        job(1, A, 0, attempt(0, 4 * HOUR, 0, 1), workers=2),
+        job(2, B, 0, attempt(4 * HOUR, 5 * HOUR, 1)),
+        job(3, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 1)),
+        job(4, A, 4 * HOUR, attempt(4 * HOUR, 6 * HOUR, 0)),
     ]
     (_, found) = analyse(past(jobs))
     assert [(one.key, one.late, one.cause) for one in found.anomalies] == [
@@ -146,22 +146,22 @@ def test_who_is_wronged_in_such_a_history_is_found() -> None:
     victims = {
         one.key
         for one in history.jobs
-        if one.key % 10 == 0 and one.turns and fits(one, analysis.purchase.machines(one.tenant))
+        if one.key % 10 == 0 and one.attempts and fits(one, analysis.purchase.machines(one.tenant))
     }
     assert len(victims) >= 8
     assert len(victims - found) <= 1
 
 
 def test_a_start_that_fails_again_and_again_is_a_failure() -> None:
-    tries = [turn(i * HOUR, i * HOUR + 60, 0, failed=True) for i in range(3)]
-    backs_off = tuple(HeldBack(one.ends, one.ends + HOUR, Cause.FAILURE) for one in tries)
-    found = only(past([job(1, A, 0, *tries, turn(3 * HOUR, 4 * HOUR, 0), held_back=backs_off)]))
+    tries = [attempt(i * HOUR, i * HOUR + 60, 0, failed=True) for i in range(3)]
+    backs_off = tuple(Ineligible(one.ends, one.ends + HOUR, Cause.FAILURE) for one in tries)
+    found = only(past([job(1, A, 0, *tries, attempt(3 * HOUR, 4 * HOUR, 0), ineligible=backs_off)]))
     assert (found.cause, found.private_start, found.start) == (Cause.FAILURE, 0, 3 * HOUR)
 
 
 def test_who_waits_for_nodes_that_are_down_waits_for_hardware() -> None:
     down = (*nodes(4, 4), NodeState(60.0, 1, 0, 4, 0), NodeState(3 * HOUR, 1, 0, 4, 4))
-    jobs = [job(1, A, 0, turn(0, 5 * HOUR, 0)), job(2, B, HOUR, turn(3 * HOUR, 4 * HOUR, 1))]
+    jobs = [job(1, A, 0, attempt(0, 5 * HOUR, 0)), job(2, B, HOUR, attempt(3 * HOUR, 4 * HOUR, 1))]
     found = only(past(jobs, machines=down))
     assert (found.key, found.cause, found.holders) == (2, Cause.HARDWARE, ())
 
@@ -169,20 +169,20 @@ def test_who_waits_for_nodes_that_are_down_waits_for_hardware() -> None:
 @pytest.mark.parametrize("generation", [0, None])
 def test_who_may_not_hold_more_waits_for_a_quota(generation: int | None) -> None:
     jobs = [
-        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2),
-        job(2, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2),
+        job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2),
+        job(2, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2),
     ]
-    found = only(past(jobs, limits=(Limit(frozenset({B}), generation, 2),)))
+    found = only(past(jobs, limits=(PastLimit(frozenset({B}), generation, 2),)))
     assert (found.key, found.cause, found.holders[0][0]) == (2, Cause.QUOTA, 1)
 
 
 def test_a_quota_of_one_user_is_in_the_way_of_no_other_one() -> None:
     jobs = [
-        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2, user=1),
-        job(2, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2, user=1),
-        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2, user=0),
+        job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2, user=1),
+        job(2, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2, user=1),
+        job(3, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2, user=0),
     ]
-    own = Limit(frozenset({B}), None, 2, user=1)
+    own = PastLimit(frozenset({B}), None, 2, user=1)
     (_, found) = analyse(past(jobs, limits=(own,), user_tickets=((1.0,), (1.0, 1.0))))
     assert {(one.key, one.cause) for one in found.anomalies} == {(2, Cause.QUOTA), (3, Cause.UNEXPLAINED)}
     assert next(one for one in found.anomalies if one.key == 2).holders[0][0] == 1
@@ -190,26 +190,26 @@ def test_a_quota_of_one_user_is_in_the_way_of_no_other_one() -> None:
 
 @pytest.mark.parametrize(("ends", "cause"), [(4 * HOUR, Cause.QUOTA), (2 * HOUR, Cause.UNEXPLAINED)])
 def test_a_quota_is_in_the_way_while_it_is_in_force(ends: float, cause: Cause) -> None:
-    jobs = [job(1, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2)]
-    found = only(past(jobs, limits=(Limit(frozenset({B}), None, 1, begins=HOUR, ends=ends),)))
+    jobs = [job(1, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2)]
+    found = only(past(jobs, limits=(PastLimit(frozenset({B}), None, 1, begins=HOUR, ends=ends),)))
     assert (found.cause, len(found.causes)) == (cause, 2)
 
 
-def over_the_limit(limits: tuple[Limit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
+def over_the_limit(limits: tuple[PastLimit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
     """B's job, which came after an hour when B held two GPUs of its four and A `held`, and ran after five."""
     jobs = [
-        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2),
-        job(2, A, 0, turn(0, 5 * HOUR, 1), gpus=held),
-        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2, **fields),
+        job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2),
+        job(2, A, 0, attempt(0, 5 * HOUR, 1), gpus=held),
+        job(3, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2, **fields),
         *more,
     ]
     return only(past(jobs, limits=limits))
 
 
 def test_whom_a_limit_leaves_to_idle_gpus_waits_for_that_limit_while_none_are_idle() -> None:
-    limit = Limit(frozenset({B}), None, 2, leaves_idle=True)
+    limit = PastLimit(frozenset({B}), None, 2, leaves_idle=True)
     # Other nodes than the one of A have no room, as A has it.
-    rest = job(4, A, 0, turn(0, 5 * HOUR, 0), gpus=2)
+    rest = job(4, A, 0, attempt(0, 5 * HOUR, 0), gpus=2)
     found = over_the_limit((limit,), rest)
     assert (found.key, found.cause, found.holders[0][0]) == (3, Cause.IDLE_LIMIT, 1)
     assert found.private_start == HOUR
@@ -220,12 +220,12 @@ def test_whom_a_limit_leaves_to_idle_gpus_waits_for_that_limit_while_none_are_id
 
 
 def test_what_takes_no_part_in_the_sharing_does_not_count_for_a_limit_that_leaves_jobs_to_idle_gpus() -> None:
-    limit = Limit(frozenset({B}), None, 2, leaves_idle=True)
+    limit = PastLimit(frozenset({B}), None, 2, leaves_idle=True)
     jobs = [
-        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2, preemptible=True),
-        job(2, A, 0, turn(0, 5 * HOUR, 1)),
-        job(3, A, 0, turn(0, 5 * HOUR, 0), gpus=2),
-        job(4, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2),
+        job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2, preemptible=True),
+        job(2, A, 0, attempt(0, 5 * HOUR, 1)),
+        job(3, A, 0, attempt(0, 5 * HOUR, 0), gpus=2),
+        job(4, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2),
     ]
     (found,) = [
         one for some in analyse(past(jobs, limits=(limit,))) for one in some.anomalies if one.key == 4
@@ -234,68 +234,70 @@ def test_what_takes_no_part_in_the_sharing_does_not_count_for_a_limit_that_leave
 
 
 def test_whose_hours_are_spent_may_still_have_what_is_idle() -> None:
-    spent = (HeldBack(0.0, WEEK, Cause.IDLE_LIMIT),)
-    rest = job(4, A, 0, turn(0, 5 * HOUR, 0), gpus=2)
-    assert over_the_limit((), rest, held_back=spent).cause == Cause.IDLE_LIMIT
-    assert over_the_limit((), held_back=spent).cause == Cause.UNEXPLAINED
-    paused = (*spent, HeldBack(0.0, WEEK, Cause.PAUSE))
-    assert over_the_limit((), rest, held_back=paused).cause == Cause.PAUSE
+    spent = (Ineligible(0.0, WEEK, Cause.IDLE_LIMIT),)
+    rest = job(4, A, 0, attempt(0, 5 * HOUR, 0), gpus=2)
+    assert over_the_limit((), rest, ineligible=spent).cause == Cause.IDLE_LIMIT
+    assert over_the_limit((), ineligible=spent).cause == Cause.UNEXPLAINED
+    paused = (*spent, Ineligible(0.0, WEEK, Cause.PAUSE))
+    assert over_the_limit((), rest, ineligible=paused).cause == Cause.PAUSE
 
 
 def test_who_ran_on_slower_gpus_than_its_own_ended_late() -> None:
     two = (*nodes(4, 4), *nodes(4, 4, generation=1, first=2))
     jobs = [
-        job(1, A, 0, turn(0, 8 * HOUR, 2, 3, generation=1), workers=2, speeds=(1.0, 1.0)),
-        job(2, B, 0, turn(0, 8 * HOUR, 0), speeds=(1.0, 4.0)),
+        job(1, A, 0, attempt(0, 8 * HOUR, 2, 3, generation=1), workers=2, speeds=(1.0, 1.0)),
+        job(2, B, 0, attempt(0, 8 * HOUR, 0), speeds=(1.0, 4.0)),
     ]
     found = only(past(jobs, machines=two, generations=2))
     assert (found.key, found.cause, found.at_end, found.late) == (2, Cause.SLOWER_GPUS, True, 6 * HOUR)
 
 
 def test_who_was_stopped_again_and_again_lost_what_its_starts_took() -> None:
-    turns = [turn(i * 600.0, i * 600.0 + 600.0, 0, starts_in=0.0 if i == 0 else 300.0) for i in range(20)]
-    found = only(past([job(1, A, 0, *turns)]))
+    attempts = [
+        attempt(i * 600.0, i * 600.0 + 600.0, 0, starts_in=0.0 if i == 0 else 300.0) for i in range(20)
+    ]
+    found = only(past([job(1, A, 0, *attempts)]))
     assert (found.cause, found.late) == (Cause.SWITCHING, 19 * 300.0)
 
 
 def test_who_did_again_what_was_lost_with_its_node_ended_late_by_that() -> None:
     """Alone it would have run its four hours at once: the two that were lost are none of its work."""
-    turns = [turn(0, 3 * HOUR, 0, lost_from=HOUR), turn(3 * HOUR, 6 * HOUR, 0)]
-    found = only(past([job(1, A, 0, *turns)]))
+    attempts = [attempt(0, 3 * HOUR, 0, lost_from=HOUR), attempt(3 * HOUR, 6 * HOUR, 0)]
+    found = only(past([job(1, A, 0, *attempts)]))
     assert (found.cause, found.at_end, found.late) == (Cause.LOST_WORK, True, 2 * HOUR)
     assert found.private_finish == 4 * HOUR
     assert dict(found.causes) == {Cause.LOST_WORK: 2 * HOUR}
 
 
 def test_starts_that_had_to_be_made_again_are_no_lost_work() -> None:
-    """All of the first turn was lost: of its hour, ten minutes were its start, which the second had to make again."""
-    turns = [
-        turn(0, HOUR, 0, starts_in=600.0, lost_from=0.0),
-        turn(HOUR, 3 * HOUR, 0, starts_in=600.0),
+    """Ten minutes of the hour that was lost were a start, which the second attempt had to repeat."""
+    attempts = [
+        attempt(0, HOUR, 0, starts_in=600.0, lost_from=0.0),
+        attempt(HOUR, 3 * HOUR, 0, starts_in=600.0),
     ]
-    found = only(past([job(1, A, 0, *turns)]))
+    found = only(past([job(1, A, 0, *attempts)]))
     assert dict(found.causes) == {Cause.LOST_WORK: 3000.0, Cause.SWITCHING: 600.0}
     assert found.late == HOUR
 
 
 def test_free_gpus_that_nobody_gives_are_left_unexplained() -> None:
-    found = only(past([job(1, A, 0, turn(HOUR, 2 * HOUR, 0))]))
+    found = only(past([job(1, A, 0, attempt(HOUR, 2 * HOUR, 0))]))
     assert (found.cause, found.holders) == (Cause.UNEXPLAINED, ())
 
 
 def test_a_delay_within_the_tolerance_is_no_anomaly() -> None:
-    found = past([job(1, A, 0, turn(600, 600 + 2 * HOUR, 0))])
+    found = past([job(1, A, 0, attempt(600, 600 + 2 * HOUR, 0))])
     assert Analysis(found, Tolerance(300, 0.1)).of(A).anomalies == ()
     assert len(Analysis(found, Tolerance(300, 0.05)).of(A).anomalies) == 1
 
 
 def test_a_job_that_its_own_machines_would_never_hold_is_counted_and_not_judged() -> None:
-    found = analyse(past([job(1, A, 0, turn(9 * HOUR, 10 * HOUR, 0, 1), workers=2)]))[A]
+    found = analyse(past([job(1, A, 0, attempt(9 * HOUR, 10 * HOUR, 0, 1), workers=2)]))[A]
     assert (found.anomalies, found.too_large, found.judged, found.gpus) == ((), 1, 0, (4,))
 
 
 def test_a_job_that_still_waits_is_as_late_as_it_has_waited_at_least() -> None:
-    jobs = [job(1, A, 0, turn(0, WEEK, 0, 1), workers=2, ended=None), job(2, B, HOUR)]
+    jobs = [job(1, A, 0, attempt(0, WEEK, 0, 1), workers=2, ended=None), job(2, B, HOUR)]
     findings = analyse(past(jobs))
     (found,) = findings[B].anomalies
     assert (found.late, found.start, found.finish) == (WEEK - HOUR, None, None)
@@ -304,8 +306,8 @@ def test_a_job_that_still_waits_is_as_late_as_it_has_waited_at_least() -> None:
 
 def test_a_job_that_runs_on_or_was_ended_by_somebody_is_judged_by_its_start_alone() -> None:
     jobs = [
-        job(1, A, 0, turn(0, HOUR, 0), turn(20 * HOUR, WEEK, 0), ended=None),
-        job(2, B, 0, turn(0, HOUR, 1), turn(20 * HOUR, 30 * HOUR, 1), runs_to_its_end=False),
+        job(1, A, 0, attempt(0, HOUR, 0), attempt(20 * HOUR, WEEK, 0), ended=None),
+        job(2, B, 0, attempt(0, HOUR, 1), attempt(20 * HOUR, 30 * HOUR, 1), runs_to_its_end=False),
     ]
     findings = analyse(past(jobs))
     assert [(some.anomalies, some.judged, some.unfinished) for some in findings] == [((), 1, 1), ((), 1, 1)]
@@ -313,7 +315,7 @@ def test_a_job_that_runs_on_or_was_ended_by_somebody_is_judged_by_its_start_alon
 
 def test_a_job_that_gave_up_waiting_is_late_by_as_long_as_it_waited() -> None:
     jobs = [
-        job(1, A, 0, turn(0, 9 * HOUR, 0, 1), workers=2),
+        job(1, A, 0, attempt(0, 9 * HOUR, 0, 1), workers=2),
         job(2, B, HOUR, ended=3 * HOUR, runs_to_its_end=False),
     ]
     found = only(past(jobs))
@@ -322,8 +324,8 @@ def test_a_job_that_gave_up_waiting_is_late_by_as_long_as_it_waited() -> None:
 
 def test_a_job_from_before_takes_its_place_and_is_not_judged() -> None:
     jobs = [
-        job(1, B, 0, turn(5 * HOUR, 9 * HOUR, 1), carried=True),
-        job(2, B, HOUR, turn(9 * HOUR, 10 * HOUR, 1)),
+        job(1, B, 0, attempt(5 * HOUR, 9 * HOUR, 1), carried=True),
+        job(2, B, HOUR, attempt(9 * HOUR, 10 * HOUR, 1)),
     ]
     findings = analyse(past(jobs))[B]
     assert (findings.carried, findings.judged) == (1, 1)
@@ -364,10 +366,10 @@ def test_nobody_has_a_private_cluster_of_hardware_that_is_not_there_yet() -> Non
     """The second node came after five hours, and both jobs with it as soon as they could."""
     grows = (*nodes(4), NodeState(5 * HOUR, 1, 0, 4, 4))
     jobs = [
-        job(1, A, 0, turn(0, 9 * HOUR, 0), gpus=2),
-        job(2, B, 0, turn(0, 9 * HOUR, 0), gpus=2),
-        job(3, A, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
-        job(4, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
+        job(1, A, 0, attempt(0, 9 * HOUR, 0), gpus=2),
+        job(2, B, 0, attempt(0, 9 * HOUR, 0), gpus=2),
+        job(3, A, HOUR, attempt(5 * HOUR, 6 * HOUR, 1), gpus=2),
+        job(4, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 1), gpus=2),
     ]
     findings = analyse(past(jobs, machines=grows))
     assert [(some.anomalies, some.judged) for some in findings] == [((), 2), ((), 2)]
@@ -377,15 +379,16 @@ def test_hardware_that_is_taken_out_is_taken_out_of_private_clusters_too() -> No
     """Half of it goes after an hour: what ran on it goes on when there is room, and nothing is late."""
     shrinks = (*nodes(4, 4), NodeState(HOUR, 1, 0, 0, 0))
     jobs = [
-        job(1, A, 0, turn(0, 3 * HOUR, 0), gpus=2),
-        job(2, B, 0, turn(0, 3 * HOUR, 0), gpus=2),
-        job(3, A, 60, turn(60, HOUR, 1), turn(3 * HOUR, 5 * HOUR, 0), gpus=2),
-        job(4, B, 60, turn(60, HOUR, 1), turn(3 * HOUR, 5 * HOUR, 0), gpus=2),
+        job(1, A, 0, attempt(0, 3 * HOUR, 0), gpus=2),
+        job(2, B, 0, attempt(0, 3 * HOUR, 0), gpus=2),
+        job(3, A, 60, attempt(60, HOUR, 1), attempt(3 * HOUR, 5 * HOUR, 0), gpus=2),
+        job(4, B, 60, attempt(60, HOUR, 1), attempt(3 * HOUR, 5 * HOUR, 0), gpus=2),
     ]
     findings = analyse(past(jobs, machines=shrinks))
     assert [(some.anomalies, some.judged) for some in findings] == [((), 2), ((), 2)]
     late = tuple(
-        replace(one, ended=9 * HOUR, turns=(*one.turns[:-1], turn(7 * HOUR, 9 * HOUR, 0))) for one in jobs[2:]
+        replace(one, ended=9 * HOUR, attempts=(*one.attempts[:-1], attempt(7 * HOUR, 9 * HOUR, 0)))
+        for one in jobs[2:]
     )
     found = analyse(past([*jobs[:2], *late], machines=shrinks))
     assert [(one.key, one.late) for some in found for one in some.anomalies] == [(3, 4 * HOUR), (4, 4 * HOUR)]
@@ -395,9 +398,9 @@ def test_a_gang_for_which_hardware_is_too_little_by_now_waits_for_hardware() -> 
     """B's private cluster would have had it done before the second node was taken out."""
     shrinks = (*nodes(4, 4), NodeState(20 * HOUR, 1, 0, 0, 0))
     jobs = [
-        job(1, A, 0, turn(0, 20 * HOUR, 0, 1), workers=2),
+        job(1, A, 0, attempt(0, 20 * HOUR, 0, 1), workers=2),
         job(2, B, HOUR, ended=None),
-        job(3, A, 20 * HOUR, turn(20 * HOUR, WEEK, 0), gpus=2, ended=None),
+        job(3, A, 20 * HOUR, attempt(20 * HOUR, WEEK, 0), gpus=2, ended=None),
     ]
     (found,) = analyse(past(jobs, machines=shrinks))[B].anomalies
     assert (found.key, found.private_start, found.cause) == (2, HOUR, Cause.HARDWARE)
@@ -429,7 +432,7 @@ wanted = st.builds(
     ),
     jobs=st.lists(
         st.builds(
-            lambda arrival, lasts, tenant, **more: job(0, tenant, arrival, turn(0, lasts, 0), **more),
+            lambda arrival, lasts, tenant, **more: job(0, tenant, arrival, attempt(0, lasts, 0), **more),
             arrival=st.integers(0, 5000).map(float),
             lasts=st.integers(60, 4000).map(float),
             tenant=st.integers(0, 1),
@@ -484,11 +487,11 @@ def test_who_wants_no_more_than_its_share_has_no_anomaly_however_much_others_wan
     modest: list[list[tuple[int, int]]], greedy: list[tuple[int, int]]
 ) -> None:
     """Under the live policy: B has at most four jobs of one GPU at a time, its share of eight; A floods the cluster."""
-    jobs = [job(0, A, arrival, turn(0, lasts, 0), gpus=1) for arrival, lasts in greedy]
+    jobs = [job(0, A, arrival, attempt(0, lasts, 0), gpus=1) for arrival, lasts in greedy]
     for lane in modest:
         now = 0.0
         for pause, lasts in lane:
-            jobs.append(job(0, B, now + pause, turn(0, lasts, 0), gpus=1))
+            jobs.append(job(0, B, now + pause, attempt(0, lasts, 0), gpus=1))
             now += pause + lasts + 600  # even if it had to wait for some rounds
     listed = [replace(one, key=i) for i, one in enumerate(sorted(jobs, key=lambda one: one.arrival))]
     history = shared(past(listed, machines=nodes(8), ends=1e9))
@@ -496,5 +499,7 @@ def test_who_wants_no_more_than_its_share_has_no_anomaly_however_much_others_wan
 
 
 def _later(one: PastJob, by: float) -> PastJob:
-    turns = tuple(replace(t, begins=t.begins + by, ready=t.ready + by, ends=t.ends + by) for t in one.turns)
-    return replace(one, turns=turns, ended=None if one.ended is None else one.ended + by)
+    attempts = tuple(
+        replace(t, begins=t.begins + by, ready=t.ready + by, ends=t.ends + by) for t in one.attempts
+    )
+    return replace(one, attempts=attempts, ended=None if one.ended is None else one.ended + by)
