@@ -13,6 +13,7 @@ from portal.api.fairness.endpoints import router as fairness
 from portal.api.idle.endpoints import router as idle
 from portal.api.jobs.endpoints import router as jobs
 from portal.api.limits.endpoints import router as limits
+from portal.api.old_names import answer_at_old_paths
 from portal.api.operations.endpoints import router as operations
 from portal.api.parsing import CheckedParser
 from portal.api.problems import answer_with_problems
@@ -33,6 +34,8 @@ Send a token of yours as `Authorization: Bearer fairlot_…`, or use this page w
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and, where fields are at
 fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in GPU-seconds.
+
+Names that are marked deprecated still work and will be removed in the next version; each says what to use instead.
 
 [Back to the portal](/) · [Your tokens](/account/tokens/)
 """
@@ -63,5 +66,6 @@ for router in (
     volumes,
     departures,
 ):
+    answer_at_old_paths(router)
     api.add_router("", router)
 answer_with_problems(api)

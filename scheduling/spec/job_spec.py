@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from accounting.core.old_names import contradictions
 from accounting.core.texts import not_storable, why_no_name
 from accounting.core.wording import fixed
 from scheduling.spec import attachments, pod_fields, stored, yaml_core
@@ -24,6 +25,8 @@ from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
+# Old names of fields, which are read for one more version, by the name that each has now.
+NEW_NAMES = {"only_idle": "preemptible"}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
 LONGEST_YAML = 65_536  # characters; reading them takes about a second
@@ -210,6 +213,9 @@ class JobSpec(BaseModel):
         if flaw := not_storable(data):
             path, why = ".".join(flaw[0]), flaw[1]
             raise SpecError({path: f"{why} (accepted: {ACCEPTED[path]})" if path in ACCEPTED else why})
+        if wrong := contradictions(data, NEW_NAMES):
+            raise SpecError(wrong)
+        data = {NEW_NAMES.get(name, name): value for name, value in data.items()}
         if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
             raise SpecError(foreign)
         try:

@@ -26,7 +26,7 @@ router = Router(tags=["Reports"])
 
 NONE_YET: dict[str, Any] = {
     "analysis": None, "cluster": None, "begins": None, "ends": None, "teams": 0, "teams_done": 0,
-    "finished_at": None, "compared": 0, "too_large": 0, "nothing_said": [], "items": [], "total": 0,
+    "finished_at": None, "compared": 0, "too_large": 0, "without_result": [], "items": [], "total": 0,
     "false_rates": [{"load": load, "part": part} for load, part in FALSE_RATES],
 }  # fmt: skip
 
@@ -61,7 +61,7 @@ def share_anomalies(
             "cluster": cluster.name,
             "compared": sums["judged__sum"] or 0,
             "too_large": sums["too_large__sum"] or 0,
-            "nothing_said": [{"team": part.tenant.slug, "why": part.trouble} for part in parts.troubled()],
+            "without_result": [{"team": part.tenant.slug, "why": part.trouble} for part in parts.troubled()],
             "items": [_show(row) for row in seen(some, visible_ids(user))],
             "total": found.count(),
         }

@@ -7,6 +7,7 @@ from datetime import datetime
 from ninja import Field, Schema
 
 from portal.api.fields import AskedWhole, FileFormat, Line, Whole
+from portal.api.old_names import WithOldNames, answered_too
 
 
 class AnomalyHolder(Schema):
@@ -50,7 +51,7 @@ class AnomalyQuestion(Schema):
     format: FileFormat = "json"
 
 
-class SilentTeam(Schema):
+class TeamWithoutResult(Schema):
     """A team of which nothing can be said: its analysis failed, or it had no jobs to compare."""
 
     team: str = Field(description="Its slug.")
@@ -77,7 +78,7 @@ class FalseRate(Schema):
     part: float = Field(description="Of the jobs compared.")
 
 
-class SharingAnomalies(Schema):
+class SharingAnomalies(WithOldNames, Schema):
     """One analysis, as far as it is done, of the caller's teams."""
 
     analysis: int | None = Field(description="None: nothing is analysed yet.")
@@ -92,6 +93,9 @@ class SharingAnomalies(Schema):
     false_rates: list[FalseRate] = Field(
         description="What part of the jobs compared is found where nothing went wrong, by load; as simulated."
     )
-    nothing_said: list[SilentTeam] = Field(description="Teams of which nothing can be said, and why.")
+    without_result: list[TeamWithoutResult] = Field(
+        description="Teams whose analysis has no result, and why."
+    )
+    nothing_said: list[TeamWithoutResult] = answered_too("without_result")
     items: list[SharingAnomaly]
     total: int

@@ -75,11 +75,15 @@ def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> 
     return _show(_found(request, name))
 
 
-@router.put("/clusters/{name}/bare-pods", response=schemas.AttachedCluster, url_name="cluster_bare_pods")
-def set_bare_pods(request: HttpRequest, name: str, given: schemas.BarePods) -> dict[str, Any]:
+@router.put(
+    "/clusters/{name}/standalone-pods", response=schemas.AttachedCluster, url_name="cluster_standalone_pods"
+)
+def set_standalone_pods(request: HttpRequest, name: str, given: schemas.StandalonePods) -> dict[str, Any]:
     """Whether jobs of one worker that are submitted from now on run as pods without a Job. For admins."""
     require_permission(request, "cluster.attach")
-    attaching.set_bare_pods(actor=request.auth, cluster=_found(request, name), bare_pods=given.bare_pods)
+    attaching.set_bare_pods(
+        actor=request.auth, cluster=_found(request, name), bare_pods=given.standalone_pods
+    )
     return _show(_found(request, name))
 
 
@@ -242,7 +246,6 @@ def _show(cluster: Cluster) -> dict[str, Any]:
         "namespace_prefix",
         "checkpoint_claim",
         "reachable",
-        "bare_pods",
         "checked_at",
         "trouble",
         "rights",
@@ -253,5 +256,7 @@ def _show(cluster: Cluster) -> dict[str, Any]:
         "name": cluster.name,
         "backend": cluster.backend,
         "detached_at": cluster.detached_at,
-        "access": {field: getattr(access, field) for field in told} if access else None,
+        "access": {field: getattr(access, field) for field in told} | {"standalone_pods": access.bare_pods}
+        if access
+        else None,
     }

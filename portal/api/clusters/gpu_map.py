@@ -15,10 +15,8 @@ from scheduling.models import Cluster, HeldGpu, Job, Node
 router = Router(tags=["Cluster"])
 
 
-@router.get(
-    "/cluster", response=list[schemas.Cluster], url_name="cluster", operation_id="portal_api_cluster_clusters"
-)
-def clusters(request: HttpRequest) -> list[dict[str, Any]]:
+@router.get("/gpu-map", response=list[schemas.Cluster], url_name="gpu_map")
+def gpu_map(request: HttpRequest) -> list[dict[str, Any]]:
     """Clusters, their nodes, and who holds their GPUs now."""
     mine: dict[int, dict[tuple[int, str], list[int]]] = defaultdict(lambda: defaultdict(list))
     others: dict[int, int] = defaultdict(int)
@@ -54,9 +52,9 @@ def _show(node: Node, held: dict[tuple[int, str], list[int]], others: int) -> di
         "state": node.state,
         "state_reason": node.state_reason,
         "drain_deadline": node.drain_deadline,
-        "held": [
+        "allocations": [
             {"job": job, "team": team, "gpu_indices": sorted(gpus)}
             for (job, team), gpus in sorted(held.items())
         ],
-        "held_by_others": others,
+        "gpus_of_others": others,
     }

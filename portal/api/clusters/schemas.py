@@ -9,17 +9,18 @@ from ninja import Field, Schema
 from pydantic import AwareDatetime, SecretStr
 
 from portal.api.fields import Flag, Line, Number, Whole
+from portal.api.old_names import WithOldNames, answered_too, read_as
 
 
-class Held(Schema):
-    """GPUs of a node held by a job that the caller may see."""
+class Allocation(Schema):
+    """GPUs of a node that are allocated to a job that the caller may see."""
 
     job: int
     team: str
     gpu_indices: list[int]
 
 
-class Node(Schema):
+class Node(WithOldNames, Schema):
     name: str
     generation: str
     gpus: int
@@ -28,8 +29,10 @@ class Node(Schema):
     drain_deadline: datetime | None = Field(
         description="When what still runs on a drained node is stopped; null: it finishes."
     )
-    held: list[Held]
-    held_by_others: int
+    allocations: list[Allocation]
+    held: list[Allocation] = answered_too("allocations")
+    gpus_of_others: int = Field(description="GPUs that are allocated to jobs that the caller may not see.")
+    held_by_others: int = answered_too("gpus_of_others")
 
 
 class Cluster(Schema):
@@ -95,18 +98,20 @@ class Reachable(Schema):
     ranges: list[Line] = Field(description="In CIDR notation; none: nothing outside of the team's namespace.")
 
 
-class BarePods(Schema):
-    bare_pods: Flag = Field(description="Jobs of one worker run as pods without a Job over them.")
+class StandalonePods(WithOldNames, Schema):
+    standalone_pods: Flag = Field(description="Jobs of one worker run as pods without a Job over them.")
+    bare_pods: Flag | None = read_as("standalone_pods")
 
 
-class ClusterAccess(Schema):
+class ClusterAccess(WithOldNames, Schema):
     server: str
     user: str = Field(description="As the API server names Fairlot.")
     version: str
     namespace_prefix: str
     checkpoint_claim: str
     reachable: list[str] = Field(description="Ranges of addresses that jobs may reach from there.")
-    bare_pods: bool = Field(description="New jobs of one worker run as pods without a Job over them.")
+    standalone_pods: bool = Field(description="New jobs of one worker run as pods without a Job over them.")
+    bare_pods: bool = answered_too("standalone_pods")
     checked_at: datetime | None
     trouble: str = Field(description="In plain words; empty when all is well.")
     rights: dict[str, bool] = Field(description="Those that Fairlot needs: whether each is there.")

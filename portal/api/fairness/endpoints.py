@@ -49,11 +49,8 @@ def fairness(
         "indices": _indices(report.indices) if report.indices else None,
         "over_time": [_indices(one) for one in report.over_time],
         "finished": [
-            {"team": one.tenant.slug}
-            | {
-                name: getattr(one, name)
-                for name in ("ended", "told", "median", "worst", "worse_off", "left_out")
-            }
+            {name: getattr(one, name) for name in ("ended", "median", "worst", "worse_off", "left_out")}
+            | {"team": one.tenant.slug, "rated": one.told}
             for one in report.finished
         ],
         "statement": _statement(report.statement) if report.statement else None,

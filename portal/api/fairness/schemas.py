@@ -7,6 +7,7 @@ from datetime import datetime
 from ninja import Field, Schema
 
 from portal.api.fields import Figure
+from portal.api.old_names import WithOldNames, answered_too
 
 
 class FairAmounts(Schema):
@@ -48,12 +49,13 @@ class FairnessIndices(Schema):
     max_min: float | None
 
 
-class FinishedJobs(Schema):
+class FinishedJobs(WithOldNames, Schema):
     """Finish-time fairness of training jobs: time from submit to end / time alone on the own part."""
 
     team: str
     ended: int
-    told: int
+    rated: int = Field(description="Jobs of which the ratio is known, as they ended by themselves.")
+    told: int = answered_too("rated")
     median: float | None
     worst: float | None
     worse_off: int

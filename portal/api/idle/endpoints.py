@@ -112,7 +112,7 @@ def _team(one: TeamIdle) -> dict[str, Any]:
         "team": row.slug,
         "idle_gpu_seconds": row.idle,
         "processless_gpu_seconds": one.processless,
-        "held_gpu_seconds": row.held,
+        "allocated_gpu_seconds": row.held,
     }
 
 

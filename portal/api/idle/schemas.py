@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from ninja import Field, Schema
 from pydantic import AwareDatetime
 
 from portal.api.fields import Figure, Flag, Line, Whole, Words
+from portal.api.old_names import OldValues, WithOldNames, answered_too
 
 
 class GpuUse(Schema):
@@ -42,13 +43,14 @@ class IdleJob(GpuUse):
     generation: str
 
 
-class IdleTeam(Schema):
+class IdleTeam(WithOldNames, Schema):
     """What a team held without use, as booked; `processless` is a part of it, as observed where GPUs tell."""
 
     team: str
     idle_gpu_seconds: Figure
     processless_gpu_seconds: Figure
-    held_gpu_seconds: Figure
+    allocated_gpu_seconds: Figure
+    held_gpu_seconds: Figure = answered_too("allocated_gpu_seconds")
     part: float = Field(description="Of what it held.")
     idle_cost: Figure = Field(description="Of each hour's cost as much as was idle of the hour.")
     cost: Figure = Field(description="Of all that it held.")
@@ -63,7 +65,9 @@ class Snooze(Schema):
 class NewIdleRule(Schema):
     team: Line = Field("", description="With all below it that have no rule of their own.")
     cluster: Line = Field("", description="By its name; where no team has a rule.")
-    action: Literal["nothing", "warn", "preemptible", "stop"]
+    action: Annotated[
+        Literal["nothing", "warn", "preemptible", "stop"], OldValues((("only_idle", "preemptible"),))
+    ]
     after_minutes: Whole
     grace_minutes: Whole = 30
     snooze_hours: Whole = Field(24, description="For so long owners may put it off; 0: not at all.")

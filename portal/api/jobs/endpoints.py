@@ -34,7 +34,7 @@ from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
 from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
-from scheduling.models import Cluster, Job
+from scheduling.models import Cluster, Job, JobEvent
 from scheduling.models.jobs import job_in_sight
 from scheduling.spec.job_spec import LONGEST_YAML, JobSpec, SpecError
 from scheduling.spec.stored import value_of
@@ -200,8 +200,8 @@ def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
     return show_job(visible_job(request, job_id))
 
 
-@router.post("/jobs/{int:job_id}/sharing", response=schemas.JobInFull, url_name="job_sharing")
-def sharing(request: HttpRequest, job_id: int, wanted: schemas.Sharing) -> dict[str, Any]:
+@router.post("/jobs/{int:job_id}/preemptible", response=schemas.JobInFull, url_name="job_preemptible")
+def make_preemptible(request: HttpRequest, job_id: int, wanted: schemas.Preemptible) -> dict[str, Any]:
     """Takes the job out of the sharing, or back into it, from the next round on; for who may cancel it."""
     job = visible_job(request, job_id)
     set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
@@ -212,7 +212,10 @@ def sharing(request: HttpRequest, job_id: int, wanted: schemas.Sharing) -> dict[
 def events(request: HttpRequest, job_id: int, after: AskedKey = 0, limit: PageSize = 100) -> dict[str, Any]:
     """What happened to the job, oldest first."""
     found = list(visible_job(request, job_id).events.filter(pk__gt=after)[: limit + 1])
-    return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
+    return {
+        "items": [_show_event(event) for event in found[:limit]],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
 
 
 @router.get("/jobs/{int:job_id}/log", response=schemas.Log, url_name="job_log", openapi_extra=MAY_CONFLICT)
@@ -269,6 +272,11 @@ def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
         "ends_by": planned and planned.ends_by,
         "is_late": planned is not None and planned.is_late,
     }
+
+
+def _show_event(event: JobEvent) -> dict[str, Any]:
+    same = ("id", "at", "kind", "text")
+    return {name: getattr(event, name) for name in same} | {"attempt": event.epoch}
 
 
 def whole_characters(data: bytes) -> bytes:

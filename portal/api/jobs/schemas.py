@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from portal.api.fields import AskedFlag, Figure, Flag, Line
 from portal.api.inlining import inlined
+from portal.api.old_names import WithOldNames, answered_too, read_as, with_old_properties
 from scheduling.jobs.submitting import MOST_AT_ONCE
-from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
 EXAMPLE = {
     "spec": {
@@ -32,7 +33,7 @@ Spec = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                inlined(JobSpec.model_json_schema()),
+                with_old_properties(inlined(JobSpec.model_json_schema()), NEW_NAMES),
                 {"type": "string", "description": "The same as YAML."},
             ]
         }
@@ -93,7 +94,7 @@ class BulkAnswers(Schema):
     items: list[BulkAnswer] = Field(description="One for each spec, in the order of the call.")
 
 
-class Job(BaseModel):
+class Job(WithOldNames):
     # Not ninja's Schema, which reads each field of an object or dictionary in Python.
     id: int
     kind: str = Field(description="training, replica or session.")
@@ -111,6 +112,7 @@ class Job(BaseModel):
     preemptible: bool = Field(
         description="It takes no part in the sharing: only GPUs that nobody else wants."
     )
+    only_idle: bool = answered_too("preemptible")
     labels: dict[str, str]
     spec: dict[str, Any]
     created_at: datetime
@@ -123,11 +125,12 @@ class Job(BaseModel):
     steps_done: Figure | None
 
 
-class Sharing(Schema):
+class Preemptible(WithOldNames, Schema):
     preemptible: Flag = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
+    only_idle: Flag | None = read_as("preemptible")
 
 
-class JobFilters(Schema):
+class JobFilters(WithOldNames, Schema):
     state: Line = ""
     kind: Line = ""
     team: Line = Field("", description="Slug of a team.")
@@ -135,6 +138,7 @@ class JobFilters(Schema):
     q: Line = Field("", description="Part of the name.")
     label: Line = Field("", description="key=value, or a key with any value.")
     preemptible: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
+    only_idle: AskedFlag | None = read_as("preemptible")
 
 
 class JobInFull(Job):
@@ -153,12 +157,13 @@ class JobPage(BaseModel):
     next: int | None
 
 
-class Event(Schema):
+class Event(WithOldNames, Schema):
     id: int
     at: datetime
     kind: str
     text: str
-    epoch: int
+    attempt: int = Field(description="The attempt to run the job that it belongs to; 0 before the first.")
+    epoch: int = answered_too("attempt")
 
 
 class EventPage(Schema):

@@ -87,7 +87,7 @@ def capacity(
             {
                 "currency": one.currency,
                 "tenants": one.tenants,
-                "taken_back": one.waived,
+                "written_off": one.waived,
                 "classes": one.classes,
                 "unallocated": one.unallocated,
                 "used_by_others": one.others,

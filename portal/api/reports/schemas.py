@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 
 from portal.api.fields import Figure, FileFormat, Line
+from portal.api.old_names import WithOldNames, answered_too
 
 
 class Fact(Schema):
@@ -99,12 +100,13 @@ class Bearing(Schema):
     cost: Figure
 
 
-class CapacityIdentity(Schema):
-    """tenants + taken back + classes + unallocated + drained + down = value, to the last digit."""
+class CapacityIdentity(WithOldNames, Schema):
+    """tenants + written_off + classes + unallocated + drained + down = value, to the last digit."""
 
     currency: str
     tenants: list[Bearing]
-    taken_back: Figure = Field(description="By corrections, and billed to nobody else.")
+    written_off: Figure = Field(description="By corrections, and billed to nobody else.")
+    taken_back: Figure = answered_too("written_off")
     classes: Figure = Field(description="What prices of classes took from bills; below zero, added.")
     unallocated: Figure = Field(description="Free, used by others than Fairlot, and rounding.")
     used_by_others: Figure = Field(description="A part of unallocated.")

@@ -57,8 +57,8 @@ def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
         tenant=tenant,
         cluster=cluster,
         spec=read_spec(new.spec),
-        idle_minutes=new.idle_minutes,
-        longest_hours=new.longest_hours,
+        idle_minutes=new.idle_timeout_minutes,
+        longest_hours=new.time_limit_hours,
         even_if_never=new.even_if_never,
     )
     return Status(201, _shown(request, made.pk))
@@ -108,8 +108,8 @@ def show(detail: SessionDetail) -> dict[str, Any]:
         "reason": detail.reason,
         "sentence": detail.sentence,
         "warned": detail.is_warned,
-        "idle_minutes": session.idle_minutes,
-        "longest_hours": session.longest_hours,
+        "idle_timeout_minutes": session.idle_minutes,
+        "time_limit_hours": session.longest_hours,
         "idle_ends_at": detail.idle_ends,
         "ends_at": detail.ends,
         "claimable_from": detail.claimable_from,

@@ -9,27 +9,32 @@ from pydantic import ConfigDict
 
 from portal.api.fields import Whole
 from portal.api.jobs.schemas import NewJob
+from portal.api.old_names import WithOldNames, answered_too, read_as
 from portal.api.services.schemas import Interruption
 
 
-class NewSession(NewJob):
+class NewSession(WithOldNames, NewJob):
     """A job spec of one worker with a port, and how long it lasts."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
                 "spec": {"name": "notes", "command": "python -m http.server $PORT", "port": 8000},
-                "idle_minutes": 60,
-                "longest_hours": 12,
+                "idle_timeout_minutes": 60,
+                "time_limit_hours": 12,
             }
         }
     )
 
-    idle_minutes: Whole = Field(60, description="Unused for so long it is stopped, after a warning.")
-    longest_hours: Whole = Field(12, description="So long after its first start it is stopped in any case.")
+    idle_timeout_minutes: Whole = Field(60, description="Unused for so long it is stopped, after a warning.")
+    idle_minutes: Whole | None = read_as("idle_timeout_minutes")
+    time_limit_hours: Whole = Field(
+        12, description="So long after its first start it is stopped in any case."
+    )
+    longest_hours: Whole | None = read_as("time_limit_hours")
 
 
-class Session(Schema):
+class Session(WithOldNames, Schema):
     id: int = Field(description="Also its job's.")
     name: str
     state: str
@@ -40,8 +45,10 @@ class Session(Schema):
     reason: str = Field(description="Why it waits or does not answer; empty when it does neither.")
     sentence: str = Field(description="How it is, in plain words.")
     warned: bool = Field(description="Nobody uses it, and it is stopped soon.")
-    idle_minutes: int
-    longest_hours: int
+    idle_timeout_minutes: int
+    idle_minutes: int = answered_too("idle_timeout_minutes")
+    time_limit_hours: int
+    longest_hours: int = answered_too("time_limit_hours")
     idle_ends_at: datetime | None = Field(
         description="When it is stopped if it goes on and nobody uses it. Null while it does not run."
     )

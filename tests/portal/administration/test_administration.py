@@ -228,7 +228,7 @@ def test_a_pause_is_confirmed_with_a_reason_that_who_waits_reads(scene, place, b
     assert send(olga, place, path, form).status_code == 302
     assert AuditEvent.objects.latest("id").after == {"reason": "new switch"}
     assert "new switch" in olga.get("/admin/nodes/").content.decode()
-    [cluster] = alice.get("/api/v1/cluster").json()
+    [cluster] = alice.get("/api/v1/gpu-map").json()
     assert (cluster["paused"], cluster["paused_reason"]) == (True, "new switch")
     job = scene.world.submit(scene.people.alice, scene.people.astro)
     scene.world.quantum()

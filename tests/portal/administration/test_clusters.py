@@ -231,10 +231,10 @@ def test_a_detached_cluster_goes_from_where_jobs_are_sent_and_stays_in_the_list(
     scene: Scene, browser_of, ada: Client, east: Cluster, api_server: StandIn
 ) -> None:
     bob = browser_of(scene.people.bob)
-    for path in ("/cluster/", "/submit/", "/api/v1/cluster"):
+    for path in ("/cluster/", "/submit/", "/api/v1/gpu-map"):
         assert re.search(r"\beast\b", bob.get(path).content.decode()), path
     assert ada.post(f"/admin/clusters/{east.pk}/detach/").status_code == 302
-    for path in ("/cluster/", "/submit/", "/api/v1/cluster"):
+    for path in ("/cluster/", "/submit/", "/api/v1/gpu-map"):
         assert not re.search(r"\beast\b", bob.get(path).content.decode()), path
     listed = text_of(ada.get("/admin/clusters/"))
     assert "east is detached." in listed
@@ -287,8 +287,10 @@ def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
     assert opened.json()["access"]["reachable"] == ["10.20.0.0/16"]
     refused = client.put(f"{api}/east/reachable", {"ranges": ["x"]}, content_type="application/json")
     assert (refused.status_code, set(refused.json()["problems"])) == (409, {"ranges"})
-    bare = client.put(f"{api}/east/bare-pods", {"bare_pods": True}, content_type="application/json")
-    assert bare.json()["access"]["bare_pods"] is True
+    bare = client.put(
+        f"{api}/east/standalone-pods", {"standalone_pods": True}, content_type="application/json"
+    )
+    assert bare.json()["access"]["standalone_pods"] is True
     assert client.post(f"{api}/east/detach").json()["detached_at"] is not None
     assert client.get(f"{api}/east").json()["access"] is None
     assert client.post(f"{api}/west/check").status_code == 404

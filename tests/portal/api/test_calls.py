@@ -246,10 +246,10 @@ def test_events_scheduling_and_log_of_a_job(scene: Scene, call) -> None:
 
 
 def test_the_cluster_shows_others_holdings_only_as_a_number(scene: Scene, call) -> None:
-    [cluster] = call("get", "/cluster").json()
+    [cluster] = call("get", "/gpu-map").json()
     nodes = cluster["nodes"]
-    assert sum(node["held_by_others"] for node in nodes) == 4
-    assert [held["job"] for node in nodes for held in node["held"]] == [scene.job.pk]
+    assert sum(node["gpus_of_others"] for node in nodes) == 4
+    assert [one["job"] for node in nodes for one in node["allocations"]] == [scene.job.pk]
 
 
 def test_a_session_works_with_the_csrf_token_only(scene: Scene, browser_of) -> None:

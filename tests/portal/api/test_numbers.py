@@ -106,7 +106,7 @@ def test_the_calls_are_found() -> None:
         "amount",
         "catch_up_seconds",
         "replicas",
-        "idle_minutes",
+        "idle_timeout_minutes",
         "even_if_never",
         "paused",
     } - sent <= {"paused"}

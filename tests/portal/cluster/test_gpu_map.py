@@ -95,7 +95,7 @@ def test_a_removed_node_is_on_no_page_and_remove_is_offered_where_it_can_be_done
     scene.world.carry_out()
     assert path in ada.get("/admin/nodes/").content.decode()
     assert ada.post(path).status_code == 302
-    for page in ("/cluster/", "/admin/nodes/", "/api/v1/cluster"):
+    for page in ("/cluster/", "/admin/nodes/", "/api/v1/gpu-map"):
         assert f">{node.name}<" not in ada.get(page).content.decode(), page
         assert f'"{node.name}"' not in ada.get(page).content.decode(), page
     assert ada.get(f"/admin/nodes/{node.pk}/drain/").status_code == 404

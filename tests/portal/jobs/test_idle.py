@@ -200,7 +200,7 @@ def test_the_month_by_team_has_what_idle_gpus_cost_and_those_without_a_process_i
     [row] = bob.get(f"/usage/idle.json?{asked}").json()["tables"]["teams"]["rows"]
     assert row == expected
     [told] = bob.get(f"/api/v1/idle/teams?{asked}").json()
-    assert told == expected | {"team": "astro"}
+    assert told == expected | {"team": "astro", "allocated_gpu_seconds": expected["held_gpu_seconds"]}
     line = text(bob, f"/usage/idle.csv?{asked}").splitlines()[-1].split(",")
     assert line == [str(cell) for cell in expected.values()]
     html = text(bob, f"{PAGE}?{asked}")

@@ -42,11 +42,11 @@ def test_what_has_ended_is_offered_nothing(scene: Scene, browser_of) -> None:
 def test_the_api_tells_of_it_and_changes_it(scene: Scene, browser_of) -> None:
     bob, url = browser_of(scene.people.bob), f"/api/v1/jobs/{scene.job.pk}"
     assert bob.get(url).json()["preemptible"] is False
-    changed = bob.post(f"{url}/sharing", {"preemptible": True}, content_type="application/json")
+    changed = bob.post(f"{url}/preemptible", {"preemptible": True}, content_type="application/json")
     assert (changed.status_code, changed.json()["preemptible"]) == (200, True)
     assert bob.get(url).json()["preemptible"] is True
     charlie = browser_of(scene.people.charlie)
-    refused = charlie.post(f"{url}/sharing", {"preemptible": False}, content_type="application/json")
+    refused = charlie.post(f"{url}/preemptible", {"preemptible": False}, content_type="application/json")
     assert refused.status_code == 404
 
 

@@ -39,7 +39,7 @@ def test_page_file_and_api_say_the_same_and_the_books_close(closed: Scene, brows
     assert identity["closes"] is True
     tenants = {one["tenant"]: Decimal(one["cost"]) for one in identity["tenants"]}
     assert set(tenants) == {"Astro", "Bio"}
-    borne = [Decimal(identity[name]) for name in ("taken_back", "unallocated", "drained", "down")]
+    borne = [Decimal(identity[name]) for name in ("written_off", "unallocated", "drained", "down")]
     assert sum(tenants.values()) + sum(borne) == Decimal(identity["value"])
     file = browser.get(f"/usage/capacity.csv?{WIDE}").content.decode()
     assert browser.get(f"/api/v1/capacity?{WIDE}&format=csv").content.decode() == file

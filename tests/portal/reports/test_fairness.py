@@ -140,7 +140,7 @@ def test_members_see_their_own_figures_and_no_comparison(scene: Scene, browser_o
 def test_jobs_that_are_left_out_are_counted(scene: Scene, browser_of) -> None:
     (told,) = browser_of(scene.people.alice).get(f"{API}?{WIDE}").json()["finished"]
     assert told == {
-        "team": "astro", "ended": 2, "told": 1, "median": 1.5, "worst": 1.5, "worse_off": 1, "left_out": 1,
+        "team": "astro", "ended": 2, "rated": 1, "told": 1, "median": 1.5, "worst": 1.5, "worse_off": 1, "left_out": 1,
     }  # fmt: skip
 
 

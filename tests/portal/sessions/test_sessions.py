@@ -198,8 +198,8 @@ def test_the_api_begins_lists_keeps_and_stops(lab: World) -> None:
         answer = client.post(path, json.dumps(body), content_type="application/json", **bob)
         return answer.status_code, answer.json()
 
-    status, made = post("/api/v1/sessions", {"spec": spec, "idle_minutes": 30})
-    assert (status, made["state"], made["idle_minutes"], made["ready"]) == (201, "queued", 30, False)
+    status, made = post("/api/v1/sessions", {"spec": spec, "idle_timeout_minutes": 30})
+    assert (status, made["state"], made["idle_timeout_minutes"], made["ready"]) == (201, "queued", 30, False)
     status, _ = post("/api/v1/sessions", {"spec": spec | {"workers": 2}})
     assert status == 422
     session = Session.objects.get()

@@ -179,9 +179,9 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
     assert "tried again the next night" in html
-    told = browser_of(cast.bob).get(API).json()["nothing_said"]
+    told = browser_of(cast.bob).get(API).json()["without_result"]
     assert told == [{"team": "astro", "why": "ValueError: no sense"}]
-    assert browser_of(cast.charlie).get(API).json()["nothing_said"] == []
+    assert browser_of(cast.charlie).get(API).json()["without_result"] == []
     olga = browser_of(cast.olga)
     assert "Analyse it again" in olga.get(PAGE).content.decode()
     asked = {"analysis": analysis.pk}

@@ -1,0 +1,35 @@
+"""Old names of fields that are still read for one version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, str]:
+    """Returns, by old name, why a value contradicts the one under the new name; `new_names` is by old name."""
+    return {
+        old: f"{_shown(data[old])} contradicts {new}: {_shown(data[new])}. Send {new} alone; {old} is its old name."
+        for old, new in new_names.items()
+        if _is_given(data, old) and _is_given(data, new) and _shown(data[old]) != _shown(data[new])
+    }
+
+
+def with_both_names(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
+    """Returns `data` with each value that has a name of a pair under the other name, too."""
+    both = dict(data)
+    for old, new in new_names.items():
+        for given, other in ((old, new), (new, old)):
+            if _is_given(data, given) and not _is_given(data, other):
+                both[other] = data[given]
+    return both
+
+
+def _is_given(data: Mapping[str, Any], name: str) -> bool:
+    return data.get(name) is not None
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:40]}…"

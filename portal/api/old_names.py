@@ -1,0 +1,113 @@
+"""Names of version 1 of the API that have changed: old ones work for one more version, and are marked deprecated.
+
+Each is declared once: a field beside the new one (`read_as`, `answered_too`), a value in its type (`OldValues`), a
+path in OLD_PATHS. In the OpenAPI document each has `deprecated` and, under `x-renamed-to`, its new name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ninja import Field, Router
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from accounting.core.old_names import contradictions, with_both_names
+
+RENAMED_TO = "x-renamed-to"
+# By the new path.
+OLD_PATHS = {
+    "/gpu-map": "/cluster",
+    "/jobs/{int:job_id}/preemptible": "/jobs/{int:job_id}/sharing",
+    "/clusters/{name}/standalone-pods": "/clusters/{name}/bare-pods",
+}
+
+
+def deprecated_for(new: str) -> dict[str, Any]:
+    """Returns what the OpenAPI document says of an old name."""
+    return {"deprecated": True, RENAMED_TO: new, "description": f"Deprecated: use `{new}`."}
+
+
+def read_as(new: str) -> Any:
+    """Declares a field of a request under its old name; its value is read as that of `new`."""
+    return Field(None, exclude=True, json_schema_extra=deprecated_for(new))
+
+
+def answered_too(new: str) -> Any:
+    """Declares a field of an answer under its old name; it has the value of `new`."""
+    return Field(json_schema_extra=deprecated_for(new))
+
+
+def with_old_properties(schema: dict[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the JSON schema of an object with its properties under their old names, too."""
+    properties = schema["properties"]
+    olds = {old: properties[new] | deprecated_for(new) for old, new in new_names.items()}
+    return schema | {"properties": properties | olds}
+
+
+class WithOldNames(BaseModel):
+    """A schema of which some fields have old names."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_both_names(cls, given: Any) -> Any:
+        data = getattr(given, "_obj", given)  # as ninja hands on what it validates
+        if not isinstance(data, dict):
+            return given
+        new_names = _new_names(cls)
+        if wrong := contradictions(data, new_names):
+            raise ValidationError.from_exception_data(
+                cls.__name__, [_at(old, why) for old, why in wrong.items()]
+            )
+        return with_both_names(data, new_names)
+
+
+def _new_names(model: type[BaseModel]) -> dict[str, str]:
+    """Returns the new name of each old name of a schema's fields."""
+    extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    return {
+        name: str(extra[RENAMED_TO])
+        for name, extra in extras.items()
+        if isinstance(extra, dict) and RENAMED_TO in extra
+    }
+
+
+def _at(field: str, why: str) -> InitErrorDetails:
+    return {"type": PydanticCustomError("old_name", "{why}", {"why": why}), "loc": (field,), "input": None}
+
+
+@dataclass(frozen=True)
+class OldValues:
+    """Of a type of words: words that are read as others; `new_values` is by the old word."""
+
+    new_values: tuple[tuple[str, str], ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        new_values = dict(self.new_values)
+
+        def read(value: object) -> object:
+            return new_values.get(value, value) if isinstance(value, str) else value
+
+        return core_schema.no_info_before_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        olds = [{"const": old, "type": "string"} | deprecated_for(new) for old, new in self.new_values]
+        return {"anyOf": [handler(schema), *olds]}
+
+
+def answer_at_old_paths(router: Router) -> None:
+    """Lets the operations of a router answer at their old paths, too."""
+    for new, view in list(router.path_operations.items()):
+        if (old := OLD_PATHS.get(new)) is None:
+            continue
+        router.path_operations[old] = at_old = view.clone()
+        for operation in at_old.operations:
+            operation.url_name = operation.operation_id = f"{operation.url_name}_at_old_path"
+            said = deprecated_for(re.sub(r"\{\w+:", "{", new))
+            operation.deprecated, operation.description = said["deprecated"], said["description"]
+            operation.openapi_extra = {RENAMED_TO: said[RENAMED_TO]} | (operation.openapi_extra or {})
