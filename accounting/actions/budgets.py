@@ -22,7 +22,7 @@ from accounting.core.wording import fixed
 from accounting.limits.forecast import forecast
 from accounting.limits.past_budgets import amount_at
 from accounting.limits.periods import period_of
-from accounting.limits.spending import Held, money_spent
+from accounting.limits.spending import UnbookedUsage, money_spent
 from accounting.models import Budget, BudgetChange, BudgetWarning, Membership, Tenant, User, WebhookCall
 from accounting.models.budgets import new_nonce
 from accounting.notifications import mail
@@ -175,14 +175,14 @@ def _is_reached(threshold: str, amount: Decimal, spent: Decimal, forecast: Decim
     return spent * 100 >= amount * int(threshold)
 
 
-def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
+def outlook(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> Outlook:
     begins, ends = period_of(budget.period, None, now)
     assert ends is not None  # noqa: S101 - a calendar period has one
     used = money_spent(begins, now, held, _below(budget))
     return Outlook(budget, begins, ends, used, forecast(used, begins=begins, now=now, ends=ends))
 
 
-def outlook_back(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook | None:
+def outlook_back(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> Outlook | None:
     """Returns the state at the end of the previous period; None if that is long over or had no such budget.
 
     The forecast of a past period is what was spent.

@@ -10,7 +10,7 @@ from decimal import Decimal
 from accounting.ledger.rollups import DAY
 from accounting.limits.forecast import forecast
 from accounting.limits.periods import MONTHS, calendar_period
-from accounting.limits.spending import Held, money_spent
+from accounting.limits.spending import UnbookedUsage, money_spent
 from accounting.models import Budget, BudgetChange, Tenant
 from accounting.pricing.tariff import MICROSECOND
 
@@ -47,7 +47,7 @@ class Standing:
 
 
 def standings(
-    tenant: Tenant, first: date, last: date, *, until: datetime, now: datetime, held: Iterable[Held]
+    tenant: Tenant, first: date, last: date, *, until: datetime, now: datetime, held: Iterable[UnbookedUsage]
 ) -> list[Standing]:
     """For the days from `first` to `last`, which end at `until`, of a statement that is read at `now`.
 

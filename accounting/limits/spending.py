@@ -36,8 +36,8 @@ Holder = tuple[int, int, int]  # tenant, user, generation
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """GPUs that are held since a moment, all of it booked up to `since`."""
+class UnbookedUsage:
+    """GPUs that somebody holds, and that the ledger does not cover from `since` on."""
 
     tenant_id: int
     user_id: int
@@ -55,7 +55,7 @@ class Amount:
 def spent(
     begins: datetime,
     now: datetime,
-    held: Iterable[Held],
+    held: Iterable[UnbookedUsage],
     tenants: Sequence[int] | None = None,
     *,
     ends: datetime | None = None,
@@ -90,7 +90,7 @@ def spent(
 def money_spent(
     begins: datetime,
     now: datetime,
-    held: Iterable[Held],
+    held: Iterable[UnbookedUsage],
     tenants: Sequence[int] | None,
     *,
     ends: datetime | None = None,
@@ -99,7 +99,7 @@ def money_spent(
     return sum((one.money for one in spent(begins, now, held, tenants, ends=ends).values()), Decimal(0))
 
 
-def money_held(begins: datetime, now: datetime, held: Sequence[Held]) -> Mapping[str, Decimal]:
+def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -> Mapping[str, Decimal]:
     """What that costs, by currency, which is held since `begins` and not booked yet."""
     found: dict[str, Decimal] = defaultdict(Decimal)
     for _, seconds, rate in _pieces_held(held, begins, now):
@@ -107,7 +107,9 @@ def money_held(begins: datetime, now: datetime, held: Sequence[Held]) -> Mapping
     return found
 
 
-def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetime, now: datetime) -> None:
+def _add_held(
+    found: dict[Holder, Amount], held: Sequence[UnbookedUsage], begins: datetime, now: datetime
+) -> None:
     """What is not booked yet; money where its price is in Fairlot's currency."""
     for one, seconds, rate in _pieces_held(held, begins, now):
         amount = found[one.tenant_id, one.user_id, one.generation_id]
@@ -117,8 +119,8 @@ def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetim
 
 
 def _pieces_held(
-    held: Sequence[Held], begins: datetime, now: datetime
-) -> Iterator[tuple[Held, Decimal, Rate]]:
+    held: Sequence[UnbookedUsage], begins: datetime, now: datetime
+) -> Iterator[tuple[UnbookedUsage, Decimal, Rate]]:
     """GPU-seconds that are not booked yet, at the prices of their time."""
     first = min([one.since for one in held], default=now)
     tariffs = tariffs_of({one.generation_id for one in held}, first, now) if first < now else {}
@@ -133,7 +135,12 @@ class Spending:
     """How much of each limit of a period is used, by whom it limits. Each period is read once."""
 
     def __init__(
-        self, quotas: Iterable[Quota], now: datetime, held: Iterable[Held], *, ahead: timedelta = NO_TIME
+        self,
+        quotas: Iterable[Quota],
+        now: datetime,
+        held: Iterable[UnbookedUsage],
+        *,
+        ahead: timedelta = NO_TIME,
     ) -> None:
         """With `ahead`, as it will be so much later if nothing is used from `now` on."""
         self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
@@ -200,7 +207,7 @@ def left_of(quota: Quota, used: Decimal) -> Decimal:
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 
 
-def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[Held]) -> datetime | None:
+def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[UnbookedUsage]) -> datetime | None:
     """When a rolling period has let go of so much that some of the limit is left, if nothing is used until then.
 
     At a full hour, found by halving; None where it never is.

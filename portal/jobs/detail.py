@@ -8,13 +8,11 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 
-from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
+from django.db.models import OuterRef, Prefetch, QuerySet, Subquery, Sum
 
 from accounting.core.clock import now_from_database
 from accounting.core.prepared import Prepared, Question, Sql
 from accounting.models import Generation, User
-from accounting.pricing.tariff import cost_of as price_of
-from accounting.pricing.tariff import gpu_seconds, tariffs_of
 from accounting.usage.aggregate import union_all
 from accounting.usage.plan import UsagePlan
 from accounting.usage.scope import Scope
@@ -24,6 +22,7 @@ from scheduling.clusters.actions import SHUTTING_DOWN
 from scheduling.draining.actions import BEING_DRAINED
 from scheduling.leases.lifecycle import Event
 from scheduling.models import HeldGpu, Job, JobEvent, JobForecast, JobSpeed, Lease, Schedule, ServiceRevision
+from scheduling.reports.unbooked import unbooked_costs
 from scheduling.spec.job_spec import dump_stored
 
 MOST_STRIPES = 400
@@ -191,7 +190,7 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
     for row in _booked(job, user):
         add(*row)
     unbooked = Decimal(0)
-    for lease, seconds, cost, currency in unbooked_of(job.leases.all() if leases is None else leases):
+    for lease, seconds, cost, currency in unbooked_costs(job.leases.all() if leases is None else leases):
         add(lease.generation.name, currency, seconds, cost)
         unbooked += seconds
     rows = [found[key] for key in sorted(found)]
@@ -224,41 +223,6 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
         return union_all(summed, [*names, "seconds", "money"])
 
     return Question(("a job", seen is None, plan.about), asking).ask([job.pk, *(seen or ())])
-
-
-def unbooked_of(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
-    """Returns unbooked (lease, GPU-seconds, cost, currency) of leases, cut as a booking is."""
-    if isinstance(leases, QuerySet):
-        leases = leases.filter(
-            Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
-            held_from__isnull=False,
-        ).select_related("generation")
-    else:
-        leases = [one for one in leases if _is_unbooked(one)]
-    if not leases:
-        return []
-    now = now_from_database()
-    stretches = [(one, one.billed_until or one.held_from, one.held_until or now) for one in leases]
-    stretches = [(one, begins, ends) for one, begins, ends in stretches if begins < ends]
-    if not stretches:
-        return []
-    tariffs = tariffs_of(
-        {one.generation_id for one, _, _ in stretches},
-        min(begins for _, begins, _ in stretches),
-        max(ends for _, _, ends in stretches),
-    )
-    pieces = []
-    for lease, begins, ends in stretches:
-        for start, end, rate in tariffs[lease.generation_id].cut(begins, ends):
-            seconds = gpu_seconds(lease.gpus, start, end)
-            pieces.append((lease, seconds, price_of(seconds, rate.per_gpu_hour), rate.currency))
-    return pieces
-
-
-def _is_unbooked(lease: Lease) -> bool:
-    if lease.held_from is None:
-        return False
-    return lease.billed_until is None or lease.held_until is None or lease.billed_until < lease.held_until
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:

@@ -14,7 +14,6 @@ from django.db.models import (
     FloatField,
     Min,
     OuterRef,
-    Q,
     QuerySet,
     Subquery,
     Sum,
@@ -57,12 +56,7 @@ def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None
     end = Least(Coalesce("held_until", Now()), Value(ends))
     seconds = Extract(F("open_end") - F("open_start"), "epoch")
     open_leases = (
-        Lease.objects.filter(
-            Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
-            held_from__isnull=False,
-        )
-        .annotate(open_start=start, open_end=end)
-        .filter(open_end__gt=F("open_start"))
+        Lease.objects.unbooked().annotate(open_start=start, open_end=end).filter(open_end__gt=F("open_start"))
     )
     if tenants is not None:
         # A join would look for leases of each job that these tenants ever had, although few leases are open.

@@ -18,11 +18,12 @@ from accounting.usage.plan import UsagePlan
 from accounting.usage.scope import Scope
 from fairshare.model import Reason
 from portal import interruptions
-from portal.jobs.detail import unbooked_of, yaml_of
+from portal.jobs.detail import yaml_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
+from scheduling.reports.unbooked import unbooked_costs
 from scheduling.services.replicas import BY_ITSELF, so_many
 
 MOST_WORDS = 3  # reasons that are listed one by one
@@ -243,7 +244,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
     for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
         for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
             add(row["service"], row["currency"], row["money"])
-    for lease, _, cost, currency in unbooked_of(Lease.objects.filter(job__in=jobs).select_related("job")):
+    for lease, _, cost, currency in unbooked_costs(Lease.objects.filter(job__in=jobs).select_related("job")):
         add(lease.job.service_id, currency, cost)
     return {service_id: sorted(found.items()) for service_id, found in sums.items()}
 

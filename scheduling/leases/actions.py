@@ -460,7 +460,7 @@ class ObservationBatch:
         """An age as a moment of the database's clock, never before what is billed already."""
         at = self.now - timedelta(seconds=max(0.0, age))
         # The floor comes last: where the clock was set back even the present is before the beginning.
-        return max(filter(None, [at, lease.held_from, lease.billed_until]))
+        return max(filter(None, [at, lease.unbooked_from]))
 
     # --- progress ----------------------------------------------------------------------------------
 
@@ -547,13 +547,7 @@ def _cancelled(job: Job) -> dict[str, str]:
 def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
     """Books each lease from where the ledger stands up to `until`, or to its end; sets billed_until."""
     usages = []
-    stretches = [
-        (lease, begins, ends)
-        for lease in leases
-        if (begins := lease.billed_until or lease.held_from) is not None
-        and (ends := until or lease.held_until) is not None
-        and begins < ends
-    ]
+    stretches = [(lease, *period) for lease in leases if (period := lease.unbooked_period(until)) is not None]
     if not stretches:
         return
     first, last = min(begins for _, begins, _ in stretches), max(ends for _, _, ends in stretches)

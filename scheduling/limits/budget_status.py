@@ -12,7 +12,7 @@ from django.db import transaction
 from accounting.actions.budgets import Outlook, outlook, outlook_back
 from accounting.core.clock import now_from_database
 from accounting.core.consistent_read import consistent_read
-from accounting.limits.spending import Held
+from accounting.limits.spending import UnbookedUsage
 from accounting.models import Budget
 from scheduling.limits.caps import unbooked
 
@@ -22,7 +22,7 @@ class Moment:
     """Reads the state of budgets. A database error for one budget does not prevent reading the others."""
 
     now: datetime
-    held: Sequence[Held]
+    held: Sequence[UnbookedUsage]
 
     def stand(self, budget: Budget) -> Outlook:
         with transaction.atomic():

@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from itertools import starmap
 from typing import Self
 
 import numpy as np
 from django.db.models import Sum
+from django.db.models.functions import Coalesce
 
-from accounting.limits.spending import Account, Held, Spending
+from accounting.limits.spending import Account, Spending, UnbookedUsage
 from accounting.models import Quota, Tenant
 from accounting.pricing.tariff import prices_at
 from fairshare import model as fs
@@ -204,17 +206,14 @@ def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
     return None if same else array
 
 
-def unbooked(tenants: Collection[int] | None = None) -> list[Held]:
-    """Returns what is held now and not in the ledger yet."""
-    rows = Lease.objects.filter(state__in=Lease.HOLDING, held_from__isnull=False)
+def unbooked(tenants: Collection[int] | None = None) -> list[UnbookedUsage]:
+    """Returns what these tenants, by id (None: all), hold now and the ledger does not cover yet."""
+    rows = Lease.objects.filter(state__in=Lease.HOLDING).unbooked()
     if tenants is not None:
         rows = rows.filter(job__tenant__in=tenants)
-    names = ("job__tenant_id", "job__owner_id", "generation_id", "gpus", "held_from", "billed_until")
-    return [
-        Held(tenant, user, generation, gpus, billed_until or held_from)
-        for tenant, user, generation, gpus, held_from, billed_until in rows.values_list(*names)
-        if held_from is not None
-    ]
+    since = Coalesce("billed_until", "held_from")
+    names = ("job__tenant_id", "job__owner_id", "generation_id", "gpus")
+    return list(starmap(UnbookedUsage, rows.values_list(*names, since)))
 
 
 def _held_elsewhere(cluster: Cluster) -> Mapping[tuple[int, int, int], Elsewhere]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -16,6 +17,12 @@ from scheduling.models.jobs import Job
 
 # The end_reason of leases whose processes were frozen rather than ended.
 FROZEN = "frozen"
+# Leases that held GPUs for longer than the ledger says.
+UNBOOKED = models.Q(held_from__isnull=False) & (
+    models.Q(billed_until=None)
+    | models.Q(held_until=None)
+    | models.Q(billed_until__lt=models.F("held_until"))
+)
 
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
@@ -27,6 +34,10 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
     def on_notice(self) -> Self:
         """Returns the leases beyond their account's guarantee whose people were warned."""
         return self.filter(notice_since__isnull=False).exclude(state=Lease.State.CLOSED)
+
+    def unbooked(self) -> Self:
+        """Returns the leases that held GPUs for longer than the ledger says."""
+        return self.filter(UNBOOKED)
 
     def ready(self) -> Self:
         """Returns the leases whose address answers now; stopping ones are no longer probed."""
@@ -98,12 +109,7 @@ class Lease(models.Model):
             # The leases that still are to be billed, among all there ever were.
             models.Index(
                 fields=["job"],
-                condition=models.Q(held_from__isnull=False)
-                & (
-                    models.Q(billed_until=None)
-                    | models.Q(held_until=None)
-                    | models.Q(billed_until__lt=models.F("held_until"))
-                ),
+                condition=UNBOOKED,
                 name="lease_not_billed",
             ),
         ]
@@ -129,6 +135,22 @@ class Lease(models.Model):
                 | models.Q(lost_from__gte=models.F("held_from"), lost_from__lt=models.F("held_until")),
             ),
         ]
+
+    @property
+    def unbooked_from(self) -> datetime | None:
+        """Returns when the time begins that the ledger does not cover; None if the lease has held nothing."""
+        return self.billed_until or self.held_from
+
+    @property
+    def is_unbooked(self) -> bool:
+        """Returns whether it is among `LeaseQuerySet.unbooked`."""
+        begins, ends = self.unbooked_from, self.held_until
+        return begins is not None and (self.billed_until is None or ends is None or begins < ends)
+
+    def unbooked_period(self, until: datetime | None) -> tuple[datetime, datetime] | None:
+        """Returns the time up to its end, or to `until` if that is earlier, that the ledger does not cover."""
+        begins, ends = self.unbooked_from, min(filter(None, (until, self.held_until)), default=None)
+        return (begins, ends) if begins is not None and ends is not None and begins < ends else None
 
 
 class HeldGpu(models.Model):

@@ -20,7 +20,7 @@ from accounting.ledger.heads import last_head
 from accounting.ledger.partitions import months_after
 from accounting.limits.forecast import forecast
 from accounting.limits.past_budgets import Standing, standings
-from accounting.limits.spending import Held, money_held
+from accounting.limits.spending import UnbookedUsage, money_held
 from accounting.models import LedgerHead, Membership, Tenant, User
 from accounting.reports.invoice import Line, TakenBack, lines_of, taken_back
 from accounting.reports.team_usage import (
@@ -47,7 +47,7 @@ from scheduling.shares.fairness import Scope, fairness_rows
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 ALL = sys.maxsize
-HeldNow: TypeAlias = Callable[[], Sequence[Held]]  # reads it once, when it is first called
+HeldNow: TypeAlias = Callable[[], Sequence[UnbookedUsage]]  # reads it once, when it is first called
 # Longer periods have no chart by day.
 MOST_DAYS = 400
 

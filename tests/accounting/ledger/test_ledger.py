@@ -18,7 +18,7 @@ from accounting.ledger import (
     correct_trade,
     correct_usage,
 )
-from accounting.limits.spending import Held, Spending
+from accounting.limits.spending import Spending, UnbookedUsage
 from accounting.models import LedgerEntry, LedgerTransaction, Price, Quota, UsageSegment
 from accounting.pricing.tariff import PricePeriod, Rate, Tariff, cost_of, gpu_seconds
 from tests import make
@@ -88,7 +88,7 @@ def test_many_jobs_of_a_second_cost_what_their_seconds_cost(cast: Cast) -> None:
     limit = Quota(pk=1, tenant=cast.uni, kind="money", period="month", limit=paid)
     assert Spending([limit], NOON + timedelta(hours=1), ()).used(limit, (cast.uni.pk, None)) == paid
     held = [
-        Held(cast.astro.pk, cast.bob.pk, cast.a100.pk, 1, NOON + timedelta(seconds=second))
+        UnbookedUsage(cast.astro.pk, cast.bob.pk, cast.a100.pk, 1, NOON + timedelta(seconds=second))
         for second in (8, 9)
     ]
     spent = Spending([limit], NOON + timedelta(seconds=10), held).used(limit, (cast.uni.pk, None))

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 
 from accounting import actions
 from accounting.limits.past_budgets import Standing, standings
-from accounting.limits.spending import Held
+from accounting.limits.spending import UnbookedUsage
 from accounting.models import BudgetChange, Tenant
 from tests.accounting.booking import book
 from tests.make import Cast
@@ -48,7 +48,7 @@ def _standings(
     last: date,
     now: datetime,
     *,
-    held: Sequence[Held] = (),
+    held: Sequence[UnbookedUsage] = (),
     until: datetime | None = None,
 ) -> list[Standing]:
     until = until or datetime(last.year, last.month, last.day, tzinfo=UTC) + DAY
@@ -115,8 +115,8 @@ def test_what_was_not_set_then_is_not_told(used: Cast) -> None:
 def test_the_month_that_runs_is_told_as_of_now_with_what_is_held(used: Cast) -> None:
     _set(used.astro, 100, None)
     now = JUNE + 10 * DAY
-    held = [Held(used.astro.pk, used.bob.pk, used.a100.pk, 2, now - timedelta(hours=3))]
-    before = Held(used.bio.pk, used.bob.pk, used.a100.pk, 2, now - timedelta(hours=3))
+    held = [UnbookedUsage(used.astro.pk, used.bob.pk, used.a100.pk, 2, now - timedelta(hours=3))]
+    before = UnbookedUsage(used.bio.pk, used.bob.pk, used.a100.pk, 2, now - timedelta(hours=3))
     [may, june] = _standings(used, date(2026, 5, 20), date(2026, 6, 10), now, held=[*held, before])
     assert _told([may]) == [("month", 5, 100, 20)]
     assert _told([june]) == [("month", 6, 100, 24 + 6)]  # of its forty hours a day is over

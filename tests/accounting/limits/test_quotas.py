@@ -11,7 +11,7 @@ from accounting.actions.quotas import limit_of
 from accounting.core.errors import Refused
 from accounting.limits.periods import calendar_period, period_of
 from accounting.limits.quotas import is_reached, never_fits, standing
-from accounting.limits.spending import Amount, Held, Spending, left_of, limited_by, spent
+from accounting.limits.spending import Amount, Spending, UnbookedUsage, left_of, limited_by, spent
 from accounting.models import Quota, Tenant, UsageHour
 from tests import make
 from tests.accounting.booking import NOON, book, close_hours, minutes
@@ -58,7 +58,7 @@ class TestPeriods:
 
 
 class TestSpending:
-    def left(self, *quotas: Quota, held: tuple[Held, ...] = ()) -> list[Decimal]:
+    def left(self, *quotas: Quota, held: tuple[UnbookedUsage, ...] = ()) -> list[Decimal]:
         spending = Spending(quotas, NOON, held)
         return [spending.left(one, (one.tenant_id, one.user_id)) / 3600 for one in quotas]
 
@@ -78,7 +78,7 @@ class TestSpending:
         left = [Decimal(text) for text in ("95", "7", "0", "-0.5", "2.8")]
         assert self.left(*quotas) == left
         # Two GPUs for a quarter of an hour.
-        runs = Held(cast.astro.pk, cast.bob.pk, cast.v100.pk, 2, NOON - minutes(15))
+        runs = UnbookedUsage(cast.astro.pk, cast.bob.pk, cast.v100.pk, 2, NOON - minutes(15))
         left = [Decimal(text) for text in ("94.5", "6.5", "-0.5", "-0.5", "2.2")]
         assert self.left(*quotas, held=(runs,)) == left
 

@@ -12,7 +12,7 @@ from accounting import actions
 from accounting.core.clock import now_from_database
 from accounting.core.errors import BookedOtherwise, Refused
 from accounting.ledger import Usage, book_usage
-from accounting.limits.spending import Held, money_held, money_spent
+from accounting.limits.spending import UnbookedUsage, money_held, money_spent
 from accounting.models import AuditEvent, LedgerTransaction, Price, UsageSegment
 from accounting.pricing.price_history import price_history
 from accounting.pricing.tariff import HOUR, prices_at
@@ -78,7 +78,7 @@ def test_a_price_stays_in_the_currency_in_which_it_was_set(cast: Cast, settings)
 
 
 def test_what_runs_in_another_currency_counts_for_no_limit(cast: Cast, settings) -> None:
-    held = [Held(cast.astro.pk, cast.bob.pk, cast.a100.pk, 4, NOON)]
+    held = [UnbookedUsage(cast.astro.pk, cast.bob.pk, cast.a100.pk, 4, NOON)]
     assert money_spent(NOON, NOON + minutes(30), held, None) == 6
     settings.FAIRLOT_CURRENCY = "USD"
     assert money_spent(NOON, NOON + minutes(30), held, None) == 0

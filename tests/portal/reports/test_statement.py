@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from accounting import actions
 from accounting.closing.class_charges import HeldHow
 from accounting.core.numbers import MICRO
-from accounting.limits.spending import Held
+from accounting.limits.spending import UnbookedUsage
 from accounting.models import Budget, BudgetChange, ClosedBook, Generation, Price, UsageSegment, User
 from accounting.reports.usage import UsageRow, usage_report
 from portal.reports.formats.document import Kind, in_unit, shown
@@ -445,7 +445,7 @@ def test_whoever_sees_a_team_is_told_what_this_month_will_cost(
     for lease, gpus in ((1, 1), (2, 4)):
         at = begins - timedelta(days=10) * (lease - 1)
         book_usage_of(cast, begins=at, ends=at + timedelta(hours=10), gpus=gpus, lease_id=lease)
-    held = Held(cast.astro.pk, cast.bob.pk, cast.a100.pk, 1, datetime(2026, 6, 10, 14, tzinfo=UTC))
+    held = UnbookedUsage(cast.astro.pk, cast.bob.pk, cast.a100.pk, 1, datetime(2026, 6, 10, 14, tzinfo=UTC))
     monkeypatch.setattr(figures, "not_booked", lambda tenants: [held])
     monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2026, 6, 11, tzinfo=UTC))
     for first in ("2026-06-01", "2026-05-20", "2026-06-10"):

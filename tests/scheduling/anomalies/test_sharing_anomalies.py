@@ -420,7 +420,9 @@ def test_a_job_from_before_and_one_that_goes_on_are_cut_to_the_period(lab: World
     Job.objects.filter(pk=job.pk).update(state=Job.State.RUNNING, ended_at=None, exit_code=None)
     (one,) = read_past(lab.cluster, begins, begins + hours(24)).past.jobs
     assert (one.arrival, one.carried, one.ended) == (0.0, True, None)
-    assert [(attempt.begins, attempt.ends, attempt.failed) for attempt in one.attempts] == [(0.0, 24 * 3600.0, False)]
+    assert [(attempt.begins, attempt.ends, attempt.failed) for attempt in one.attempts] == [
+        (0.0, 24 * 3600.0, False)
+    ]
 
 
 def test_a_killed_worker_neither_loses_a_team_nor_does_it_twice(

@@ -22,7 +22,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.limits.forecast import forecast
 from accounting.limits.periods import period_of
-from accounting.limits.spending import Held
+from accounting.limits.spending import UnbookedUsage
 from accounting.models import (
     AuditEvent,
     Budget,
@@ -305,7 +305,7 @@ class TestJustEnded:
         monkeypatch.setattr(budgets, "period_of", period_of)
         made = self.long_set(lab, "9.00", datetime(2026, 3, 31, tzinfo=UTC))
         cast, since = lab.people, datetime(2026, 3, 31, 22, 30, tzinfo=UTC)
-        held = [Held(cast.astro.pk, cast.bob.pk, cast.v100.pk, 4, since)]
+        held = [UnbookedUsage(cast.astro.pk, cast.bob.pk, cast.v100.pk, 4, since)]
         stood = budgets.outlook_back(made, now=datetime(2026, 4, 1, 0, 4, tzinfo=UTC), held=held)
         assert stood is not None
         assert (stood.begins, stood.ends) == period_of("quarter", None, since)
@@ -345,7 +345,7 @@ def test_what_is_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.M
     [before] = outlooks()
     read = reading.unbooked
 
-    def then_it_is_booked() -> list[Held]:
+    def then_it_is_booked() -> list[UnbookedUsage]:
         held = read()
         assert at_once(lambda: bill_running(cluster_id=lab.cluster.pk)) == [None]
         return held
