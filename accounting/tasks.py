@@ -7,7 +7,7 @@ from celery import shared_task
 from accounting.actions.requests import requests_soon_to_end, tell_of_end
 from accounting.core.clock import now_from_database
 from accounting.core.locks import OutboxLock, only_one
-from accounting.core.run_each import each
+from accounting.core.run_each import run_each
 from accounting.ledger.partitions import add_months_ahead
 from accounting.models import Letter, WebhookCall
 from accounting.notifications import mail, webhooks
@@ -22,14 +22,14 @@ def send_letters() -> None:
     """Sends the mail in the outbox, in one worker at a time."""
     with only_one(OutboxLock.LETTERS) as is_mine:
         if is_mine:
-            each(due(Letter, most=200), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
+            run_each(due(Letter, most=200), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
 
 
 @shared_task
 def tell_of_ends() -> None:
     """Notifies people of grants that end soon."""
     ids = requests_soon_to_end().values_list("pk", flat=True)
-    each(ids, lambda request_id: tell_of_end(request_id=request_id))
+    run_each(ids, lambda request_id: tell_of_end(request_id=request_id))
 
 
 @shared_task
@@ -37,7 +37,9 @@ def call_webhooks() -> None:
     """Makes the webhook calls in the outbox, in one worker at a time."""
     with only_one(OutboxLock.WEBHOOKS) as is_mine:
         if is_mine:
-            each(due(WebhookCall, most=100), lambda call_id: webhooks.call(call_id=call_id), seconds=LASTS)
+            run_each(
+                due(WebhookCall, most=100), lambda call_id: webhooks.call(call_id=call_id), seconds=LASTS
+            )
 
 
 @shared_task

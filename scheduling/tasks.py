@@ -12,7 +12,7 @@ from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.actions.requests import requests_to_end
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.core.run_each import each
+from accounting.core.run_each import run_each
 from accounting.ledger.hash_chain import seal_all
 from accounting.ledger.journals import JOURNALS
 from accounting.models import Budget
@@ -58,7 +58,7 @@ def run_round(cluster_id: int) -> None:
 def run_due_rounds() -> None:
     """Asks for a round of every cluster where one is due."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
-    each(clusters, _run_round)
+    run_each(clusters, _run_round)
 
 
 def _run_round(cluster_id: int) -> None:
@@ -98,20 +98,20 @@ def _perform(cluster: Cluster) -> None:
 @shared_task
 def run_due_operations() -> None:
     """Runs the operations of every cluster that a lost message left undone, and retries."""
-    each(Cluster.objects.attached(), _perform)
+    run_each(Cluster.objects.attached(), _perform)
 
 
 @shared_task
 def reconcile_all() -> None:
     """Compares the desired with the actual state of each cluster that has no watcher."""
-    each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
+    run_each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
 
 
 @shared_task
 def check_clusters() -> None:
     """Checks whether Fairlot can still work in each attached Kubernetes cluster."""
     # If many are slow to answer, the next check begins with those that this one did not reach.
-    each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
+    run_each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
 
 
 def _check(cluster: Cluster) -> None:
@@ -124,33 +124,33 @@ def _check(cluster: Cluster) -> None:
 @shared_task
 def run_due_schedules() -> None:
     """Submits the jobs of all due schedules, or records why not."""
-    each(due_schedules(), lambda schedule_id: run_schedule(schedule_id=schedule_id))
+    run_each(due_schedules(), lambda schedule_id: run_schedule(schedule_id=schedule_id))
 
 
 @shared_task
 def bill_running_leases() -> None:
     """Books the full hours of running leases."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
-    each(clusters, lambda cluster_id: bill_running(cluster_id=cluster_id))
+    run_each(clusters, lambda cluster_id: bill_running(cluster_id=cluster_id))
 
 
 @shared_task
 def close_books() -> None:
     """Closes the full hours of all clusters; those of detached ones until they were detached."""
-    each(clusters_to_close(), lambda cluster_id: close_hours(cluster_id=cluster_id))
+    run_each(clusters_to_close(), lambda cluster_id: close_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def sum_shares() -> None:
     """Sums the share intervals of the full hours of all clusters."""
     clusters = Cluster.objects.values_list("id", flat=True)
-    each(clusters, lambda cluster_id: sum_share_hours(cluster_id=cluster_id))
+    run_each(clusters, lambda cluster_id: sum_share_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def price_classes() -> None:
     """Settles what class prices change in the bills of closed hours."""
-    each(clusters_to_close(), lambda cluster_id: pricing.price_classes(cluster_id=cluster_id))
+    run_each(clusters_to_close(), lambda cluster_id: pricing.price_classes(cluster_id=cluster_id))
 
 
 @shared_task
@@ -171,48 +171,48 @@ def step_service(service_id: int) -> None:
 def step_services() -> None:
     """Moves all services a step: those that a lost message left undone, and those that had to wait."""
     ids = services_to_step().values_list("id", flat=True)
-    each(ids, lambda service_id: replicas.step_service(service_id=service_id))
+    run_each(ids, lambda service_id: replicas.step_service(service_id=service_id))
 
 
 @shared_task
 def step_sessions() -> None:
     """Warns or stops sessions whose time has come."""
     ids = sessions_to_step().values_list("pk", flat=True)
-    each(ids, lambda session_id: step_session(session_id=session_id))
+    run_each(ids, lambda session_id: step_session(session_id=session_id))
 
 
 @shared_task
 def end_overlong_jobs() -> None:
     """Stops jobs at their time limit, or warns of it."""
     found = overlong(now_from_database())
-    each([one.job_id for one in found], lambda job_id: end_overlong(job_id=job_id))
+    run_each([one.job_id for one in found], lambda job_id: end_overlong(job_id=job_id))
 
 
 @shared_task
 def end_drains() -> None:
     """Stops what still runs on drained nodes after their deadline."""
-    each(drains_due(now_from_database()), lambda node_id: end_drain(node_id=node_id))
+    run_each(drains_due(now_from_database()), lambda node_id: end_drain(node_id=node_id))
 
 
 @shared_task
 def measure_use() -> None:
     """Reads the use of allocated GPUs from the metrics of attached clusters."""
     clusters = clusters_to_measure().values_list("id", flat=True)
-    each(clusters, lambda cluster_id: measure_cluster(cluster_id=cluster_id))
+    run_each(clusters, lambda cluster_id: measure_cluster(cluster_id=cluster_id))
 
 
 @shared_task
 def step_idle_jobs() -> None:
     """Warns of idle GPUs, or stops the jobs that hold them."""
     found = idle_to_step(now_from_database())
-    each(found, lambda job_id: step_idle(job_id=job_id))
+    run_each(found, lambda job_id: step_idle(job_id=job_id))
 
 
 @shared_task
 def end_grants() -> None:
     """Ends grants whose time has passed."""
     ids = requests_to_end().values_list("pk", flat=True)
-    each(ids, lambda request_id: end_grant(request_id=request_id))
+    run_each(ids, lambda request_id: end_grant(request_id=request_id))
 
 
 @shared_task
@@ -225,16 +225,16 @@ def watch_budgets() -> None:
             def look(budget: Budget) -> None:
                 found.extend(one for one in (moment.stood(budget), moment.stand(budget)) if one is not None)
 
-            each(budgets, look)
+            run_each(budgets, look)
     finally:
-        each(found, lambda stands: warn_of_budget(stands=stands))
+        run_each(found, lambda stands: warn_of_budget(stands=stands))
 
 
 @shared_task
 def announce_services() -> None:
     """Restores service names that somebody deleted in a cluster, and removes those of removed services."""
     ids = services_to_announce().values_list("id", flat=True)
-    each(ids, lambda service_id: announce_service(service_id=service_id))
+    run_each(ids, lambda service_id: announce_service(service_id=service_id))
 
 
 @shared_task

@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 
-class Standing(StrEnum):
+class Availability(StrEnum):
     """What may be done with the GPUs of a node that nobody holds."""
 
     READY = "ready"
@@ -30,13 +30,13 @@ class Condition:
     since: int
     generation: int
     gpus: int
-    standing: Standing
+    availability: Availability
     failed: int = 0
     others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Allocation:
     """GPUs of one node that a gang held; times may reach beyond the hour.
 
     `assembled` is when all workers ran; None: never while it was held. `unused` are the times without observed use.
@@ -88,7 +88,7 @@ class _Change:
 
 
 def classify(
-    bounds: Mapping[int, Sequence[int]], conditions: Iterable[Condition], holdings: Iterable[Holding]
+    bounds: Mapping[int, Sequence[int]], conditions: Iterable[Condition], allocations: Iterable[Allocation]
 ) -> dict[tuple[int, int], Classes]:
     """Returns the classes of one node's GPUs, by generation and interval.
 
@@ -100,30 +100,30 @@ def classify(
     for condition in sorted(conditions, key=lambda one: one.since):
         if condition.since < ends:
             changes[max(condition.since, begins)].condition = condition
-    for holding in holdings:
-        for name, held_from, held_until in _stretches(holding):
+    for allocation in allocations:
+        for name, held_from, held_until in _stretches(allocation):
             start, end = max(held_from, begins), min(held_until, ends)
             if start < end:
-                changes[start].held[holding.generation, name] += holding.gpus
-                changes[end].held[holding.generation, name] -= holding.gpus
+                changes[start].held[allocation.generation, name] += allocation.gpus
+                changes[end].held[allocation.generation, name] -= allocation.gpus
     for edge in {edge for edges in bounds.values() for edge in edges}:
         changes.setdefault(edge, _Change())
     return _sweep(bounds, changes)
 
 
-def _stretches(holding: Holding) -> Iterable[tuple[str, int, int]]:
-    """Yields the holding's time by class, without overlaps."""
-    assembled = holding.ends if holding.assembled is None else holding.assembled
-    assembled = min(max(assembled, holding.begins), holding.ends)
-    yield "assembling", holding.begins, assembled
+def _stretches(allocation: Allocation) -> Iterable[tuple[str, int, int]]:
+    """Yields the allocation's time by class, without overlaps."""
+    assembled = allocation.ends if allocation.assembled is None else allocation.assembled
+    assembled = min(max(assembled, allocation.begins), allocation.ends)
+    yield "assembling", allocation.begins, assembled
     at = assembled
-    for unused_from, unused_until in sorted(holding.unused):
-        start, end = max(unused_from, at), min(unused_until, holding.ends)
+    for unused_from, unused_until in sorted(allocation.unused):
+        start, end = max(unused_from, at), min(unused_until, allocation.ends)
         if start < end:
             yield "busy", at, start
             yield "idle", start, end
             at = end
-    yield "busy", at, holding.ends
+    yield "busy", at, allocation.ends
 
 
 def _sweep(
@@ -157,11 +157,11 @@ def _unheld(condition: Condition, left: int) -> Iterable[tuple[str, int]]:
     """Yields the classes of the `left` GPUs that nobody holds."""
     if not left:
         return
-    if condition.standing is Standing.DOWN:
+    if condition.availability is Availability.DOWN:
         yield "down", left
         return
     others = min(condition.others, left)
     failed = min(condition.failed, left - others)
     yield "others", others
     yield "down", failed
-    yield ("drained" if condition.standing is Standing.DRAINED else "free"), left - others - failed
+    yield ("drained" if condition.availability is Availability.DRAINED else "free"), left - others - failed

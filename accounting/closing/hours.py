@@ -16,7 +16,7 @@ from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Sum
 
-from accounting.closing.classes import NAMES, Classes, Condition, Holding, classify
+from accounting.closing.classes import NAMES, Allocation, Classes, Condition, classify
 from accounting.core.bulk import insert_rows
 from accounting.core.errors import BookedOtherwise
 from accounting.ledger.checks import require_transaction
@@ -39,13 +39,13 @@ UNHELD = ("free", "others", "drained", "down")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStory:
+class NodeHistory:
     """The states of one node in an hour and who held its GPUs; times are microseconds since the hour began."""
 
     node_id: int
     name: str
     conditions: Sequence[Condition]
-    holdings: Sequence[Holding]
+    allocations: Sequence[Allocation]
 
 
 def closed_until(book: int) -> datetime | None:
@@ -60,7 +60,7 @@ def open_book(*, book: int, since: datetime) -> ClosedBook:
     )[0]
 
 
-def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> LedgerTransaction | None:
+def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> LedgerTransaction | None:
     """Posts what nobody held in the hour that begins at `hour`, and writes the rollups for reports.
 
     Runs in the caller's transaction, which blocks changes of the cluster's leases and nodes. Returns None if there
@@ -104,10 +104,10 @@ def close_empty_days(*, book: int, until: datetime) -> None:
 class _Closing:
     """One hour of one book."""
 
-    def __init__(self, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> None:
+    def __init__(self, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> None:
         self.book, self.hour, self.nodes = book, hour, nodes
         told = {one.generation for node in nodes for one in node.conditions}
-        told |= {one.generation for node in nodes for one in node.holdings}
+        told |= {one.generation for node in nodes for one in node.allocations}
         self.generations = Generation.objects.in_bulk(sorted(told))
         hold_prices(sorted(told))
         tariffs = tariffs_of(told, hour, hour + HOUR)
@@ -119,7 +119,7 @@ class _Closing:
         bounds = {pk: self._edges(pk) for pk in self.generations}
         for node in self.nodes:
             of_node: dict[int, Classes] = defaultdict(Classes)
-            for (generation, piece), classes in classify(bounds, node.conditions, node.holdings).items():
+            for (generation, piece), classes in classify(bounds, node.conditions, node.allocations).items():
                 sums[generation, piece].add(classes)
                 of_node[generation].add(classes)
             hours += [
@@ -147,7 +147,7 @@ class _Closing:
         pieces = self.pieces[generation]
         return [(begins - self.hour) // MICROSECOND for begins, _, _ in pieces] + [HOUR // MICROSECOND]
 
-    def _node_hour(self, node: NodeStory, generation: int, classes: Classes) -> NodeHour:
+    def _node_hour(self, node: NodeHistory, generation: int, classes: Classes) -> NodeHour:
         return NodeHour(
             book=self.book,
             month=first_of_month(self.hour),

@@ -1,4 +1,4 @@
-"""Doing the same for many, none of which is to wait for the trouble of another."""
+"""Runs a function for many items, so that the failure of one delays no other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def each(items: Iterable[T], do: Callable[[T], object], *, seconds: float = inf) -> None:
-    """Does it for all; the trouble of one does not keep the others waiting, and is raised in the end.
+def run_each(items: Iterable[T], do: Callable[[T], object], *, seconds: float = inf) -> None:
+    """Calls `do` for each item; logs each exception, and raises the last one after all items.
 
-    After so many seconds none is begun.
+    Starts no item after `seconds`.
     """
-    trouble: Exception | None = None
+    failure: Exception | None = None
     ends = monotonic() + seconds
     for item in items:
         if monotonic() > ends:
@@ -25,7 +25,7 @@ def each(items: Iterable[T], do: Callable[[T], object], *, seconds: float = inf)
         try:
             do(item)
         except Exception as error:
-            logger.exception("%s: trouble", item)
-            trouble = error
-    if trouble:
-        raise trouble
+            logger.exception("%s: failed", item)
+            failure = error
+    if failure:
+        raise failure

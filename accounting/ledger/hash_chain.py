@@ -25,7 +25,7 @@ from django.db import connection, transaction
 from django.db.models import Max
 
 from accounting.core.clock import now_from_database
-from accounting.core.run_each import each
+from accounting.core.run_each import run_each
 from accounting.ledger import heads
 from accounting.ledger.heads import HeadsFileError, SealingStopped
 from accounting.ledger.journals import JOURNALS, last_id, name_of, settled_until
@@ -318,7 +318,7 @@ def seal_all(books: Sequence[int]) -> None:
             told.add(str(stopped))
 
     try:
-        each(books, lambda book: unless_stopped(lambda: seal_book(book)))
+        run_each(books, lambda book: unless_stopped(lambda: seal_book(book)))
     finally:  # a failure in one book must not keep heads of others from being made and published
         unless_stopped(lambda: _idle(before))
         unless_stopped(lambda: _publish(before))

@@ -1,4 +1,4 @@
-"""How the budgets of a team stood: of the periods that some days touch, by what was set then."""
+"""Budgets of a team in past periods, by the amounts that were set then."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from accounting.limits.spending import UnbookedUsage, money_spent
 from accounting.models import Budget, BudgetChange, Tenant
 from accounting.pricing.tariff import MICROSECOND
 
-# Of each kind in one statement.
+# The most periods of each kind that a statement lists.
 MOST_PERIODS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Of a budget's period that began at `begins`: what was set and spent as of `at`, and what was to be expected.
+class PastBudget:
+    """One period of a budget: what was set and spent as of `at`, and what was forecast for its end.
 
-    `forecast` is None where the period was over by then, and in its first two days.
+    `forecast` is None if the period was over by then, and in its first two days.
     """
 
     period: str
@@ -46,13 +46,14 @@ class Standing:
         return self.amount - self.spent
 
 
-def standings(
+def past_budgets(
     tenant: Tenant, first: date, last: date, *, until: datetime, now: datetime, held: Iterable[UnbookedUsage]
-) -> list[Standing]:
-    """For the days from `first` to `last`, which end at `until`, of a statement that is read at `now`.
+) -> list[PastBudget]:
+    """Returns the periods of budgets that overlap the days from `first` to `last`, as of `until`, where these end.
 
-    A budget's period that ends within the days (by the calendar: it is one of UTC, and they may not be) is told of
-    as a whole, another one as of `until`; none as of later than now. To be asked in the same moment as for `held`.
+    A period that ends within the days is returned as a whole; nothing is as of later than `now`. Days are compared by
+    the calendar: those of budgets are in UTC, those of a statement in another zone. Read `held` in the same consistent
+    read.
     """
     changes = list(BudgetChange.objects.filter(tenant_id=tenant.pk))
     below: list[int] | None = None
@@ -67,12 +68,12 @@ def standings(
                 below = list(Tenant.objects.within(tenant).values_list("pk", flat=True))
             spent = money_spent(begins, now, held, below, ends=at)
             ahead = None if at >= ends else forecast(spent, begins=begins, now=at, ends=ends)
-            found.append(Standing(period, begins, ends, at, amount, spent, ahead))
+            found.append(PastBudget(period, begins, ends, at, amount, spent, ahead))
     return sorted(found, key=lambda one: (MONTHS[one.period], one.begins))
 
 
 def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, datetime]]:
-    """Those that the days touch, the latest of them if they are many."""
+    """Returns the periods that overlap the days, in order; if there are many, the latest `MOST_PERIODS` of them."""
     at = datetime.combine(last, time(), UTC)
     found: list[tuple[datetime, datetime]] = []
     while len(found) < MOST_PERIODS:
@@ -85,7 +86,7 @@ def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, d
 
 
 def amount_at(changes: Iterable[BudgetChange], period: str, at: datetime) -> Decimal | None:
-    """What was set as of a moment; at the end of a period what was set before it."""
+    """Returns the amount that was set before `at`; None if none was."""
     amounts = [
         change.amount
         for change in changes

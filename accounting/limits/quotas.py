@@ -17,10 +17,10 @@ LEAST = Decimal("0.001")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How much of a limit one has used whom it limits, in the limit's own unit.
+class LimitUsage:
+    """A limit, and how much of it somebody whom it limits has used, in the limit's own unit.
 
-    Of the longest run, hours of the run that has lasted longest; of what is borrowed, a part of the entitlement.
+    For the longest run it is hours of the run that has lasted longest; for borrowing, a part of the entitlement.
     """
 
     quota: Quota
@@ -39,7 +39,7 @@ class Standing:
             return self.used >= self.quota.limit
         return self.used + more > self.quota.limit
 
-    def with_more(self, more: int) -> Standing:
+    def with_more(self, more: int) -> LimitUsage:
         """The same when `more` has been used on top."""
         return replace(self, used=self.used + more)
 
@@ -112,10 +112,10 @@ def sight(tenant: Tenant, reader: User | None) -> frozenset[int]:
     return frozenset({tenant.pk, *seen})
 
 
-def standing(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> Standing:
-    """`used` of a limit that holds for `user` in `tenant`."""
+def limit_usage(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> LimitUsage:
+    """Returns the usage of a limit that applies to `user` in `tenant`."""
     ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
-    return Standing(quota, used, tenant, user if quota.is_of_users else None, ends)
+    return LimitUsage(quota, used, tenant, user if quota.is_of_users else None, ends)
 
 
 def _unit(quota: Quota) -> str:

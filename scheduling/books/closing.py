@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Count, Min, Q, QuerySet
 
-from accounting.closing.classes import Condition, Holding, Standing
-from accounting.closing.hours import NodeStory, close_empty_days, close_hour, open_book
+from accounting.closing.classes import Allocation, Availability, Condition
+from accounting.closing.hours import NodeHistory, close_empty_days, close_hour, open_book
 from accounting.core.clock import now_from_database
 from accounting.ledger.rollups import HOUR, start_of_day
 from accounting.pricing.tariff import MICROSECOND
@@ -19,11 +19,11 @@ from scheduling.leases.gpu_use import Stretch, unused_of
 from scheduling.models import Cluster, HeldGpu, Lease, Node, NodeChange
 from scheduling.models.leases import LeaseQuerySet
 
-STANDINGS = {
-    Node.State.READY: Standing.READY,
-    Node.State.DRAINED: Standing.DRAINED,
-    Node.State.CLOSED: Standing.DRAINED,
-    Node.State.DOWN: Standing.DOWN,
+AVAILABILITY = {
+    Node.State.READY: Availability.READY,
+    Node.State.DRAINED: Availability.DRAINED,
+    Node.State.CLOSED: Availability.DRAINED,
+    Node.State.DOWN: Availability.DOWN,
 }
 # Events of an hour's last seconds may be recorded a little later, so the hour waits for them.
 LATE = timedelta(minutes=1)
@@ -108,17 +108,17 @@ def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
         )
 
 
-def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[NodeStory]:
+def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[NodeHistory]:
     conditions: dict[int, list[Condition]] = defaultdict(list)
     names: dict[int, str] = {}
     for change in changes_of_nodes(cluster_id, begins, ends):
         names[change.node_id] = change.name
         conditions[change.node_id].append(_condition(change, begins))
-    holdings = _holdings(cluster_id, begins, ends)
-    unknown = holdings.keys() - names.keys()
+    allocations = _allocations(cluster_id, begins, ends)
+    unknown = allocations.keys() - names.keys()
     names |= dict(Node.objects.filter(pk__in=unknown).values_list("pk", "name"))
     for node in sorted(names):
-        yield NodeStory(node, names[node], conditions[node], holdings[node])
+        yield NodeHistory(node, names[node], conditions[node], allocations[node])
 
 
 def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
@@ -144,29 +144,31 @@ def _condition(change: NodeChange, begins: datetime) -> Condition:
         since=(change.at - begins) // MICROSECOND,
         generation=change.generation_id,
         gpus=change.gpus,
-        standing=STANDINGS[Node.State(change.state)],
+        availability=AVAILABILITY[Node.State(change.state)],
         failed=change.failed_gpus,
         others=change.others_gpus,
     )
 
 
-def _holdings(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Holding]]:
+def _allocations(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Allocation]]:
     """Returns what gangs held in the hour, by node. GPUs that are still held were billed to the end of the hour."""
     leases = _holding_between(cluster_id, begins, ends)
     held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
     places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")
     unused = unused_of(held, begins, ends)
-    found: dict[int, list[Holding]] = defaultdict(list)
+    found: dict[int, list[Allocation]] = defaultdict(list)
     for lease, node, gpus in places.annotate(gpus=Count("pk")):
-        found[node].append(_holding(held[lease], gpus, unused.get(lease, ()), begins, ends))
+        found[node].append(_allocation(held[lease], gpus, unused.get(lease, ()), begins, ends))
     return found
 
 
-def _holding(lease: Lease, gpus: int, unused: Iterable[Stretch], begins: datetime, ends: datetime) -> Holding:
+def _allocation(
+    lease: Lease, gpus: int, unused: Iterable[Stretch], begins: datetime, ends: datetime
+) -> Allocation:
     def since(moment: datetime | None, otherwise: datetime) -> int:
         return ((moment or otherwise) - begins) // MICROSECOND
 
-    return Holding(
+    return Allocation(
         generation=lease.generation_id,
         gpus=gpus,
         begins=since(lease.held_from, begins),

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from accounting.core.bulk import update_rows
 from accounting.core.clock import now_from_database
-from accounting.core.run_each import each
+from accounting.core.run_each import run_each
 from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.locks import lock_schedule
@@ -45,7 +45,7 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 def follow(cluster: Cluster, backend: Backend) -> None:
     """Records news and continues what orders have begun; for a watcher that sees every change."""
-    each(FOLLOWING, lambda step: step(cluster, backend))
+    run_each(FOLLOWING, lambda step: step(cluster, backend))
 
 
 def note_offers(cluster: Cluster, backend: Backend) -> None:
@@ -123,7 +123,7 @@ def reconcile(cluster: Cluster) -> None:
         partial(_stop_strays, cluster, backend, seen),
         partial(hand_over, cluster_id=cluster.pk),
     ]
-    each(mend, lambda do: do())
+    run_each(mend, lambda do: do())
 
 
 def _repeat_orders(
@@ -240,7 +240,7 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
             _forget(backend, item.job_id, item.epoch, item.token)
 
     # Closed leases stay closed, but a gang may have ended since it was seen.
-    each([item for item in backend.observe() if item.token in strays], end)
+    run_each([item for item in backend.observe() if item.token in strays], end)
 
 
 def _is_kept(lease: Lease) -> bool:

@@ -10,7 +10,7 @@ from functools import cached_property
 from django.db import models
 
 from accounting.core.wording import fixed
-from accounting.limits.quotas import Standing, never_fits
+from accounting.limits.quotas import LimitUsage, never_fits
 from accounting.models import Quota, Tenant, User
 from fairshare.model import Reason
 from scheduling.core.reason_labels import SHORT
@@ -98,7 +98,7 @@ class Explainer:
         short = self._limits.in_short(job, binding) or SHORT[reason]
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
-    def _binding(self, job: Job, reason: Reason) -> list[Standing]:
+    def _binding(self, job: Job, reason: Reason) -> list[LimitUsage]:
         """Returns the limits that block the job now; none if it waits for another reason, or they have room again."""
         match reason:
             case Reason.QUOTA_IN_USE:

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.limits.quotas import Standing, a_limit_above, sight
+from accounting.limits.quotas import LimitUsage, a_limit_above, sight
 from accounting.models import Quota
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
@@ -37,7 +37,7 @@ class Overrun:
 
     def whose(self, job: Job) -> str:
         owner = job.owner if self.quota.is_of_users else None
-        return Standing(self.quota, self.quota.limit, job.tenant, owner).whose
+        return LimitUsage(self.quota, self.quota.limit, job.tenant, owner).whose
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:

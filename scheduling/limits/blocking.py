@@ -9,12 +9,12 @@ from decimal import Decimal
 from functools import cached_property
 
 from accounting.core.clock import now_from_database
-from accounting.limits.quotas import Standing, sight
+from accounting.limits.quotas import LimitUsage, sight
 from accounting.limits.spending import frees_at, left_of
 from accounting.models import Quota, User
 from accounting.pricing.tariff import prices_at
 from scheduling.limits.caps import unbooked
-from scheduling.limits.usage import gpus_had, longest_run, shares_of, standings
+from scheduling.limits.usage import gpus_had, longest_run, shares_of, usages_for
 from scheduling.models import Cluster, Job
 
 AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
@@ -27,7 +27,7 @@ class Binding:
     cluster: Cluster
     reader: User | None = None  # None: anybody who may see the job
     at: datetime | None = None  # None: now
-    _standings: dict[tuple[int, int, str], list[Standing]] = field(default_factory=dict)
+    _usages: dict[tuple[int, int, str], list[LimitUsage]] = field(default_factory=dict)
     _seen: dict[int, frozenset[int]] = field(default_factory=dict)
     _shares: dict[tuple[int, int], list[tuple[float, float]]] = field(default_factory=dict)
 
@@ -45,30 +45,30 @@ class Binding:
             self._seen[job.tenant_id] = sight(job.tenant, self.reader)
         return self._seen[job.tenant_id]
 
-    def told(self, job: Job, found: Collection[Standing]) -> list[str]:
+    def told(self, job: Job, found: Collection[LimitUsage]) -> list[str]:
         """Returns one sentence per limit, without its full stop; all limits that the reader may not see share one."""
         return list(dict.fromkeys(self._told(one, job) for one in found))
 
-    def in_short(self, job: Job, found: Collection[Standing]) -> str:
+    def in_short(self, job: Job, found: Collection[LimitUsage]) -> str:
         """Returns the first limit in a few words; empty if there is none."""
         return next((one.in_short(self.seen(job)) for one in found), "")
 
-    def _told(self, one: Standing, job: Job) -> str:
+    def _told(self, one: LimitUsage, job: Job) -> str:
         said = one.told(self.seen(job))
         is_short = one.quota.kind in Quota.OF_A_PERIOD and not one.is_reached
         if is_short and one.quota.tenant_id in self.seen(job):
             return f"{said}; what is left does not last for a round"
         return said
 
-    def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[Standing]:
+    def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
         """Returns the limits of these kinds that leave no room for a waiting job."""
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
-    def reached(self, job: Job, at_limit: str) -> list[Standing]:
+    def reached(self, job: Job, at_limit: str) -> list[LimitUsage]:
         """Returns limits over a period that are used up, and other limits that are exceeded now."""
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
-    def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[Standing]:
+    def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[LimitUsage]:
         """Returns limits that only warn and that `job` exceeds; `is_new` if it is not stored yet.
 
         `beside` is the number of further jobs that are not stored yet and come before it in the queue.
@@ -82,21 +82,19 @@ class Binding:
             job
         )
 
-    def when(self, job: Job, found: Collection[Standing]) -> tuple[str, ...]:
+    def when(self, job: Job, found: Collection[LimitUsage]) -> tuple[str, ...]:
         """Returns when the limits that block the job may let it start."""
         return tuple(dict.fromkeys(self._when(one, job) for one in found))
 
-    def _of(self, job: Job, at_limit: str) -> list[Standing]:
+    def _of(self, job: Job, at_limit: str) -> list[LimitUsage]:
         key = (job.tenant_id, job.owner_id, at_limit)
-        if key not in self._standings:
+        if key not in self._usages:
             quotas = Quota.objects.filter(at_limit=at_limit).exclude(kind=Quota.Kind.LONGEST_RUN)
-            self._standings[key] = standings(quotas, job.tenant, job.owner, now=self.now)
+            self._usages[key] = usages_for(quotas, job.tenant, job.owner, now=self.now)
         wanted = job.generation_ids
-        return [
-            one for one in self._standings[key] if not wanted or one.quota.generation_id in {None, *wanted}
-        ]
+        return [one for one in self._usages[key] if not wanted or one.quota.generation_id in {None, *wanted}]
 
-    def _overrun(self, job: Job) -> list[Standing]:
+    def _overrun(self, job: Job) -> list[LimitUsage]:
         """Returns warning limits on the run time that the job has exceeded."""
         if job.pk is None or job.state in Job.WAITING:
             return []
@@ -104,21 +102,21 @@ class Binding:
         found = longest_run(quotas, job, now=self.now)
         return [one for one in found if one.is_reached]
 
-    def _warns(self, one: Standing, job: Job, *, waits: bool, is_new: bool) -> bool:
+    def _warns(self, one: LimitUsage, job: Job, *, waits: bool, is_new: bool) -> bool:
         if one.quota.kind == Quota.Kind.BORROWED:
             return self._borrows(one, more=job.gpus if waits else 0)
         if one.quota.kind == Quota.Kind.QUEUED_JOBS:
             return waits and job.kind != Job.Kind.REPLICA and one.is_exceeded(1 if is_new else 0)
         return one.is_exceeded(job.gpus if waits else 0)
 
-    def _binds(self, one: Standing, job: Job) -> bool:
+    def _binds(self, one: LimitUsage, job: Job) -> bool:
         if one.quota.kind in Quota.OF_A_PERIOD:
             return one.is_reached or not self._lasts(one, job)
         if one.quota.kind == Quota.Kind.BORROWED:
             return self._borrows(one, more=job.gpus)
         return one.is_exceeded(job.gpus)
 
-    def _borrows(self, one: Standing, *, more: int) -> bool:
+    def _borrows(self, one: LimitUsage, *, more: int) -> bool:
         """Returns whether the job would exceed the borrowing limit wherever the account has a share."""
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more
@@ -128,7 +126,7 @@ class Binding:
         over = [have > earns * most for have, earns in shares if earns > 0]
         return bool(over) and (all(over) if more else any(over))
 
-    def _lasts(self, one: Standing, job: Job) -> bool:
+    def _lasts(self, one: LimitUsage, job: Job) -> bool:
         """Returns whether the rest lasts for a quantum of what runs already plus the job."""
         quota = one.quota
         had = gpus_had(quota, one.tenant, job.owner)
@@ -142,7 +140,7 @@ class Binding:
         """Returns what a GPU uses of the limit in an hour."""
         return self._prices.get(generation, Decimal(0)) if quota.kind == Quota.Kind.MONEY else Decimal(1)
 
-    def _when(self, one: Standing, job: Job) -> str:
+    def _when(self, one: LimitUsage, job: Job) -> str:
         quota = one.quota
         if quota.tenant_id not in self.seen(job):
             return "It starts when that limit leaves room for it."

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from accounting.core.errors import Refused
-from accounting.limits.quotas import Standing, a_limit_above, sight
+from accounting.limits.quotas import LimitUsage, a_limit_above, sight
 from accounting.models import Quota, Tenant, User
-from scheduling.limits.usage import NAMED, standings_of
+from scheduling.limits.usage import NAMED, usages_of
 
 
 class QueuePlaces:
@@ -21,16 +21,16 @@ class QueuePlaces:
         # In order of their keys, so that two callers with the same limits never deadlock.
         in_force = quotas.in_force_for(tenant, user.pk).select_related(*NAMED).order_by("pk")
         locked = list(in_force.select_for_update(no_key=True, of=("self",)))
-        self._standings = standings_of(locked, tenant, user, now=now)
+        self._usages = usages_of(locked, tenant, user, now=now)
         self._reader = reader
         self._taken = 0
 
     def take(self) -> Refused | None:
         """Takes a slot; returns the reason if none is left."""
-        for standing in self._standings:
-            if standing.is_exceeded(self._taken + 1):
+        for usage in self._usages:
+            if usage.is_exceeded(self._taken + 1):
                 return Refused(
-                    f"{_said(standing.with_more(self._taken), self._reader)}. "
+                    f"{_said(usage.with_more(self._taken), self._reader)}. "
                     "Submit it when one of them has started.",
                     field="tenant",
                 )
@@ -38,7 +38,7 @@ class QueuePlaces:
         return None
 
 
-def _said(standing: Standing, reader: User | None) -> str:
-    if standing.quota.tenant_id in sight(standing.tenant, reader):
-        return str(standing)
-    return f"As many jobs wait as {a_limit_above(standing.tenant)} lets"
+def _said(usage: LimitUsage, reader: User | None) -> str:
+    if usage.quota.tenant_id in sight(usage.tenant, reader):
+        return str(usage)
+    return f"As many jobs wait as {a_limit_above(usage.tenant)} lets"

@@ -11,7 +11,7 @@ from typing import TypeVar
 from django.db.models import Count, DurationField, F, Model, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
 
-from accounting.limits.quotas import Standing, standing
+from accounting.limits.quotas import LimitUsage, limit_usage
 from accounting.limits.spending import Account, Spending, limited_by
 from accounting.models import Quota, Tenant, User
 from accounting.models.quotas import QuotaQuerySet
@@ -35,16 +35,16 @@ def used_by_account(
     return [(quota, _used(quota, spending, now)) for quota in found]
 
 
-def standings(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
+def usages_for(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
     """Returns the usage of those `quotas` that apply to `user` in `tenant`."""
     found = quotas.in_force_for(tenant, user.pk).select_related(*NAMED)
-    return standings_of(found, tenant, user, now=now)
+    return usages_of(found, tenant, user, now=now)
 
 
-def standings_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
-    """Like `standings`, for limits that apply to `user` in `tenant` and were read with their tenant and user."""
+def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
+    """Like `usages_for`, for limits that apply to `user` in `tenant` and were read with their tenant and user."""
     return [
-        standing(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
+        limit_usage(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
         for quota, used in used_by_account(quotas, now=now)
     ]
 
@@ -57,11 +57,11 @@ def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
     return defaultdict(timedelta, sums)
 
 
-def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[Standing]:
+def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[LimitUsage]:
     """Returns the usage, which is the job's run time, of those `quotas` that apply to the job."""
     found = list(quotas.in_force_for(job.tenant, job.owner_id).select_related(*NAMED))
     ran = in_hours(ran_for([job.pk], now)[job.pk]) if found and job.kind == Job.Kind.TRAINING else Decimal(0)
-    return [standing(quota, ran, job.tenant, job.owner, now) for quota in found]
+    return [limit_usage(quota, ran, job.tenant, job.owner, now) for quota in found]
 
 
 def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:

@@ -7,8 +7,8 @@ from typing import Any
 from django.db import transaction
 
 from accounting.closing.class_charges import HeldHow, next_hour_to_price, price_hour
-from accounting.closing.classes import Condition, Holding, Standing
-from accounting.closing.hours import NodeStory, close_hour, open_book
+from accounting.closing.classes import Allocation, Availability, Condition
+from accounting.closing.hours import NodeHistory, close_hour, open_book
 from accounting.ledger import TradedTime, Usage, book_trades, book_usage
 from accounting.models import LedgerTransaction, UsageSegment
 from tests.make import LONG_AGO, Cast
@@ -71,11 +71,11 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
             held = UsageSegment.objects.filter(
                 book=book, version=0, period__startswith__gte=hour, period__startswith__lt=hour + HOUR
             )
-            holdings = []
+            allocations = []
             for one in held:
                 begins = (one.period.lower - hour) // micro
                 assembled = begins + int(one.assembling / one.gpus * 10**6)
-                holding = Holding(
+                allocation = Allocation(
                     generation=one.generation_id,
                     gpus=one.gpus,
                     begins=begins,
@@ -83,9 +83,9 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
                     assembled=assembled,
                     unused=[(assembled, assembled + int(one.idle / one.gpus * 10**6))],
                 )
-                holdings.append(holding)
-            condition = Condition(-1, cast.a100.pk, 1000, Standing.READY)
-            close_hour(book=book, hour=hour, nodes=[NodeStory(1, "node", [condition], holdings)])
+                allocations.append(allocation)
+            condition = Condition(-1, cast.a100.pk, 1000, Availability.READY)
+            close_hour(book=book, hour=hour, nodes=[NodeHistory(1, "node", [condition], allocations)])
 
 
 def settle_hours(how: HeldHow = NOTHING, *, book: int = 1) -> None:

@@ -19,7 +19,7 @@ from accounting.core.name_order import by_name
 from accounting.ledger.heads import last_head
 from accounting.ledger.partitions import months_after
 from accounting.limits.forecast import forecast
-from accounting.limits.past_budgets import Standing, standings
+from accounting.limits.past_budgets import PastBudget, past_budgets
 from accounting.limits.spending import UnbookedUsage, money_held
 from accounting.models import LedgerHead, Membership, Tenant, User
 from accounting.reports.invoice import Line, TakenBack, lines_of, taken_back
@@ -93,7 +93,7 @@ class Statement:
     totals: Sequence[UsageRow]
     held: Sequence[GenerationTime]
     unbooked: Unbooked
-    budgets: Sequence[Standing]
+    budgets: Sequence[PastBudget]
     ahead: Sequence[Ahead]  # one per currency; none unless the period contains today
     users: Largest
     jobs: LargestJobs
@@ -124,7 +124,7 @@ class Statement:
         return self.at < self.period.ends or self.unbooked.jobs > 0 or bool(self.unsettled)
 
     @property
-    def latest_budgets(self) -> Sequence[Standing]:
+    def latest_budgets(self) -> Sequence[PastBudget]:
         """Returns the last budget of each kind of period."""
         return list({one.period: one for one in self.budgets}.values())
 
@@ -194,12 +194,12 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
 
 def _budgets(
     viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, held_now: HeldNow
-) -> list[Standing]:
+) -> list[PastBudget]:
     """Returns the budgets of the period's days as they were then, for viewers who may read budgets."""
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
         return []
-    return standings(tenant, period.first, period.last, until=period.ends, now=now, held=held_now())
+    return past_budgets(tenant, period.first, period.last, until=period.ends, now=now, held=held_now())
 
 
 def _ahead(

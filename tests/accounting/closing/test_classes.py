@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.closing.classes import NAMES, Classes, Condition, Holding, Standing, classify
+from accounting.closing.classes import NAMES, Allocation, Availability, Classes, Condition, classify
 
 HOUR = 24  # short, so that everything can be looked at
 K80, A100 = 1, 2
@@ -19,7 +19,7 @@ conditions = st.lists(
         since=times,
         generation=st.sampled_from([K80, A100]),
         gpus=st.integers(0, 4),
-        standing=st.sampled_from(Standing),
+        availability=st.sampled_from(Availability),
         failed=st.integers(0, 3),
         others=st.integers(0, 3),
     ),
@@ -29,11 +29,11 @@ conditions = st.lists(
 
 
 @st.composite
-def holdings(draw: st.DrawFn) -> Holding:
+def allocations(draw: st.DrawFn) -> Allocation:
     begins = draw(times)
     ends = draw(st.integers(begins, HOUR + 8))
     edges = sorted(draw(st.lists(times, max_size=6, unique=True)))
-    return Holding(
+    return Allocation(
         generation=draw(st.sampled_from([K80, A100])),
         gpus=draw(st.integers(1, 3)),
         begins=begins,
@@ -48,20 +48,20 @@ edges_of_pieces = st.lists(st.integers(1, HOUR - 1), max_size=2, unique=True).ma
 )
 
 
-def class_of(holding: Holding, at: int) -> str:
-    if holding.assembled is None or at < holding.assembled:
+def class_of(allocation: Allocation, at: int) -> str:
+    if allocation.assembled is None or at < allocation.assembled:
         return "assembling"
-    return "idle" if any(start <= at < end for start, end in holding.unused) else "busy"
+    return "idle" if any(start <= at < end for start, end in allocation.unused) else "busy"
 
 
 def counted(
-    bounds: dict[int, list[int]], conditions: Sequence[Condition], holdings: Sequence[Holding]
+    bounds: dict[int, list[int]], conditions: Sequence[Condition], allocations: Sequence[Allocation]
 ) -> Counter[tuple[int, int, str]]:
     """By generation, piece and class: as one would count by hand."""
     found: Counter[tuple[int, int, str]] = Counter()
     for at in range(HOUR):
         piece = {pk: max(i for i, edge in enumerate(edges) if edge <= at) for pk, edges in bounds.items()}
-        held = [one for one in holdings if one.begins <= at < one.ends]
+        held = [one for one in allocations if one.begins <= at < one.ends]
         for one in held:
             found[one.generation, piece[one.generation], class_of(one, at)] += one.gpus
         known = [one for one in conditions if one.since <= at]
@@ -71,7 +71,7 @@ def counted(
         for _ in range(max(0, now.gpus - sum(one.gpus for one in held))):
             others = found[now.generation, -1, f"others at {at}"]
             failed = found[now.generation, -1, f"failed at {at}"]
-            if now.standing is Standing.DOWN:
+            if now.availability is Availability.DOWN:
                 name = "down"
             elif others < now.others:
                 found[now.generation, -1, f"others at {at}"] += 1
@@ -80,17 +80,17 @@ def counted(
                 found[now.generation, -1, f"failed at {at}"] += 1
                 name = "down"
             else:
-                name = "drained" if now.standing is Standing.DRAINED else "free"
+                name = "drained" if now.availability is Availability.DRAINED else "free"
             found[now.generation, piece[now.generation], name] += 1
     return Counter({key: count for key, count in found.items() if key[1] >= 0})
 
 
-@given(conditions, st.lists(holdings(), max_size=5), edges_of_pieces, edges_of_pieces)
+@given(conditions, st.lists(allocations(), max_size=5), edges_of_pieces, edges_of_pieces)
 def test_classes_are_what_one_counts_moment_by_moment(
-    conditions: list[Condition], holdings: list[Holding], of_k80: list[int], of_a100: list[int]
+    conditions: list[Condition], allocations: list[Allocation], of_k80: list[int], of_a100: list[int]
 ) -> None:
     bounds = {K80: of_k80, A100: of_a100}
-    found = classify(bounds, conditions, holdings)
+    found = classify(bounds, conditions, allocations)
     told = Counter(
         {
             (*key, name): getattr(classes, name)
@@ -99,13 +99,15 @@ def test_classes_are_what_one_counts_moment_by_moment(
             if getattr(classes, name)
         }
     )
-    assert told == counted(bounds, conditions, holdings)
+    assert told == counted(bounds, conditions, allocations)
 
 
-@given(conditions, st.lists(holdings(), max_size=5), st.integers(1, HOUR - 1))
-def test_pieces_add_up_to_the_whole(conditions: list[Condition], holdings: list[Holding], cut: int) -> None:
-    whole = classify({K80: [0, HOUR], A100: [0, HOUR]}, conditions, holdings)
-    parts = classify({K80: [0, cut, HOUR], A100: [0, cut, HOUR]}, conditions, holdings)
+@given(conditions, st.lists(allocations(), max_size=5), st.integers(1, HOUR - 1))
+def test_pieces_add_up_to_the_whole(
+    conditions: list[Condition], allocations: list[Allocation], cut: int
+) -> None:
+    whole = classify({K80: [0, HOUR], A100: [0, HOUR]}, conditions, allocations)
+    parts = classify({K80: [0, cut, HOUR], A100: [0, cut, HOUR]}, conditions, allocations)
     for generation in (K80, A100):
         sums = Classes()
         for piece in (0, 1):
@@ -114,9 +116,9 @@ def test_pieces_add_up_to_the_whole(conditions: list[Condition], holdings: list[
 
 
 def test_what_is_held_counts_as_there_though_its_node_is_down_or_smaller_now() -> None:
-    down = Condition(0, K80, 4, Standing.DOWN)
-    held = Holding(generation=K80, gpus=3, begins=0, ends=10, assembled=2)
+    down = Condition(0, K80, 4, Availability.DOWN)
+    held = Allocation(generation=K80, gpus=3, begins=0, ends=10, assembled=2)
     found = classify({K80: [0, HOUR]}, [down], [held])[K80, 0]
     assert found == Classes(assembling=6, busy=24, down=10 + 4 * 14)
-    gone = Condition(0, K80, 0, Standing.DOWN)
+    gone = Condition(0, K80, 0, Availability.DOWN)
     assert classify({K80: [0, HOUR]}, [gone], [held])[K80, 0].capacity == 30

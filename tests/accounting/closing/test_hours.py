@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.actions import set_price
-from accounting.closing.classes import NAMES, Condition, Holding, Standing
-from accounting.closing.hours import NodeStory, close_hour, open_book
+from accounting.closing.classes import NAMES, Allocation, Availability, Condition
+from accounting.closing.hours import NodeHistory, close_hour, open_book
 from accounting.core.errors import BookedOtherwise, Refused
 from accounting.ledger import Payer, Usage, book_usage, correct_usage
 from accounting.ledger.partitions import first_of_month
@@ -37,20 +37,20 @@ HOUR = timedelta(hours=1)
 MINUTE = 60_000_000  # microseconds
 
 
-def story(cast: Cast, *holdings: Holding, gpus: int = 8, **changes: object) -> NodeStory:
+def story(cast: Cast, *allocations: Allocation, gpus: int = 8, **changes: object) -> NodeHistory:
     """A node with eight A100, as it was before the hour began."""
-    usual = {"since": -1, "generation": cast.a100.pk, "gpus": gpus, "standing": Standing.READY}
-    return NodeStory(5, "node", [Condition(**(usual | changes))], holdings)  # type: ignore[arg-type]
+    usual = {"since": -1, "generation": cast.a100.pk, "gpus": gpus, "availability": Availability.READY}
+    return NodeHistory(5, "node", [Condition(**(usual | changes))], allocations)  # type: ignore[arg-type]
 
 
 def held(
     cast: Cast, *, gpus: int, begins: float = 0, ends: float = 60, assembled: float | None = 0
-) -> Holding:
+) -> Allocation:
     at = None if assembled is None else round(assembled * MINUTE)
-    return Holding(cast.a100.pk, gpus, round(begins * MINUTE), round(ends * MINUTE), at)
+    return Allocation(cast.a100.pk, gpus, round(begins * MINUTE), round(ends * MINUTE), at)
 
 
-def close(hour: datetime, *nodes: NodeStory) -> LedgerTransaction | None:
+def close(hour: datetime, *nodes: NodeHistory) -> LedgerTransaction | None:
     with transaction.atomic():
         open_book(book=1, since=NOON)
         return close_hour(book=1, hour=hour, nodes=nodes)
@@ -124,7 +124,7 @@ def test_a_change_of_price_cuts_the_hour(cast: Cast) -> None:
     ],
 )
 def test_an_hour_whose_billed_time_is_not_what_was_held_is_not_closed(
-    cast: Cast, wrong: Callable[[Cast], Holding]
+    cast: Cast, wrong: Callable[[Cast], Allocation]
 ) -> None:
     book(cast)
     with pytest.raises(BookedOtherwise, match="not what was billed"):
@@ -241,11 +241,11 @@ def test_a_day_is_summed_by_job_when_its_last_hour_is_closed(cast: Cast) -> None
     segments = book(cast)
     book(cast, lease_id=2, begins=NOON + HOUR, ends=NOON + HOUR + minutes(30))
     book(cast, lease_id=3, job_id=8, begins=NOON + 13 * HOUR, ends=NOON + 14 * HOUR)
-    holdings = {NOON: held(cast, gpus=4, ends=30), NOON + HOUR: held(cast, gpus=4, ends=30)}
+    allocations = {NOON: held(cast, gpus=4, ends=30), NOON + HOUR: held(cast, gpus=4, ends=30)}
     for count in range(24):
         hour = midnight + count * HOUR
         assert not JobDay.objects.exists()
-        close(hour, story(cast, *([holdings[hour]] if hour in holdings else [])))
+        close(hour, story(cast, *([allocations[hour]] if hour in allocations else [])))
     day = JobDay.objects.get()
     assert (day.hour, day.job_id, day.gpu_seconds, day.cost, day.segments) == (midnight, 7, 14400, 12, 2)
     with transaction.atomic():

@@ -10,7 +10,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from accounting import actions
-from accounting.limits.past_budgets import Standing, standings
+from accounting.limits.past_budgets import PastBudget, past_budgets
 from accounting.limits.spending import UnbookedUsage
 from accounting.models import BudgetChange, Tenant
 from tests.accounting.booking import book
@@ -50,12 +50,12 @@ def _standings(
     *,
     held: Sequence[UnbookedUsage] = (),
     until: datetime | None = None,
-) -> list[Standing]:
+) -> list[PastBudget]:
     until = until or datetime(last.year, last.month, last.day, tzinfo=UTC) + DAY
-    return standings(cast.astro, first, last, until=until, now=now, held=held)
+    return past_budgets(cast.astro, first, last, until=until, now=now, held=held)
 
 
-def _told(found: list[Standing]) -> list[tuple[str, int, Decimal, Decimal]]:
+def _told(found: list[PastBudget]) -> list[tuple[str, int, Decimal, Decimal]]:
     """What is spent in GPU-hours, of which each costs as much."""
     return [(one.period, one.begins.month, one.amount, one.spent / HOUR_COSTS) for one in found]
 

@@ -10,7 +10,7 @@ from accounting.actions import take_back_usage
 from accounting.actions.quotas import limit_of
 from accounting.core.errors import Refused
 from accounting.limits.periods import calendar_period, period_of
-from accounting.limits.quotas import is_reached, never_fits, standing
+from accounting.limits.quotas import is_reached, limit_usage, never_fits
 from accounting.limits.spending import Amount, Spending, UnbookedUsage, left_of, limited_by, spent
 from accounting.models import Quota, Tenant, UsageHour
 from tests import make
@@ -122,10 +122,10 @@ class TestSpending:
                  begins=NOON - timedelta(seconds=seconds), ends=NOON)  # fmt: skip
         used = Spending([limit], NOON, ()).used(limit, (cast.uni.pk, None))
         assert used == 2
-        assert standing(limit, used, cast.astro, cast.bob, NOON).is_reached
+        assert limit_usage(limit, used, cast.astro, cast.bob, NOON).is_reached
         Quota.objects.filter(pk=limit.pk).update(limit="2.001")
         limit.refresh_from_db()
-        assert not standing(limit, used, cast.astro, cast.bob, NOON).is_reached
+        assert not limit_usage(limit, used, cast.astro, cast.bob, NOON).is_reached
 
     def test_rolling_days_let_go_of_what_is_older(self, cast: Cast) -> None:
         book(cast, begins=NOON - timedelta(days=8), ends=NOON - timedelta(days=8) + minutes(30))
@@ -165,7 +165,7 @@ class TestSpending:
         quotas = list(Quota.objects.in_force_for(cast.astro, cast.bob.pk))
         spending = Spending(quotas, NOON, ())
         found = [
-            standing(
+            limit_usage(
                 one,
                 spending.used(one, limited_by(one, cast.astro.pk, cast.bob.pk)),
                 cast.astro,
@@ -182,10 +182,10 @@ class TestSpending:
 
     def test_what_is_not_reached_does_not_read_as_if_it_were(self, cast: Cast) -> None:
         limit = quota(cast.astro, "2", kind=HOURS)
-        just_below = standing(limit, Decimal("1.9999996"), cast.astro, cast.bob, NOON)
+        just_below = limit_usage(limit, Decimal("1.9999996"), cast.astro, cast.bob, NOON)
         assert "used 1.999 of 2 GPU-hours" in str(just_below)
         least = quota(cast.astro, "0.004", kind=HOURS, at_limit="warn")
-        assert "used 0 of 0.004 GPU" in str(standing(least, Decimal("0.0001"), cast.astro, cast.bob, NOON))
+        assert "used 0 of 0.004 GPU" in str(limit_usage(least, Decimal("0.0001"), cast.astro, cast.bob, NOON))
 
 
 class TestTheDatabase:

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from accounting.closing.classes import Standing
+from accounting.closing.classes import Availability
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota
 from fairshare.model import Reason
-from scheduling.books.closing import STANDINGS
+from scheduling.books.closing import AVAILABILITY
 from scheduling.clusters.actions import declare_node, remove_node
 from scheduling.draining.actions import DrainMode, drain_node, drains_due, end_drain, return_node
 from scheduling.draining.drained_jobs import jobs_to_drain
@@ -156,7 +156,7 @@ def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() 
 
 
 def test_a_drained_nodes_gpus_are_busy_while_they_are_held_and_drained_when_they_are_free() -> None:
-    assert STANDINGS[Node.State.DRAINED] is Standing.DRAINED  # which counts what nobody holds
+    assert AVAILABILITY[Node.State.DRAINED] is Availability.DRAINED  # which counts what nobody holds
 
 
 def test_whom_a_drain_concerns_is_told_as_far_as_one_may_see() -> None:
