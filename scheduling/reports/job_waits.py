@@ -87,7 +87,7 @@ class Expansion:
     p95: float
 
 
-def waits(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> list[Wait]:
+def waits(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Wait]:
     """Returns how long sessions and training jobs of these tenants, by id (None: all), waited.
 
     All together come first, then by size, by generation, and by both. Two queries, one of them for names.
@@ -98,7 +98,7 @@ def waits(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> li
     ]
 
 
-def expansions(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> list[Expansion]:
+def expansions(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Expansion]:
     """Returns the expansion factors of the same jobs, in the order of `waits`."""
     return [
         Expansion(generation, size, len(factors), lasted / ran, *_percentiles(factors))
@@ -109,7 +109,7 @@ def expansions(tenants: Sequence[int] | None, begins: datetime, ends: datetime) 
 Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]
 
 
-def _groups(statement: str, tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> list[Group]:
+def _groups(statement: str, tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Group]:
     """Returns groups of generation and size (None: all) with the values of all their jobs and sums, in order."""
     values = {
         "begins": begins,

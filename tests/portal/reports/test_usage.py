@@ -15,12 +15,16 @@ from django.http import QueryDict
 from accounting.access.visibility import tenants_seen
 from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
+from portal.reports import views
 from portal.reports.periods import read_report_period
 from portal.reports.unbooked import unbooked
 from portal.reports.unsettled import PROVISIONAL
 from portal.templatetags.fairlot import money
 from portal.templatetags.figures import gpu_hours
-from tests.portal.scene import Scene
+from scheduling.models import Lease
+from tests.accounting.ledger.test_at_once import at_once
+from tests.portal.scene import Scene, book
+from tests.portal.scene import scene as new_scene
 
 # A past day may lie in last month; the test must not depend on the calendar.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
@@ -78,6 +82,36 @@ def test_what_is_held_and_not_booked_stands_apart(scene: Scene, browser_of) -> N
     )
     html = browser_of(scene.people.bob).get("/usage/").content.decode()
     assert "held by 1 job" in html
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_booked_while_the_page_is_read_is_in_one_of_its_figures(
+    browser_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes of Bob's running job are booked after the page has summed the ledger, and before it sums leases."""
+    made = new_scene()
+    lease = made.world.age(made.world.lease(made.job), 600)
+    bob = browser_of(made.people.bob)
+    read = views.unbooked
+
+    def book_it() -> None:
+        book(made.job, made.people.bob, made.people.v100, gpus=4, minutes=10, lease=lease.pk)
+        Lease.objects.filter(pk=lease.pk).update(billed_until=now_from_database())
+
+    def book_first(*asked: object) -> object:
+        assert at_once(book_it) == [None]
+        return read(*asked)
+
+    def figures() -> tuple[Decimal, float]:
+        shown = bob.get("/usage/").context
+        return sum(total.gpu_seconds for total in shown["totals"]), shown["unbooked"].gpu_seconds
+
+    monkeypatch.setattr(views, "unbooked", book_first)
+    booked, unbooked = figures()
+    monkeypatch.undo()
+    assert unbooked == pytest.approx(2400, rel=0.1)
+    assert figures()[0] == booked + 2400
+    assert figures()[1] == pytest.approx(0, abs=240)
 
 
 def period(query: str, now: datetime, zone: str = "UTC"):
