@@ -15,8 +15,7 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
     cluster, accounts, jobs = snapshot.cluster, snapshot.accounts, snapshot.jobs
     exists = jobs.accepts & (np.bincount(cluster.node_generation, minlength=len(cluster.generations)) > 0)
     slots = worker_slots(cluster, cluster.installed, jobs.gpus)
-    worker_fits = exists & (slots > 0)
-    gang_fits = worker_fits & (slots >= jobs.workers[:, None])
+    gang_fits = exists & (slots >= jobs.workers[:, None])
     caps = Left(tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total))
     allowed, to_all = _within(caps, jobs, gang_fits), open_to_all(cluster)
     now = allowed.copy()
@@ -26,24 +25,29 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
         now |= allowed & (jobs.running_on[:, None] == np.arange(len(cluster.generations)))
     reason = jobs.blocked.copy()
     nowhere = np.flatnonzero(~anywhere(now))
+    hardware = hardware_reason(exists[nowhere], slots[nowhere], jobs.workers[nowhere])
     reason[nowhere] = np.select(
-        [
-            ~exists[nowhere].any(axis=1),
-            ~worker_fits[nowhere].any(axis=1),
-            ~gang_fits[nowhere].any(axis=1),
-            ~allowed[nowhere].any(axis=1),
-            jobs.blocked[nowhere] != 0,
-        ],
-        [
-            Reason.NEVER_NO_SUCH_GENERATION,
-            Reason.NEVER_WORKER_TOO_LARGE,
-            Reason.NEVER_TOO_LARGE,
-            Reason.NEVER_OVER_QUOTA,
-            jobs.blocked[nowhere],
-        ],
+        [hardware != Reason.NONE, ~allowed[nowhere].any(axis=1), jobs.blocked[nowhere] != 0],
+        [hardware, Reason.NEVER_OVER_QUOTA, jobs.blocked[nowhere]],
         default=Reason.NODES_AWAY,
     )
     return now & (reason == Reason.NONE)[:, None], reason
+
+
+def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
+    """Returns (J,) the Reason why gangs of `workers` (J,) fit on no generation of an empty cluster; NONE if they do.
+
+    `exists` (J, K) says which generations the jobs accept and the cluster has, `slots` (J, K) is as of `worker_slots`.
+    """
+    return np.select(
+        [
+            ~exists.any(axis=1),
+            ~(exists & (slots > 0)).any(axis=1),
+            ~(exists & (slots >= workers[:, None])).any(axis=1),
+        ],
+        [Reason.NEVER_NO_SUCH_GENERATION, Reason.NEVER_WORKER_TOO_LARGE, Reason.NEVER_TOO_LARGE],
+        default=Reason.NONE,
+    )
 
 
 def open_to_all(cluster: Cluster) -> Ints:
@@ -131,9 +135,3 @@ def _first(account: Ints, order: Ints, wants: Bools, accounts: int) -> Bools:
         first[account[some]] = some  # the last one written wins
         found[first[first != NOWHERE]] = True
     return found
-
-
-def never_reason(snapshot: Snapshot, job: int) -> Reason:
-    """Returns why the job cannot run with this hardware and these limits, or before nodes return; NONE if it can."""
-    _, reason = may_run(snapshot, Tree.of(snapshot.accounts.parent))
-    return Reason(int(reason[job]))

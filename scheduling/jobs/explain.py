@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from django.db import models
 
 from accounting.core.wording import fixed
 from accounting.limits.quotas import LimitUsage, never_fits
 from accounting.models import Quota, Tenant, User
 from fairshare.model import Reason
+from fairshare.reasons import hardware_reason
 from scheduling.core.reason_labels import SHORT
 from scheduling.limits.blocking import AT_ONCE, Binding
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, ShareBalance
@@ -121,17 +123,10 @@ class Explainer:
 
     def never(self, job: Job) -> list[Reason]:
         """Returns why `job`, which need not be stored, can never run with these nodes and limits; empty if it can."""
-        slots = self._slots(job)
-        reasons = []
-        if not slots:
-            reasons.append(Reason.NEVER_NO_SUCH_GENERATION)
-        elif not any(slots.values()):
-            reasons.append(Reason.NEVER_WORKER_TOO_LARGE)
-        elif max(slots.values()) < job.workers:
-            reasons.append(Reason.NEVER_TOO_LARGE)
-        if self._over_quota(job):
-            reasons.append(Reason.NEVER_OVER_QUOTA)
-        return reasons
+        slots = np.array([list(self._slots(job).values())], np.int64)
+        hardware = hardware_reason(slots >= 0, slots, np.array([job.workers]))
+        reasons = [*hardware.tolist(), Reason.NEVER_OVER_QUOTA if self._over_quota(job) else Reason.NONE]
+        return [Reason(reason) for reason in reasons if reason != Reason.NONE]
 
     def _slots(self, job: Job) -> dict[int, int]:
         """Returns, by generation, how many of its workers the nodes can hold together."""

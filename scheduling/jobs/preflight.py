@@ -14,7 +14,6 @@ from accounting.core.wording import duration
 from accounting.models import Generation, Price, Tenant, User
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
-from fairshare.reasons import never_reason
 from scheduling.clusters.isolation import why_refused
 from scheduling.jobs.explain import Explainer, paused_in_words
 from scheduling.jobs.run_times import run_time_of_spec
@@ -76,11 +75,6 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         candidate.reason, candidate.state = int(Reason.HOURS_SPENT), Job.State.QUEUED
         explanation = explainer.explain(candidate)
         return Preflight("later", (explanation.sentence,), None, cost, explanation.detail)
-    reason = never_reason(snapshot, len(snapshot.jobs) - 1)
-    if reason.is_never:
-        candidate.reason, candidate.state = int(reason), Job.State.QUEUED
-        explanation = explainer.explain(candidate)
-        return Preflight("never", (explanation.sentence,), None, cost, explanation.detail)
     candidate.reason = int(Reason.NONE)
     detail = explainer.explain(candidate).detail
     if cluster.paused_at:

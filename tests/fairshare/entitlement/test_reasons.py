@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairshare.model import Reason
-from fairshare.reasons import never_reason
+from fairshare.reasons import may_run
+from fairshare.tree import Tree
 from tests.fairshare.build import Account, Job, decide, snapshot
 
 
@@ -49,8 +50,8 @@ def test_never_is_said_even_of_a_blocked_job():
 
 def test_never_can_be_asked_without_a_round():
     given = snapshot([(0, 4)], [Account()], [Job(0, gpus=5), Job(0)])
-    assert never_reason(given, 0) == Reason.NEVER_WORKER_TOO_LARGE
-    assert never_reason(given, 1) == Reason.NONE
+    _, reason = may_run(given, Tree.of(given.accounts.parent))
+    assert reason.tolist() == [Reason.NEVER_WORKER_TOO_LARGE, Reason.NONE]
 
 
 def test_a_quota_that_leaves_another_generation_open_is_not_never():
