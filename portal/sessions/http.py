@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import aiohttp
 from django.conf import settings
@@ -15,10 +15,8 @@ from portal.edge.racing import first_of
 from portal.response_headers import SECURITY
 from portal.sessions import headers
 from portal.sessions.absence import TEXT
+from portal.sessions.connection import Connection
 from portal.sessions.visits import Admitted
-
-if TYPE_CHECKING:
-    from portal.sessions.proxy import Door
 
 logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 10.0
@@ -66,7 +64,7 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
     )
 
 
-async def relay(door: Door, admitted: Admitted, *, notes: bool) -> None:
+async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
     """Until either side has had enough, or who is there may not be there any more."""
     exchange = _Exchange(door, admitted, notes=notes)
     declared = headers.values_of(door.headers, b"content-length")
@@ -79,7 +77,7 @@ async def relay(door: Door, admitted: Admitted, *, notes: bool) -> None:
     await exchange.end()
 
 
-async def until_barred(door: Door, admitted: Admitted) -> None:
+async def until_barred(door: Connection, admitted: Admitted) -> None:
     """Returns as soon as the login, the right or the session has ended, or its program runs elsewhere."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
@@ -90,7 +88,7 @@ async def until_barred(door: Door, admitted: Admitted) -> None:
 class _Exchange:
     """A request, and what becomes of it."""
 
-    def __init__(self, door: Door, admitted: Admitted, *, notes: bool) -> None:
+    def __init__(self, door: Connection, admitted: Admitted, *, notes: bool) -> None:
         self.door, self.admitted, self.notes = door, admitted, notes
         self.begun = self.ended = False
         self.trouble = SILENT

@@ -24,12 +24,10 @@ from portal.edge.turns import Full
 from portal.live.streams import MOST_UNANSWERED
 from portal.sessions import headers, hosts, http, sockets, visits
 from portal.sessions.absence import Absence
+from portal.sessions.connection import Receive, Scope, Send
 from portal.sessions.visits import Admitted, Barred
 from scheduling.sessions.actions import NOTED_EVERY
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SAFE = {"GET", "HEAD", "OPTIONS"}

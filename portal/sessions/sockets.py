@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 
 from portal.edge.racing import first_of
 from portal.sessions import headers
+from portal.sessions.connection import Connection
 from portal.sessions.http import client, until_barred, url_of
 from portal.sessions.visits import Admitted
-
-if TYPE_CHECKING:
-    from portal.sessions.proxy import Door
 
 logger = logging.getLogger(__name__)
 LARGEST_MESSAGE = 64 * 1024 * 1024
@@ -36,7 +34,7 @@ async def refuse(
     await send({"type": "websocket.close", "code": POLICY})
 
 
-async def relay(door: Door, admitted: Admitted) -> None:
+async def relay(door: Connection, admitted: Admitted) -> None:
     """Until either side closes, or who is there may not be there any more."""
     await door.receive()  # the browser's wish to connect
     scope = door.scope
@@ -63,7 +61,9 @@ async def relay(door: Door, admitted: Admitted) -> None:
 class _Talk:
     """Both directions of one WebSocket, and who has ended it."""
 
-    def __init__(self, door: Door, admitted: Admitted, program: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(
+        self, door: Connection, admitted: Admitted, program: aiohttp.ClientWebSocketResponse
+    ) -> None:
         self.door, self.admitted, self.program = door, admitted, program
         self.browser_left = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from django.db import models, transaction
 
@@ -11,6 +10,7 @@ from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
+from accounting.models import User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_operations
 from scheduling.core.locks import lock_schedule
@@ -20,9 +20,6 @@ from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
 from scheduling.leases.reservations import withdraw
 from scheduling.models import Lease, Node, Operation
-
-if TYPE_CHECKING:
-    from accounting.models import User
 
 # A job's history names the end of its attempt with these words.
 BEING_DRAINED = "is being drained"

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from scheduling.models import Cluster
+from scheduling.models.clusters import NodeQuerySet
 from scheduling.spec.attachments import read_bytes
+from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.paths import SECRETS, VOLUMES, is_in
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
-
-    from scheduling.models import Cluster, Node
-    from scheduling.spec.job_spec import JobSpec
-
-    NodeQuerySet = QuerySet[Node]
 
 GIB = 2**30
 # The part of a node that its system programs and the cluster's agents keep.

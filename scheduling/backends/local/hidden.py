@@ -20,7 +20,7 @@ from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
 from scheduling.spec.paths import SECRETS, is_in
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each gang has a supervisor, which starts faster without it
     from scheduling.backends.base import Secrets
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see `is_over`
     from scheduling.backends.local.gpus import Utilization
 
 logger = logging.getLogger(__name__)
