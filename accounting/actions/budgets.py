@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from accounting.access import audit
 from accounting.access.permissions import may, require
 from accounting.actions.checks import check_fields
+from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.core.wording import fixed
@@ -27,7 +28,6 @@ from accounting.models import Budget, BudgetChange, BudgetWarning, Membership, T
 from accounting.models.budgets import new_nonce
 from accounting.notifications import mail
 from accounting.notifications.safe_http import NotReachable, check_url
-from accounting.pricing.tariff import MICROSECOND
 
 MOST_PERCENTAGES = 6
 USUAL_PERCENTAGES = (80, 100)

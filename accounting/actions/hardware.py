@@ -13,11 +13,10 @@ from django.db.models import Max, Min
 from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
+from accounting.core.calendar import HOUR, first_of_month
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.ledger.partitions import first_of_month
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
-from accounting.pricing.tariff import HOUR
 
 NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9 ._+()]*")
 NAME_IN_WORDS = "the letters a to z, digits, spaces and - . _ + ( ), and begins with a letter or digit"

@@ -24,6 +24,14 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Max
 
 from accounting.access import audit
+from accounting.core.calendar import (
+    DAY,
+    MICROSECOND,
+    first_of_month,
+    months_after,
+    start_of_day,
+    start_of_month,
+)
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.ledger.hash_chain import (
@@ -34,8 +42,6 @@ from accounting.ledger.hash_chain import (
     sealed_files,
     unsealed_remains,
 )
-from accounting.ledger.partitions import first_of_month, months_after, start_of_month
-from accounting.ledger.rollups import DAY, start_of_day
 from accounting.models import (
     ArchivedHour,
     ArchiveRecord,
@@ -45,7 +51,6 @@ from accounting.models import (
     UsageSegment,
     User,
 )
-from accounting.pricing.tariff import MICROSECOND
 
 VOUCHERS = ("usagesegment", "correctedsegment", "classcharge")
 SUMS_FILE = "SHA256SUMS"

@@ -21,12 +21,12 @@ from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Exists, Min, OuterRef, Q
 
+from accounting.core.calendar import HOUR, first_of_month, start_of_hour
 from accounting.core.errors import BookedOtherwise
 from accounting.core.numbers import MICRO
 from accounting.ledger.checks import require_transaction
-from accounting.ledger.partitions import first_of_month
 from accounting.ledger.posting import Booking, entries_of_charges, insert
-from accounting.ledger.rollups import HOUR, correct_sums, start_of_hour
+from accounting.ledger.rollups import correct_sums
 from accounting.models import ClassCharge, ClosedBook, LedgerAccount, LedgerTransaction, Price, UsageSegment
 from accounting.pricing.tariff import gpu_seconds
 

@@ -18,11 +18,11 @@ from django.db.models import Sum
 
 from accounting.closing.classes import NAMES, Allocation, Classes, Condition, classify
 from accounting.core.bulk import insert_rows
+from accounting.core.calendar import DAY, HOUR, MICROSECOND, first_of_month, start_of_day
 from accounting.core.errors import BookedOtherwise
 from accounting.ledger.checks import require_transaction
-from accounting.ledger.partitions import first_of_month
 from accounting.ledger.posting import AccountKey, Booking, Entries, insert, unit_of
-from accounting.ledger.rollups import DAY, HOUR, start_of_day, write_days, write_usage_hours
+from accounting.ledger.rollups import write_days, write_usage_hours
 from accounting.ledger.usage import hold_prices
 from accounting.models import (
     CapacitySegment,
@@ -33,7 +33,7 @@ from accounting.models import (
     NodeHour,
     UsageSegment,
 )
-from accounting.pricing.tariff import MICROSECOND, cost_of, tariffs_of
+from accounting.pricing.tariff import cost_of, tariffs_of
 
 UNHELD = ("free", "others", "drained", "down")
 

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime
 
 from django.db import IntegrityError, connection
 
+from accounting.core.calendar import first_of_month, months_after
+
 AHEAD = 3
 CHECK_VIOLATION = "23514"
-
-
-def first_of_month(moment: datetime) -> date:
-    """Returns the first day of the month (UTC) of `moment`."""
-    return moment.astimezone(UTC).date().replace(day=1)
-
-
-def start_of_month(month: date) -> datetime:
-    """Returns when the month (UTC) with this first day begins."""
-    return datetime.combine(month, time(), UTC)
-
-
-def months_after(first: date, count: int) -> date:
-    """Returns the first day of the month that is `count` months after that of `first`."""
-    year, month = divmod(first.year * 12 + first.month - 1 + count, 12)
-    return date(year, month + 1, 1)
 
 
 def add_months(months: Iterable[date]) -> None:

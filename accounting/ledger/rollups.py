@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from django.db import connection
 
 from accounting.core.bulk import insert_rows
-from accounting.ledger.partitions import first_of_month
+from accounting.core.calendar import DAY, HOUR, MICROSECOND, first_of_month, start_of_day, start_of_hour
 from accounting.ledger.posting import Booking
 from accounting.models import ClosedBook, JobDay, UsageDay, UsageHour, UsageSegment
-from accounting.pricing.tariff import MICROSECOND
 
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # What stands of an hour and of a day when they are closed, including earlier corrections.
 _STANDS = """
       FROM accounting_usagesegment segment
@@ -143,25 +141,3 @@ def _sums_of(
         for name, amount in zip(AMOUNTS, change.amounts, strict=True):
             setattr(row, name, getattr(row, name) + amount)
     return sums.values()
-
-
-def start_of_hour(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-
-
-def start_of_day(moment: datetime) -> datetime:
-    return start_of_hour(moment).replace(hour=0)
-
-
-def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Returns from when to when the full UTC hours last that begin in [begins, ends).
-
-    In time zones of half hours a period ends within an hour; this way each hour belongs to one of two adjoining
-    periods.
-    """
-    return first_hour(begins), first_hour(ends)
-
-
-def first_hour(moment: datetime) -> datetime:
-    """Returns the first hour that does not begin before the moment."""
-    return start_of_hour(moment.astimezone(UTC) - MICROSECOND) + HOUR

@@ -11,10 +11,10 @@ from typing import TypeAlias
 from django.db import IntegrityError, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
+from accounting.core.calendar import first_of_month
 from accounting.core.errors import BookedOtherwise
 from accounting.core.numbers import MICRO
 from accounting.ledger.checks import require_transaction
-from accounting.ledger.partitions import first_of_month
 from accounting.ledger.posting import AccountKey, Booking, Entries, accounts_of, insert, unit_of
 from accounting.models import Generation, LedgerAccount, LedgerTransaction, Tenant
 

@@ -13,9 +13,9 @@ from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.core.bulk import array
+from accounting.core.calendar import first_of_month
 from accounting.core.errors import BookedOtherwise
 from accounting.ledger.checks import require_transaction
-from accounting.ledger.partitions import first_of_month
 from accounting.ledger.posting import Booking, entries_of, insert
 from accounting.models import Generation, LedgerTransaction, Tenant, UsageSegment, User
 from accounting.pricing.tariff import Tariff, cost_of, gpu_seconds, tariffs_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from accounting.core.calendar import MICROSECOND
 from accounting.core.numbers import MICRO
-from accounting.pricing.tariff import MICROSECOND
 
 # Of less nothing can be said.
 LEAST = timedelta(days=2)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
-from accounting.ledger.rollups import DAY
+from accounting.core.calendar import DAY, MICROSECOND
 from accounting.limits.forecast import forecast
 from accounting.limits.periods import MONTHS, calendar_period
 from accounting.limits.spending import UnbookedUsage, money_spent
 from accounting.models import Budget, BudgetChange, Tenant
-from accounting.pricing.tariff import MICROSECOND
 
 # The most periods of each kind that a statement lists.
 MOST_PERIODS = 12

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from accounting.ledger.partitions import first_of_month, months_after, start_of_month
-from accounting.ledger.rollups import start_of_hour
+from accounting.core.calendar import first_of_month, months_after, start_of_hour, start_of_month
 from accounting.models import Quota
 
 Months = int

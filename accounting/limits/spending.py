@@ -11,8 +11,8 @@ from decimal import Decimal
 from django.conf import settings
 from django.db.models import Sum
 
+from accounting.core.calendar import start_of_hour
 from accounting.core.numbers import MICRO
-from accounting.ledger.rollups import start_of_hour
 from accounting.limits.periods import period_of
 from accounting.models import Quota, Tenant
 from accounting.pricing.tariff import Rate, Tariff, cost_of, gpu_seconds, tariffs_of

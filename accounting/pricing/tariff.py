@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,11 +12,9 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
+from accounting.core.calendar import HOUR, MICROSECOND
 from accounting.core.numbers import MICRO
 from accounting.models import Price
-
-HOUR = timedelta(hours=1)
-MICROSECOND = timedelta(microseconds=1)
 
 
 class Rate(NamedTuple):

@@ -20,9 +20,8 @@ from typing import Any
 from django.db import models
 from django.db.models import Q, Sum
 
+from accounting.core.calendar import first_of_month, hours_beginning_in
 from accounting.core.name_order import by_name
-from accounting.ledger.partitions import first_of_month
-from accounting.ledger.rollups import hours_beginning_in
 from accounting.models import (
     CapacitySegment,
     ClosedBook,

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from django.db.models import Q, Sum
 
-from accounting.ledger.rollups import hours_beginning_in
+from accounting.core.calendar import hours_beginning_in
 from accounting.models import ClosedBook, Tenant
 from accounting.reports.write_offs import waived
 from accounting.usage.archived import waived_of_archived

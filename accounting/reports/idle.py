@@ -10,9 +10,9 @@ from decimal import Decimal
 from django.db.models import DecimalField, ExpressionWrapper, F, Sum
 from django.db.models.functions import NullIf
 
+from accounting.core.calendar import hours_beginning_in
 from accounting.core.name_order import name_key
 from accounting.core.numbers import MICRO
-from accounting.ledger.rollups import hours_beginning_in
 from accounting.models import Tenant, User
 from accounting.usage.plan import UsagePlan
 from accounting.usage.rows import Groups, each_row

@@ -21,7 +21,7 @@ from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from accounting.access.visibility import ANOTHER, tenants_seen
-from accounting.ledger.rollups import HOUR
+from accounting.core.calendar import HOUR
 from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, UsageSegment
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.pricing.tariff import cost_of

@@ -10,8 +10,8 @@ from decimal import Decimal
 from django.db.models import F, Q, Sum
 from django.db.models.functions import Coalesce
 
+from accounting.core.calendar import first_of_month
 from accounting.core.name_order import by_name
-from accounting.ledger.partitions import first_of_month
 from accounting.models import LedgerAccount, LedgerEntry
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Min
 
-from accounting.ledger.partitions import first_of_month
-from accounting.ledger.rollups import hours_beginning_in
+from accounting.core.calendar import first_of_month, hours_beginning_in
 from accounting.models import ClosedBook
 
 # An hour is a reader's hour by when it began: clocks that differ from UTC by half hours have it in their first half.

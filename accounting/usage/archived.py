@@ -10,8 +10,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import F, Q, QuerySet, Sum
 
-from accounting.ledger.partitions import first_of_month
-from accounting.ledger.rollups import first_hour, start_of_hour
+from accounting.core.calendar import first_hour, first_of_month, start_of_hour
 from accounting.models import ArchivedHour, ClosedBook
 from accounting.usage.books import Books
 

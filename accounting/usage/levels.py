@@ -8,8 +8,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from accounting.ledger.rollups import DAY, HOUR, start_of_day, start_of_hour
-from accounting.pricing.tariff import MICROSECOND
+from accounting.core.calendar import DAY, HOUR, MICROSECOND, start_of_day, start_of_hour
 from accounting.usage.books import Book
 from accounting.usage.scope import Scope
 

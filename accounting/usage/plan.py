@@ -19,11 +19,9 @@ from zoneinfo import ZoneInfo
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
 
-from accounting.ledger.partitions import first_of_month
-from accounting.ledger.rollups import HOUR
+from accounting.core.calendar import HOUR, MICROSECOND, first_of_month
 from accounting.models import JobDay, UsageDay, UsageHour, UsageSegment
 from accounting.models.usage import UsageSegmentQuerySet
-from accounting.pricing.tariff import MICROSECOND
 from accounting.usage.clipping import LOWER, start_of
 from accounting.usage.levels import Level
 from accounting.usage.scope import ALL_TIME, Buckets, Scope

@@ -6,8 +6,8 @@ from __future__ import annotations
 from django.db.models import Max, Min
 
 from accounting.closing.archive import archive_record, archived_months
+from accounting.core.calendar import months_after, start_of_month
 from accounting.ledger.hash_chain import APART, books_of, leaf_of_files, sealed_files
-from accounting.ledger.partitions import months_after, start_of_month
 from accounting.models import ArchiveRecord, ClosedBook, LedgerSeal
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 

@@ -10,10 +10,10 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from accounting.core.calendar import HOUR
 from accounting.core.clock import now_from_database
 from accounting.core.name_order import by_name
 from accounting.core.wording import to_the_minute
-from accounting.ledger.rollups import HOUR
 from accounting.models import ReportSubscription
 from accounting.reports.capacity import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
 from portal.access import permitted

@@ -15,9 +15,9 @@ from django.db.models.functions import Now
 from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.core.bulk import insert_rows
+from accounting.core.calendar import start_of_day, start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.ledger.rollups import start_of_day, start_of_hour
 from accounting.models import User
 from fairshare.counterfactual.anomalies import Analysis, Anomaly, Findings, Tolerance
 from scheduling.anomalies.history_reader import Seen, jobs_of_period, read_past

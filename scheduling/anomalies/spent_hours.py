@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db.models import Sum
 from django.db.models.functions import TruncHour
 
-from accounting.ledger.rollups import HOUR
+from accounting.core.calendar import HOUR
 from accounting.limits.history import quotas_between
 from accounting.limits.periods import period_of
 from accounting.models import Quota, Tenant, UsageSegment

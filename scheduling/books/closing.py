@@ -11,9 +11,8 @@ from django.db.models import Count, Min, Q, QuerySet
 
 from accounting.closing.classes import Allocation, Availability, Condition
 from accounting.closing.hours import NodeHistory, close_empty_days, close_hour, open_book
+from accounting.core.calendar import HOUR, MICROSECOND, start_of_day
 from accounting.core.clock import now_from_database
-from accounting.ledger.rollups import HOUR, start_of_day
-from accounting.pricing.tariff import MICROSECOND
 from scheduling.core.locks import lock_schedule
 from scheduling.leases.gpu_use import Stretch, unused_of
 from scheduling.models import Cluster, HeldGpu, Lease, Node, NodeChange

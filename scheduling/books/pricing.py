@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.closing.class_charges import HeldHow, Stretch, next_hour_to_price, price_hour
+from accounting.core.calendar import HOUR
 from accounting.core.numbers import MICRO
-from accounting.ledger.rollups import HOUR
 from scheduling.core.locks import lock_schedule
 from scheduling.leases.gpu_use import unused_of
 from scheduling.models import Cluster, Lease, PreemptibleTime, ShareBook, ShareHour, ShareInterval

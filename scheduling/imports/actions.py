@@ -23,9 +23,9 @@ from accounting.actions.memberships import add_within
 from accounting.actions.tenants import archive_within, create_within
 from accounting.actions.users import create_user_within
 from accounting.core.bulk import insert_rows, number_rows
+from accounting.core.calendar import start_of_day
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.ledger.rollups import start_of_day
 from accounting.models import ClosedBook, Generation, Membership, Tenant, User
 from scheduling.core.locks import lock_schedule
 from scheduling.imports.traces import PastJob

@@ -12,9 +12,9 @@ from django.db import models, transaction
 from django.db.models import F, Prefetch
 
 from accounting.core.bulk import insert_rows, update_rows
+from accounting.core.calendar import start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
-from accounting.ledger.rollups import start_of_hour
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.core.enqueue import wake_operations, want_rounds
 from scheduling.core.locks import lock_schedule

@@ -9,10 +9,9 @@ from decimal import Decimal
 import numpy as np
 from django.db import connection
 
+from accounting.core.calendar import HOUR, MICROSECOND, hours_beginning_in, start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.core.packed import MICROSECONDS, Ints, as_number, ints, packed_ints, packed_moments
-from accounting.ledger.rollups import HOUR, hours_beginning_in, start_of_hour
-from accounting.pricing.tariff import MICROSECOND
 from scheduling.models import Cluster
 
 AN_HOUR = HOUR // MICROSECOND  # as an integer

@@ -18,11 +18,10 @@ import numpy as np
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from accounting.core.calendar import DAY, MICROSECOND, start_of_day
 from accounting.core.consistent_read import consistent_read
 from accounting.core.packed import MICROSECONDS, Ints, as_array, ints, packed_ints, packed_millionths
-from accounting.ledger.rollups import DAY, start_of_day
 from accounting.models import Generation, Tenant, User
-from accounting.pricing.tariff import MICROSECOND
 from accounting.usage.aggregate import union_all
 from accounting.usage.packed_rows import sum_groups
 from accounting.usage.reader import JOB, GroupedUsage, UsageReader

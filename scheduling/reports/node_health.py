@@ -10,8 +10,8 @@ from typing import Any
 
 from django.db import connection
 
+from accounting.core.calendar import first_of_month
 from accounting.core.clock import now_from_database
-from accounting.ledger.partitions import first_of_month
 from scheduling.models import Cluster, Node
 
 # All nodes that ever existed, and their changes from the last one before the period on: steps through the index

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from accounting.core.bulk import array, insert_rows
-from accounting.ledger.rollups import HOUR, start_of_hour
+from accounting.core.calendar import HOUR, start_of_hour
 from accounting.models import Generation
 from fairshare.fairness import finish_time_fairness, unfinished_between
 from fairshare.model import Floats

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Min
 
-from accounting.ledger.rollups import HOUR, start_of_hour
+from accounting.core.calendar import HOUR, start_of_hour
 from scheduling.core.locks import lock_schedule
 from scheduling.models import Cluster, ShareBook, ShareInterval
 from scheduling.shares.finish_times import KNOWN_WITHIN, ended_untold, write_finish_times

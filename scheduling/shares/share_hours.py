@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from accounting.ledger.rollups import HOUR, start_of_hour
+from accounting.core.calendar import HOUR, start_of_hour
 from scheduling.core.amounts import MEASURES, Amounts
 from scheduling.models import Cluster, ShareBook
 

@@ -22,9 +22,10 @@ from django.db import connection
 from django.test import Client
 
 from accounting.actions import add_member, create_tenant
+from accounting.core.calendar import DAY, HOUR, first_of_month, months_after, start_of_day, start_of_hour
 from accounting.core.clock import now_from_database
-from accounting.ledger.partitions import add_months, first_of_month, months_after
-from accounting.ledger.rollups import DAY, HOUR, start_of_day, start_of_hour, write_days, write_usage_hours
+from accounting.ledger.partitions import add_months
+from accounting.ledger.rollups import write_days, write_usage_hours
 from accounting.models import ClosedBook, Generation, Membership, Tenant, User
 from portal.management.traced import bench_trace
 from portal.warm_up import load_pages

@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 from django.conf import settings
 
+from accounting.core.calendar import months_after
 from accounting.core.clock import now_from_database
 from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import by_name
 from accounting.ledger.heads import last_head
-from accounting.ledger.partitions import months_after
 from accounting.limits.forecast import forecast
 from accounting.limits.past_budgets import PastBudget, past_budgets
 from accounting.limits.spending import UnbookedUsage, money_held

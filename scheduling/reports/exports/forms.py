@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
 from accounting.core.csv_lines import csv_line, harmless
-from accounting.pricing.tariff import MICROSECOND
 from scheduling.models import Job
 from scheduling.reports.exports.reading import ExportedJob, Selection, generations_of, read_jobs, read_turns
 from scheduling.reports.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line

@@ -29,6 +29,7 @@ from accounting.closing.archive import (
 )
 from accounting.closing.class_charges import HeldHow, next_hour_to_price, price_hour
 from accounting.closing.hours import close_empty_days, open_book
+from accounting.core.calendar import first_of_month
 from accounting.core.clock import now_from_database
 from accounting.core.errors import BookedOtherwise, Refused
 from accounting.ledger import correct_usage, hash_chain, heads
@@ -43,7 +44,6 @@ from accounting.ledger.hash_chain import (
     seal_book,
     seal_remains,
 )
-from accounting.ledger.partitions import first_of_month
 from accounting.models import (
     ArchivedHour,
     ArchiveRecord,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from accounting.actions import set_price
 from accounting.closing.classes import NAMES, Allocation, Availability, Condition
 from accounting.closing.hours import NodeHistory, close_hour, open_book
+from accounting.core.calendar import first_of_month
 from accounting.core.errors import BookedOtherwise, Refused
 from accounting.ledger import Payer, Usage, book_usage, correct_usage
-from accounting.ledger.partitions import first_of_month
 from accounting.models import (
     CapacitySegment,
     ClosedBook,

@@ -19,12 +19,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from accounting import actions
+from accounting.core.calendar import first_of_month, months_after
 from accounting.core.errors import NotAllowed, Refused
 from accounting.ledger import correct_usage, heads, signing
 from accounting.ledger.hash_chain import seal_all, seal_book, why_stopped
 from accounting.ledger.heads import SealingStopped
 from accounting.ledger.journals import JOURNALS
-from accounting.ledger.partitions import first_of_month, months_after
 from accounting.models import ArchiveRecord, AuditEvent, LedgerHead, LedgerSeal, Price, UsageSegment
 from accounting.verification import CHECKS, first_found
 from accounting.verification.guards import a_guard_is_off

@@ -9,13 +9,14 @@ import pytest
 from django.db import connection, transaction
 
 from accounting import actions
+from accounting.core.calendar import HOUR
 from accounting.core.clock import now_from_database
 from accounting.core.errors import BookedOtherwise, Refused
 from accounting.ledger import Usage, book_usage
 from accounting.limits.spending import UnbookedUsage, money_held, money_spent
 from accounting.models import AuditEvent, LedgerTransaction, Price, UsageSegment
 from accounting.pricing.price_history import price_history
-from accounting.pricing.tariff import HOUR, prices_at
+from accounting.pricing.tariff import prices_at
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, usage
 from tests.make import LONG_AGO, Cast

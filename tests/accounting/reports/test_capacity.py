@@ -10,8 +10,8 @@ from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.actions import set_price
+from accounting.core.calendar import start_of_hour
 from accounting.ledger import Payer, correct_usage
-from accounting.ledger.rollups import start_of_hour
 from accounting.models import ClosedBook, Price
 from accounting.reports.capacity import capacity_report
 from accounting.reports.chargeback import chargeback

@@ -7,8 +7,7 @@ from django.db import transaction
 
 from accounting.closing.class_charges import HeldHow, price_hour
 from accounting.closing.hours import open_book
-from accounting.ledger.partitions import first_of_month
-from accounting.ledger.rollups import HOUR, start_of_day, start_of_hour
+from accounting.core.calendar import HOUR, first_of_month, start_of_day, start_of_hour
 from accounting.models import ClassCharge, ClosedBook, JobDay, Price, UsageSegment
 from portal.templatetags.figures import gpu_hours
 from portal.wording import money

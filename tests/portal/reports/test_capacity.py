@@ -9,8 +9,8 @@ from decimal import Decimal
 
 import pytest
 
+from accounting.core.calendar import HOUR, start_of_hour
 from accounting.core.clock import now_from_database
-from accounting.ledger.rollups import HOUR, start_of_hour
 from portal.wording import money
 from scheduling.leases.actions import bill_running
 from scheduling.models import Lease

@@ -22,9 +22,9 @@ from django.test import AsyncClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
 from accounting.models import Membership, User
-from accounting.pricing.tariff import MICROSECOND
 from scheduling.models import Job, Lease
 from scheduling.reports.exports import FORMS, Selection, export_lines, forms, reading
 from scheduling.reports.exports.slurm import SACCT, SHREDDER

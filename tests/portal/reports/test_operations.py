@@ -13,9 +13,9 @@ import pytest
 from django.db import transaction
 
 from accounting.actions import take_back_usage
+from accounting.core.calendar import HOUR, start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
-from accounting.ledger.rollups import HOUR, start_of_hour
 from accounting.models import ClosedBook, Price, UsageSegment
 from accounting.reports.capacity import capacity_report
 from accounting.reports.utilisation import use_by_hour

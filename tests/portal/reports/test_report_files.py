@@ -14,9 +14,9 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
+from accounting.core.calendar import HOUR, start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.ledger import TradedTime, Usage, book_trades, book_usage
-from accounting.ledger.rollups import HOUR, start_of_hour
 from accounting.limits.periods import period_of
 from portal.reports import capacity
 from portal.reports.fairness_tables import COLUMNS

@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from accounting.core.calendar import start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.core.wording import percent
-from accounting.ledger.rollups import start_of_hour
 from accounting.models import AuditEvent
 from fairshare.counterfactual.anomalies import FALSE_RATES
 from scheduling.anomalies.actions import continue_analyses, request_analysis

@@ -10,10 +10,10 @@ from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting import actions as accounting_actions
+from accounting.core.calendar import start_of_day
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
-from accounting.ledger.rollups import start_of_day
 from accounting.limits.periods import period_of
 from accounting.models import AuditEvent, Membership, Quota, QuotaChange, TicketChange
 from scheduling import tasks

@@ -23,8 +23,9 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from accounting.closing.hours import open_book
+from accounting.core.calendar import first_of_month
 from accounting.ledger import TradedTime, book_trades
-from accounting.ledger.partitions import add_months, first_of_month
+from accounting.ledger.partitions import add_months
 from accounting.models import (
     CapacitySegment,
     ClosedBook,

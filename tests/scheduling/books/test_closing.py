@@ -12,9 +12,9 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Sum
 
 from accounting.closing.hours import open_book
+from accounting.core.calendar import start_of_day, start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
-from accounting.ledger.rollups import start_of_day, start_of_hour
 from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour, UsageSegment
 from scheduling.backends.base import End, Phase
 from scheduling.books.closing import (

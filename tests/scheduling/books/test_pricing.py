@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.closing.hours import open_book
+from accounting.core.calendar import HOUR, start_of_hour
 from accounting.core.clock import now_from_database
-from accounting.ledger.rollups import HOUR, start_of_hour
 from accounting.models import ClassCharge, Price, Quota, UsageHour
 from scheduling.books.closing import LATE, close_hours
 from scheduling.books.pricing import price_classes, price_next_hour

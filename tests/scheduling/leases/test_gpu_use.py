@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.closing.hours import open_book
+from accounting.core.calendar import start_of_hour
 from accounting.core.clock import now_from_database
-from accounting.ledger.rollups import start_of_hour
 from accounting.models import CapacitySegment, NodeHour, UsageHour, UsageSegment
 from scheduling.backends.base import End, Phase, Use
 from scheduling.books.closing import LATE, close_hours

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection, transaction
 
 from accounting.closing.hours import open_book
+from accounting.core.calendar import start_of_hour
 from accounting.core.clock import now_from_database
-from accounting.ledger.rollups import start_of_hour
 from accounting.models import LedgerHead, LedgerSeal
 from accounting.verification import first_found
 from scheduling.books.closing import LATE, close_hours

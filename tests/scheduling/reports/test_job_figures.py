@@ -20,9 +20,9 @@ from accounting.access.visibility import tenants_seen
 from accounting.actions import take_back_usage
 from accounting.closing.archive import archive_month
 from accounting.closing.hours import close_empty_days, open_book
+from accounting.core.calendar import DAY, HOUR
 from accounting.ledger import Payer, Usage, book_usage, correct_usage
 from accounting.ledger.hash_chain import seal_book
-from accounting.ledger.rollups import DAY, HOUR
 from accounting.models import UsageSegment
 from accounting.usage.reader import JOB, GroupedUsage
 from scheduling.models import Job, Lease

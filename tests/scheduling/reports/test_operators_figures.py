@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.actions import set_price
-from accounting.ledger.rollups import HOUR
+from accounting.core.calendar import HOUR
 from accounting.models import CapacitySegment, NodeHour
 from accounting.pricing.price_history import price_history
 from accounting.reports.utilisation import use_by_hour, use_by_hour_of_week

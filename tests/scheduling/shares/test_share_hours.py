@@ -11,8 +11,8 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from accounting.core.calendar import HOUR, start_of_hour
 from accounting.core.clock import now_from_database
-from accounting.ledger.rollups import HOUR, start_of_hour
 from scheduling.backends.base import End
 from scheduling.backends.base import Phase as BackendPhase
 from scheduling.core.amounts import MEASURES, Amounts

@@ -1,0 +1,45 @@
+"""Hours, days and months of UTC, in which the ledger counts."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+
+MICROSECOND, HOUR, DAY = timedelta(microseconds=1), timedelta(hours=1), timedelta(days=1)
+
+
+def start_of_hour(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def start_of_day(moment: datetime) -> datetime:
+    return start_of_hour(moment).replace(hour=0)
+
+
+def first_hour(moment: datetime) -> datetime:
+    """Returns the first hour that does not begin before the moment."""
+    return start_of_hour(moment.astimezone(UTC) - MICROSECOND) + HOUR
+
+
+def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
+    """Returns from when to when the full UTC hours last that begin in [begins, ends).
+
+    In time zones of half hours a period ends within an hour; this way each hour belongs to one of two adjoining
+    periods.
+    """
+    return first_hour(begins), first_hour(ends)
+
+
+def first_of_month(moment: datetime) -> date:
+    """Returns the first day of the month (UTC) of `moment`."""
+    return moment.astimezone(UTC).date().replace(day=1)
+
+
+def start_of_month(month: date) -> datetime:
+    """Returns when the month (UTC) with this first day begins."""
+    return datetime.combine(month, time(), UTC)
+
+
+def months_after(first: date, count: int) -> date:
+    """Returns the first day of the month that is `count` months after that of `first`."""
+    year, month = divmod(first.year * 12 + first.month - 1 + count, 12)
+    return date(year, month + 1, 1)
