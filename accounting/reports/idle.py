@@ -15,7 +15,7 @@ from accounting.core.name_order import name_key
 from accounting.core.numbers import MICRO
 from accounting.models import Tenant, User
 from accounting.usage.plan import UsagePlan
-from accounting.usage.rows import Groups, each_row
+from accounting.usage.queries import Groups, each_row
 from accounting.usage.scope import Scope
 
 AMOUNTS = ("gpu_seconds", "idle", "cost")

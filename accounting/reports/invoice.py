@@ -37,8 +37,8 @@ from accounting.usage.clipping import (
     moment,
     part_of_each,
 )
+from accounting.usage.queries import clipped
 from accounting.usage.reader import UsageReader
-from accounting.usage.rows import clipped
 
 FREE = Decimal(0)
 Hours: TypeAlias = QuerySet[ArchivedHour] | None

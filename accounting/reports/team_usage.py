@@ -20,10 +20,10 @@ from accounting.core.packed import Ints, as_moment
 from accounting.models import Generation, User
 from accounting.reports.usage import UsageRow, nothing_used
 from accounting.usage.aggregate import union_all
-from accounting.usage.packed_rows import Rows, joined, read_rows, sum_groups
+from accounting.usage.columns import Rows, joined, read_rows, sum_groups
 from accounting.usage.plan import UsagePlan
+from accounting.usage.queries import Groups
 from accounting.usage.reader import UsageReader
-from accounting.usage.rows import Groups
 from accounting.usage.scope import Buckets
 
 OF_USERS = ("gpu_seconds", "assembling", "idle", "cost", "segments")

@@ -25,10 +25,10 @@ from accounting.core.name_order import name_key
 from accounting.core.prepared import Question, Sql
 from accounting.models import Generation, Tenant, User
 from accounting.usage.aggregate import GroupSums, fetch, group_sums, sum_statement
-from accounting.usage.packed_rows import read_rows
+from accounting.usage.columns import read_rows
 from accounting.usage.plan import UsagePlan
+from accounting.usage.queries import Groups, grouped_rows
 from accounting.usage.ranking import largest_jobs
-from accounting.usage.rows import Groups, grouped_rows
 from accounting.usage.scope import Buckets, Scope
 
 

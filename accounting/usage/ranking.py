@@ -14,7 +14,7 @@ from decimal import Decimal
 import numpy as np
 
 from accounting.core.packed import MICROSECONDS, Floats, Ints
-from accounting.usage.packed_rows import Rows, joined
+from accounting.usage.columns import Rows, joined
 
 # How many numbers of jobs there may be for each row, for sums to have a place for each number.
 DENSE = 16

@@ -12,9 +12,9 @@ from django.db.models import F, Q
 from accounting.core.packed import Ints
 from accounting.models import Tenant, User
 from accounting.usage.books import Books
-from accounting.usage.packed_rows import Rows, joined, read_rows, sum_groups
+from accounting.usage.columns import Rows, joined, read_rows, sum_groups
 from accounting.usage.plan import UsagePlan
-from accounting.usage.rows import EVERYTHING, Groups
+from accounting.usage.queries import EVERYTHING, Groups
 from accounting.usage.scope import ALL_TIME, Buckets, Scope
 
 USER = ("generation_id", "tenant_id", "user_id")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from accounting.verification import chain, closings, entries, guards, months, prices, sums
+from accounting.verification import chain, closings, entries, guards, months, prices, rollups
 from accounting.verification.found import Found
 
 Check: TypeAlias = Callable[[], Found | None]
@@ -51,12 +51,12 @@ CHECKS: list[Check] = [
     closings.a_closing_is_of_an_open_hour,
     closings.nodes_differ_from_their_closing,
     closings.more_is_summed_than_was_held,
-    sums.an_hour_differs_from_its_segments,
-    sums.a_day_differs_from_its_hours,
-    sums.days_of_jobs_differ_from_their_hours,
-    sums.a_jobs_day_differs_from_its_segments,
-    sums.a_jobs_day_has_another_name,
-    sums.a_sum_is_of_no_transaction,
+    rollups.an_hour_differs_from_its_segments,
+    rollups.a_day_differs_from_its_hours,
+    rollups.days_of_jobs_differ_from_their_hours,
+    rollups.a_jobs_day_differs_from_its_segments,
+    rollups.a_jobs_day_has_another_name,
+    rollups.a_sum_is_of_no_transaction,
     guards.a_guard_is_off,
 ]
 

@@ -23,7 +23,7 @@ from accounting.core.consistent_read import consistent_read
 from accounting.core.packed import MICROSECONDS, Ints, as_array, ints, packed_ints, packed_millionths
 from accounting.models import Generation, Tenant, User
 from accounting.usage.aggregate import union_all
-from accounting.usage.packed_rows import sum_groups
+from accounting.usage.columns import sum_groups
 from accounting.usage.reader import JOB, GroupedUsage, UsageReader
 from scheduling.models import Job, Lease
 

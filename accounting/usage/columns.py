@@ -16,7 +16,7 @@ from django.db.models import Q
 from accounting.core.packed import Ints, ints, packed_ints, packed_millionths, packed_moments
 from accounting.usage.aggregate import union_all
 from accounting.usage.plan import UsagePlan
-from accounting.usage.rows import EVERYTHING, Groups, each_row
+from accounting.usage.queries import EVERYTHING, Groups, each_row
 
 
 @dataclass(frozen=True, slots=True)
