@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from fairshare.policies.gandiva_fair.facts import Facts
@@ -25,7 +27,13 @@ class Counts:
         self.is_limited: list[bool] = np.any(counted, axis=0).tolist()
         # Accounts with limits on gangs that take part in the sharing.
         self.is_strict: list[bool] = self._quotas.below.tolist()
-        self.is_idle = False  # whether only idle GPUs, which no gang in the sharing wants, are left to give
+        self._binding_claims = self._claims
+
+    def beyond_claims(self) -> Counts:
+        """Returns the same counts for idle GPUs, on which claims do not bind."""
+        counts = copy(self)
+        counts._binding_claims = None
+        return counts
 
     def use(self, job: int, generation: int, gpus: int) -> None:
         """Counts `gpus` more GPUs for the job's account."""
@@ -54,7 +62,8 @@ class Counts:
         return self._quotas.allow(account, generation, size) and self._may_claim(account, generation, size)
 
     def _may_claim(self, account: int, generation: int, size: int) -> bool:
-        return self.is_idle or self._claims is None or self._claims.allow(account, generation, size)
+        claims = self._binding_claims
+        return claims is None or claims.allow(account, generation, size)
 
     def left_of_room(self) -> Left:
         return self._quotas.left(self._facts.limits.room) if self._room is None else self._room.left()

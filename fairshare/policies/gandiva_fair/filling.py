@@ -48,12 +48,12 @@ def _fill_again(picked: Picked, turns: Turns) -> None:
     _fill(picked, turns, only_claims=False, may_move=False)
 
 
-def fill_idle(picked: Picked, random: np.random.Generator) -> None:
-    """Gives out idle GPUs, which no gang in the sharing wants or can use, by lottery."""
-    facts = picked.facts
-    if not any(picked.places.free_gpus) or picked.chosen.all():
-        return
-    picked.counts.is_idle = True
+def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
+    """Gives out idle GPUs, which no gang in the sharing wants or can use, by lottery; returns all picked gangs."""
+    facts = sharing.facts
+    if not any(sharing.places.free_gpus) or sharing.chosen.all():
+        return sharing
+    picked = sharing.on_idle()
     able = facts.able & ~picked.chosen[:, None]
     for job in facts.in_order(picked.places.running & ~picked.chosen):
         if able[job, facts.running_on[job]]:
@@ -66,6 +66,7 @@ def fill_idle(picked: Picked, random: np.random.Generator) -> None:
     nothing = np.zeros_like(parts)
     turns = _turns(picked, Shares(nothing, nothing, parts), Balances.none(*parts.shape), able, random)
     _fill(picked, turns, only_claims=False, may_move=False)
+    return picked
 
 
 def _turns(

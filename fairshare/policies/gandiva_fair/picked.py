@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -22,7 +23,9 @@ class Picked:
         self.generation = np.full(len(facts.jobs), NOWHERE, dtype=np.int64)
         # GPU-seconds of each generation that each leaf is still due until the next round.
         self.due: Floats = facts.balances.owed + facts.shares.share * facts.settings.quantum  # (T, K)
-        self.idle_jobs: list[int] = []  # picked jobs that run only on idle GPUs
+        self.idle_jobs: list[int] | None = (
+            None  # picked jobs that run only on idle GPUs; None: the sharing goes on
+        )
         # Groups of equally fast generations, cached by a gang's speeds and its generations.
         self.as_fast: dict[tuple[bytes, tuple[int, ...]], list[list[int]]] = {}
         holds = facts.holders()
@@ -35,10 +38,16 @@ class Picked:
         chosen: Bools = self.generation != NOWHERE
         return chosen
 
+    def on_idle(self) -> Picked:
+        """Returns the same gangs, beside which idle GPUs are given out: no gang in the sharing wants these."""
+        picked = copy(self)
+        picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
+        return picked
+
     def pick(self, job: int, generation: int) -> None:
         """Counts a gang that has a place as picked."""
         self.generation[job] = generation
-        if self.counts.is_idle:
+        if self.idle_jobs is not None:
             self.idle_jobs.append(job)
         self._count(job, generation, self.facts.size[job])
 

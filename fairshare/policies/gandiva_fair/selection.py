@@ -69,7 +69,7 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
     return Picks(
         picked.generation,
         {job: places.nodes[k][nodes] for job, (k, nodes) in places.places.items()},
-        np.array(picked.idle_jobs, dtype=np.int64) if facts.leaves_idle else None,
+        np.array(picked.idle_jobs or [], dtype=np.int64) if facts.leaves_idle else None,
         explained,
     )
 
@@ -84,7 +84,7 @@ def _pick(facts: Facts, random: np.random.Generator) -> Picked:
         picked = all_of_them
         claim_fast(picked)
     if facts.leaves_idle:
-        fill_idle(picked, random)
+        picked = fill_idle(picked, random)
     if all_of_them is not None or facts.leaves_idle:  # turns end when no gang can go where it is faster
         upgrade(picked)
     return picked
