@@ -1,4 +1,4 @@
-"""What will have been spent at the end of a period, if it goes on as it went."""
+"""Forecasts what will have been spent at the end of a period."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from decimal import Decimal
 from accounting.core.calendar import MICROSECOND
 from accounting.core.numbers import MICRO
 
-# Of less nothing can be said.
+# A shorter time allows no forecast.
 LEAST = timedelta(days=2)
 
 
 def forecast(spent: Decimal, *, begins: datetime, now: datetime, ends: datetime) -> Decimal | None:
-    """Spent so far, and for the rest of the period as much an hour as until now; None in its first two days.
+    """Returns what is spent so far plus the same rate for the rest of the period; None in its first two days.
 
-    Simple on purpose: who reads the warning can do the sum. It knows nothing of weekends or of jobs that wait.
+    It is simple on purpose, so that a reader can check a warning by hand: it ignores weekends and queued jobs.
     """
-    # Two moments of one zone are as far apart as its clocks say, which is an hour off when these change.
+    # In UTC, because Python subtracts two moments of one zone by their wall clocks, an hour off across a clock change.
     begins, now, ends = (moment.astimezone(UTC) for moment in (begins, now, ends))
     elapsed = now - begins
     if elapsed < LEAST:

@@ -1,4 +1,4 @@
-"""Tickets and limits as they were in a period that is over."""
+"""Tickets and limits as they were in a past period."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any, TypeAlias
 
 from accounting.models import Quota, QuotaChange, TicketChange
 
-# A tenant, or one of those who have tickets within it.
+# A tenant, or with a user somebody who has tickets in it.
 Holder: TypeAlias = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PastTickets:
-    """From `begins` to `ends` nobody's tickets changed. Tenants that were not in use and users who were no members of
-    them are not told.
+    """All tickets between two changes, from `begins` to `ends`.
+
+    Tenants that were not in use and users who were not members then are left out.
     """
 
     begins: datetime
@@ -29,7 +30,7 @@ class PastTickets:
 
 @dataclass(frozen=True, slots=True)
 class PastQuota:
-    """A limit as it was from `begins` to `ends`; `quota` is not stored, its id is that of the one that was."""
+    """A limit as it was from `begins` to `ends`; `quota` is not stored, and has the id of the limit."""
 
     quota: Quota
     begins: datetime
@@ -37,7 +38,7 @@ class PastQuota:
 
 
 def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
-    """The whole period, in parts between changes. One query."""
+    """Yields the tickets of the whole period, in parts between changes. One query."""
     holder = attrgetter("tenant_id", "user_id")
     changes = chain.from_iterable(_in_time(TicketChange.objects.all(), begins, by=holder))
     standing: dict[Holder, int] = {}
@@ -57,7 +58,8 @@ def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
 def quotas_between(
     begins: datetime, ends: datetime, *, kinds: Collection[str], at_limit: Collection[str]
 ) -> Iterator[PastQuota]:
-    """Of these kinds, and that did one of these at the limit; by limit and in order of time. One query."""
+    """Yields past limits of these kinds with one of these actions at the limit, by limit and in order of time. One
+    query."""
     found = QuotaChange.objects.filter(kind__in=kinds, at_limit__in=at_limit)
     for changes in _in_time(found, begins, by=attrgetter("quota_id")):
         untils = [*(since for since, _ in changes[1:]), ends]
@@ -69,8 +71,9 @@ def quotas_between(
 def _in_time(
     changes: Iterable[Any], begins: datetime, *, by: Callable[[Any], Any]
 ) -> Iterable[list[tuple[datetime, Any]]]:
-    """The changes of each one in order, with when they took effect, from `begins` on. A clock that was set back makes
-    none come before another.
+    """Returns the changes of each key in order, each with the moment when it took effect, at the earliest `begins`.
+
+    A change never precedes an earlier one, even if the clock was set back between them.
     """
     found: dict[Any, list[tuple[datetime, Any]]] = defaultdict(list)
     for change in changes:

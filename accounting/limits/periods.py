@@ -1,4 +1,4 @@
-"""Over what time a limit counts."""
+"""The periods over which limits count."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ MONTHS: dict[str, Months] = {Quota.Period.MONTH: 1, Quota.Period.QUARTER: 3}
 
 
 def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, datetime | None]:
-    """When it began, and when the next one does. A rolling one begins at a full hour and has no end."""
+    """Returns the beginning and the end of the present period. A rolling one begins at a full hour and has no end."""
     if period == Quota.Period.ROLLING:
         return start_of_hour(now - timedelta(days=days or 1)), None
     return calendar_period(MONTHS[period], now)
 
 
 def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
-    """So many calendar months (UTC), the first of which is January or follows on another such period."""
+    """Returns the beginning and the end of the present period of `months` calendar months (UTC), counted from
+    January."""
     month = first_of_month(now)
     first = months_after(month, -((month.year * 12 + month.month - 1) % months))
     return start_of_month(first), start_of_month(months_after(first, months))

@@ -1,4 +1,4 @@
-"""Limits in words: what can never run, what is used up, and what is over a limit that only warns."""
+"""Limits in words: which ones forbid a job, are used up, or only warn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accounting.limits.periods import period_of
 from accounting.limits.spending import Account, limited_by
 from accounting.models import Generation, Quota, Tenant, User
 
-# The least that a limit of hours or money can leave.
+# The smallest remainder of a limit on hours or money.
 LEAST = Decimal("0.001")
 
 
@@ -25,27 +25,27 @@ class LimitUsage:
 
     quota: Quota
     used: Decimal
-    tenant: Tenant  # who asks; the limit is of this one, of one above it, or of a user in it
-    user: User | None = None  # of whom, where it is of users
-    ends: datetime | None = None  # of its period, where that does not move along
+    tenant: Tenant  # the one that asks: the limit is on it, on a tenant above it, or on a user in it
+    user: User | None = None  # the limited user, if the limit is on users
+    ends: datetime | None = None  # the end of its period; None if that is rolling
 
     @property
     def is_reached(self) -> bool:
         return is_reached(self.quota, self.used)
 
     def is_exceeded(self, more: Decimal | int = 0) -> bool:
-        """Whether with `more` it is beyond what it may be, or a period's is spent."""
+        """Returns whether `more` would exceed the limit, or the limit of a period is used up."""
         if self.quota.kind in Quota.OF_A_PERIOD:
             return self.used >= self.quota.limit
         return self.used + more > self.quota.limit
 
     def with_more(self, more: int) -> LimitUsage:
-        """The same when `more` has been used on top."""
+        """Returns the usage after `more` has been used."""
         return replace(self, used=self.used + more)
 
     @property
     def whose(self) -> str:
-        """Whom it limits."""
+        """Returns the name of the tenant or user whom it limits."""
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.quota.whose()
 
     @property
@@ -70,13 +70,13 @@ class LimitUsage:
                 return f"{self.whose} has used {used} of {limit} {_unit(quota)}, {quota.when()}"
 
     def told(self, seen: Container[int]) -> str:
-        """The same for a reader who sees the tenants `seen`: of others neither name nor figures."""
+        """Returns the text for a reader who sees the tenants `seen`; for other tenants without names and figures."""
         if self.quota.tenant_id in seen:
             return str(self)
         return f"A{a_limit_above(self.tenant)[1:]} is reached"
 
     def in_short(self, seen: Container[int]) -> str:
-        """Whose limit of what it is, in a few words; see `told`."""
+        """Returns the text of `told` in a few words."""
         if self.quota.tenant_id not in seen:
             return f"{a_limit_above(self.tenant)} reached"
         quota = self.quota
@@ -92,19 +92,19 @@ class LimitUsage:
 
 
 def is_reached(quota: Quota, used: Decimal) -> bool:
-    """Whether nothing may come on top; nothing used reaches no limit but one over a period."""
+    """Returns whether nothing more may be used. With nothing used, only a limit over a period can be reached."""
     return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 
 
 def a_limit_above(tenant: Tenant) -> str:
-    """What stands for a limit of which the reader may not know whose it is and how much."""
+    """Returns the words for a limit that the reader may not see."""
     return f"a limit above {tenant.name}"
 
 
 def sight(tenant: Tenant, reader: User | None) -> frozenset[int]:
-    """Of `tenant` and those above it, whose limits `reader` may know, who sees `tenant`.
+    """Returns the ids of `tenant` and of the tenants above it whose limits `reader` may see; `reader` sees `tenant`.
 
-    None is whoever sees `tenant`, as of what is written down for all of them.
+    None stands for anyone who sees `tenant`, for texts that are stored for all of them.
     """
     if reader is None:
         return frozenset({tenant.pk})
@@ -123,7 +123,7 @@ def _unit(quota: Quota) -> str:
 
 
 def figure(amount: Decimal) -> str:
-    """A limit or what is used of one, rounded down: what is not reached never reads as if it were."""
+    """Returns an amount rounded down, so that one below a limit never reads as if it had reached it."""
     return exact_number(amount.quantize(LEAST, ROUND_DOWN))
 
 
@@ -135,10 +135,10 @@ def never_fits(
     *,
     seen: Container[int] | None = None,
 ) -> str | None:
-    """Why hard quotas forbid a gang of `gpus` GPUs whatever the others do, or None if they do not.
+    """Returns why limits forbid a gang of `gpus` GPUs whatever else runs; None if they do not.
 
-    `generation_ids` are those that the job accepts; none means any. Of several obstacles the one of
-    the tenant closest to the root is named, if it is among the tenants `seen` (None: all).
+    `generation_ids` are those that the job accepts; none means any. Each generation's obstacle closest to the root
+    is named, if it is on one of the tenants `seen` (None: all).
     """
     generations = Generation.objects.in_bulk(list(generation_ids) or None)
     if not generations:

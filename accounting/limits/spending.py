@@ -1,4 +1,4 @@
-"""What has been used of GPU-hours and money: closed hours as sums, later ones as segments, and what still runs."""
+"""GPU-hours and money used of limits: rollups of closed hours, later segments, and what is not booked yet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from accounting.usage.scope import Scope
 
 HOUR = Decimal(3600)
 NO_TIME = timedelta(0)
-# A tenant, and a user of it or None for all of them: a node of the tree that has tickets.
+# A node of the tree that has tickets: a tenant with one of its users, or with None for all of them.
 Account = tuple[int, int | None]
 Holder = tuple[int, int, int]  # tenant, user, generation
 
@@ -60,9 +60,9 @@ def spent(
     *,
     ends: datetime | None = None,
 ) -> Mapping[Holder, Amount]:
-    """By holder, what was used since `begins`, until `ends` where that is given; money in Fairlot's currency.
+    """Returns, by holder, what was used from `begins` until `ends` or now; money counts in Fairlot's currency.
 
-    `tenants` None are all.
+    `tenants` are ids; None means all tenants.
     """
     narrow = {} if tenants is None else {"tenant__in": tenants}
     plan = UsagePlan(Scope(None, begins, ends, narrow), by_job=False)
@@ -95,12 +95,12 @@ def money_spent(
     *,
     ends: datetime | None = None,
 ) -> Decimal:
-    """As `spent` has it, of all holders together."""
+    """Returns the money of all holders in `spent`."""
     return sum((one.money for one in spent(begins, now, held, tenants, ends=ends).values()), Decimal(0))
 
 
 def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -> Mapping[str, Decimal]:
-    """What that costs, by currency, which is held since `begins` and not booked yet."""
+    """Returns, by currency, the cost of unbooked usage since `begins`."""
     found: dict[str, Decimal] = defaultdict(Decimal)
     for _, seconds, rate in _pieces_held(held, begins, now):
         found[rate.currency] += cost_of(seconds, rate.per_gpu_hour)
@@ -110,7 +110,7 @@ def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -
 def _add_held(
     found: dict[Holder, Amount], held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> None:
-    """What is not booked yet; money where its price is in Fairlot's currency."""
+    """Adds unbooked usage to `found`; its money only if its price is in Fairlot's currency."""
     for one, seconds, rate in _pieces_held(held, begins, now):
         amount = found[one.tenant_id, one.user_id, one.generation_id]
         amount.gpu_seconds += seconds
@@ -121,7 +121,7 @@ def _add_held(
 def _pieces_held(
     held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> Iterator[tuple[UnbookedUsage, Decimal, Rate]]:
-    """GPU-seconds that are not booked yet, at the prices of their time."""
+    """Yields the GPU-seconds of unbooked usage, divided where prices change."""
     first = min([one.since for one in held], default=now)
     tariffs = tariffs_of({one.generation_id for one in held}, first, now) if first < now else {}
     for one in held:
@@ -132,7 +132,7 @@ def _pieces_held(
 
 
 class Spending:
-    """How much of each limit of a period is used, by whom it limits. Each period is read once."""
+    """How much of each limit over a period is used, by limited account. Each period is read once."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Spending:
         *,
         ahead: timedelta = NO_TIME,
     ) -> None:
-        """With `ahead`, as it will be so much later if nothing is used from `now` on."""
+        """With `ahead`, usage is as of that much later, if nothing is used from `now` on."""
         self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
         self._ahead = ahead
         self.now, self._held = now, list(held)
@@ -151,17 +151,17 @@ class Spending:
         self._used: dict[int, Mapping[Account, Decimal]] = {}
 
     def used(self, quota: Quota, account: Account) -> Decimal:
-        """In the limit's own unit; `account` is one that it limits."""
+        """Returns what `account`, which the limit applies to, has used, in the limit's own unit."""
         if quota.pk not in self._used:
             self._used[quota.pk] = self._by_account(quota)
         return self._used[quota.pk].get(account, Decimal(0))
 
     def left(self, quota: Quota, account: Account) -> Decimal:
-        """In GPU-seconds, as `left_of` counts them; negative when overspent."""
+        """Returns what is left, in GPU-seconds as of `left_of`; negative if overspent."""
         return left_of(quota, self.used(quota, account))
 
     def accounts(self, quota: Quota) -> Iterable[Account]:
-        """Those that have used something of it; of a tenant's limit, the tenant."""
+        """Returns the accounts that have used some of a limit on users; for a limit on a tenant, that tenant."""
         if not quota.is_of_users:
             return [(quota.tenant_id, None)]
         self.used(quota, (0, None))
@@ -182,40 +182,42 @@ class Spending:
             used[limited_by(quota, tenant, user)] += more
         if quota.kind == Quota.Kind.MONEY:
             return used
-        # Divided once, after all is added: a third of an hour three times is less than an hour.
+        # Dividing once after summing keeps three thirds of an hour a whole hour.
         return defaultdict(Decimal, {account: seconds / HOUR for account, seconds in used.items()})
 
     def _begins(self, quota: Quota) -> datetime:
         return period_of(quota.period, quota.days, self.now + self._ahead)[0]
 
     def _concerned(self, begins: datetime) -> list[int]:
-        """Tenants at or below those with a limit over this period."""
+        """Returns the tenants with a limit over this period, and all below them."""
         tops = tuple(self.paths[quota.tenant_id] for quota in self.quotas if self._begins(quota) == begins)
         return [pk for pk, path in self.paths.items() if path.startswith(tops)]
 
 
 def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
-    """The account in which a limit counts what this user of this tenant uses, which it limits."""
+    """Returns the account in which the limit counts usage of this user in this tenant, which it must apply to."""
     return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
 
 
 def left_of(quota: Quota, used: Decimal) -> Decimal:
-    """What `used` leaves of a limit, as GPU-seconds, of money at a price of 1 an hour; negative when overspent.
+    """Returns what `used` leaves of a limit, in GPU-seconds; for money, at a price of 1 per hour. Negative if
+    overspent.
 
-    Exact: GPU-seconds and money are counted in millionths, which a division to hours and back keeps.
+    It is exact: GPU-seconds and money count in millionths, which a division to hours and back keeps.
     """
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 
 
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[UnbookedUsage]) -> datetime | None:
-    """When a rolling period has let go of so much that some of the limit is left, if nothing is used until then.
+    """Returns the full hour at which a rolling period first leaves some of the limit, if nothing is used until then.
 
-    At a full hour, found by halving; None where it never is.
+    None if that never happens. The hour is found by bisection.
     """
     if quota.limit <= 0 or quota.days is None:
         return None
     running, hour = list(held), timedelta(hours=1)
-    spent_for, freed_by = 0, quota.days * 24 + 1  # hours ahead; by the second nothing counts any more
+    # in hours from now: at the first the limit is still used up, at the second nothing counts any more
+    spent_for, freed_by = 0, quota.days * 24 + 1
     while freed_by - spent_for > 1:
         middle = (spent_for + freed_by) // 2
         used = Spending([quota], now, running, ahead=middle * hour).used(quota, account)

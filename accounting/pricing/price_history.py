@@ -1,4 +1,4 @@
-"""What GPU-hours cost from when to when, and who said so."""
+"""Prices of GPU-hours over time, and who set them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from accounting.models import Price
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """`until` None: until another one is set. `set_by` is empty and `set_at` None where that was not stored.
+    """A price of one generation from `since` to `until`; None means that it is still valid.
 
-    What time of a class costs is None where it costs the same. All is in `currency`; so is `before`, which is None
-    where the price before it was in another one.
+    A class price is None if the class costs the same. `before` is the price before it, None if that was in another
+    currency than `currency`. `set_by` is empty and `set_at` None if they were not stored.
     """
 
     generation: str
@@ -32,7 +32,7 @@ class PriceLine:
 
 
 def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
-    """Prices that hold at any moment of the period, by generation and time. One query."""
+    """Returns the prices that were valid at some moment of the period, by generation and time. One query."""
     prices = Price.objects.select_related("generation", "set_by").order_by(
         *by_name("generation__name"), "valid"
     )

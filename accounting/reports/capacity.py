@@ -1,11 +1,11 @@
-"""What all GPUs were in closed hours, and who bears what they were worth.
+"""The use of all GPUs in closed hours, and who bears its cost.
 
-The identity that must hold to the last digit, for any closed hours:
+For any closed hours this identity must hold to the last digit:
 
     tenants + taken back + classes + unallocated + drained + down = capacity x price
 
-where *classes* is what prices of classes took from bills (or, below zero, added to them), and *unallocated* what was
-free or used by others than Fairlot, with what the rounding of many bills leaves.
+*classes* is what class prices took from bills (negative: added to them). *unallocated* is what was free or used by
+others than Fairlot, and what the rounding of bills leaves.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ WORTHS = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class CapacityRow:
-    """One generation: GPU-seconds in each class, and what they were worth."""
+    """GPU-seconds of one generation in each class, and their value."""
 
     generation: str
     currency: str
     seconds: dict[str, Decimal]  # by class
     capacity: Decimal
     charged: Decimal
-    worths: dict[str, Decimal]  # by class that nobody held
+    worths: dict[str, Decimal]  # by class that no gang held
     rounding: Decimal
     value: Decimal
 
@@ -56,7 +56,7 @@ class CapacityRow:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one tenant bears."""
+    """The cost that one tenant bears."""
 
     tenant_id: int
     tenant: str
@@ -97,7 +97,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """Of the full UTC hours that begin in the period and are closed, from `begins` to `ends`; all are until `until`."""
+    """Closed full UTC hours of the period, from `begins` to `ends`; all books are closed until `until`."""
 
     begins: datetime
     ends: datetime
@@ -111,9 +111,9 @@ class CapacityReport:
 
 
 def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None) -> CapacityReport:
-    """Of one cluster, by its id, or of all together: of the hours that begin in [begins, ends).
+    """Returns the report of the hours that begin in [begins, ends), for one cluster's book or for all together.
 
-    For operators: it tells what each tenant pays. Eight queries.
+    It is for operators, because it has what each tenant pays. Eight queries.
     """
     first, last = hours_beginning_in(begins, ends)
     books = ClosedBook.objects.all() if book is None else ClosedBook.objects.filter(book=book)
@@ -161,7 +161,7 @@ def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
 
 
 def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, list[Share]]:
-    """By currency, those who bear anything, in order of their names."""
+    """Returns the tenants that bear a cost, by currency and in order of names."""
     costs: dict[tuple[str, int, str], Decimal] = defaultdict(Decimal)
     for sums in closed_sums(first, last, book=book):
         for name, tenant, currency, cost in sums.values_list(
@@ -178,9 +178,9 @@ def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, lis
 def _waived(
     book: int | None, books: Sequence[ClosedBook], first: datetime, last: datetime
 ) -> dict[str, Decimal]:
-    """By currency, what corrections took back and nobody was billed for instead; from the segments themselves.
+    """Returns, by currency, what corrections took back without billing anybody else.
 
-    Where these are archived it is what is missing of what was charged: that this is so was verified before.
+    For archived time it is what is missing of the charges; that it is so was verified before archiving.
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
     found = _not_borne(book, first, min(last, archived)) if first < archived else {}
@@ -190,11 +190,11 @@ def _waived(
 
 
 def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """By currency, what was charged for these hours and neither tenants nor prices of classes account for."""
+    """Returns, by currency, the charges of these hours that neither tenants nor class prices account for."""
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
     closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
-    # An earlier release may have billed in a currency in which it closed nothing.
+    # An earlier release may have billed in a currency in which it closed no hour.
     found = defaultdict(Decimal, closed.values_list("currency").annotate(Sum("charged")))
     for currency, shares in _tenants(book, first, last).items():
         found[currency] -= sum((one.cost for one in shares), Decimal(0))
@@ -204,7 +204,7 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
 
 
 def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """By currency, what prices of classes changed when hours were priced, as the ledger has it."""
+    """Returns, by currency, what class prices changed when hours were priced, as the ledger has it."""
     booked = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.CLASSES,
         month__gte=first.date().replace(day=1),

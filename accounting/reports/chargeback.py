@@ -1,4 +1,4 @@
-"""What every tenant bears, in one table: the same figures, to the last digit, as the capacity identity's tenants."""
+"""What every tenant is charged, in one table. The figures equal those of the capacity report to the last digit."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ NOTHING = (Decimal(0), Decimal(0), Decimal(0), Decimal(0))
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One tenant, without those below it, and one generation. GPU-seconds; busy + idle + assembling are all.
+    """What one tenant, without those below it, is charged for one generation. Busy + idle + assembling are all
+    GPU-seconds.
 
-    `corrections` is what corrections in the period's hours changed of the cost, which has it already.
+    `corrections` is the part of `cost` that corrections in the period's hours changed.
     """
 
     tenant_id: int
     tenant: str
     slug: str
     parent: str
-    path: str  # names from the top down
+    path: str  # names from the root down
     generation: str
     currency: str
     gpu_seconds: Decimal
@@ -45,9 +46,9 @@ class Charge:
 
 
 def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> list[Charge]:
-    """Of the full UTC hours that begin in [begins, ends) and are closed, by the tenants' paths.
+    """Returns the charges of closed full UTC hours that begin in [begins, ends), by the tenants' paths.
 
-    For operators. Eight queries at most.
+    It is for operators. Eight queries at most.
     """
     first, last = hours_beginning_in(begins, ends)
     of_book = Q() if book is None else Q(book=book)

@@ -1,4 +1,4 @@
-"""What teams held without using it, as booked, and what that cost."""
+"""GPU time that teams held without using it, and its cost."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ AMOUNTS = ("gpu_seconds", "idle", "cost")
 
 @dataclass(frozen=True, slots=True)
 class IdleRow:
-    """GPU-seconds of one team, without those of teams below it, in one currency.
+    """GPU-seconds of one team, without teams below it, in one currency.
 
-    `cost` is what all that it `held` cost; `idle_cost` what was idle of it, each hour's cost by its part of the hour.
+    `cost` is the cost of all that it held; `idle_cost` is the idle part of each hour's cost.
     """
 
     tenant_id: int
@@ -45,9 +45,10 @@ class IdleRow:
 def idle_report(
     viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[IdleRow]:
-    """Of teams that `viewer` may see and that held something idle in full UTC hours that begin in [begins, ends).
+    """Returns teams that `viewer` may see with idle time in the full UTC hours that begin in [begins, ends), most idle
+    first.
 
-    Most idle first. `tenant` narrows it down to a tenant with all below it.
+    `tenant` narrows it down to a tenant with all below it.
     """
     sums: dict[tuple[int, str, str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 4)
     scope = Scope(viewer, *hours_beginning_in(begins, ends), tenant=tenant)

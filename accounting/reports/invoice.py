@@ -1,9 +1,8 @@
-"""The lines of a bill: GPU time of each generation, class and price, and what corrections took back of it.
+"""The lines of a bill: GPU time of each generation, class and price, and what corrections took back.
 
-Each line is GPU time × price, rounded once, so that whoever has the bill can recompute it. The ledger rounds each
-segment: a line *rounding* has the difference, with which all lines sum to the ledger to the last digit, corrections
-included. A generation whose price did not change is read from the sums of closed time, and another one from its
-segments.
+Each line is GPU time × price, rounded once, so that a reader can recompute it. The ledger rounds each segment
+instead: a line *rounding* has the difference, so that all lines, with corrections, sum to the ledger to the last
+digit. A generation whose price did not change is read from rollups, the others from segments.
 """
 
 from __future__ import annotations
@@ -45,14 +44,18 @@ Hours: TypeAlias = QuerySet[ArchivedHour] | None
 
 
 class LineKind(StrEnum):
-    """In which class time was held (accounting/closing/class_charges.py), or what a line without a price is."""
+    """The class of the time that a line bills (accounting/closing/class_charges.py), or the meaning of one without a
+    price."""
 
     OWNED = "owned"
     IDLE = "idle"
     PREEMPTIBLE = "preemptible"
     BORROWED = "borrowed"
-    CLASSES = "by class"  # what classes changed where an earlier release archived no more of them
-    SEVERAL = "at several prices"  # hours of which an earlier release archived no more
+    CLASSES = (
+        "by class"  # what class prices changed, where an earlier release archived nothing else about them
+    )
+    # hours within which a price changed, where an earlier release archived only their sums
+    SEVERAL = "at several prices"
     ROUNDING = "rounding"
 
 
@@ -75,7 +78,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What stands of one generation under one of its prices (None: it was free), and what the ledger has for it."""
+    """Time of one generation at one price (None: it was free), less corrections, and its cost in the ledger."""
 
     generation: str
     currency: str
@@ -83,12 +86,13 @@ class _Held:
     gpu_seconds: Decimal
     cost: Decimal
     kind: LineKind = LineKind.OWNED
-    rest: LineKind = LineKind.ROUNDING  # what the cost has that time × price has not
+    rest: LineKind = LineKind.ROUNDING  # the kind of line for cost that is not time × price
 
 
 @dataclass(slots=True)
 class _InClasses:
-    """GPU-seconds in classes with a price of their own, and what they changed where that is all that is known."""
+    """GPU-seconds in classes with a price of their own; `unknown` is what they changed where nothing else is
+    archived."""
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
     unknown: Decimal = FREE
@@ -96,12 +100,12 @@ class _InClasses:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What a correction took back of a period of one job; below zero what it billed instead, which is among the lines.
+    """What a correction took back of one job; negative if it is what it billed instead, which is also among the lines.
 
-    Of archived time it has no job, no counterpart and nothing that it corrects.
+    For archived time the job, the counterpart and the corrected transactions are unknown.
     """
 
-    correction: int  # the transaction's number
+    correction: int  # number of the correcting transaction
     at: datetime
     reason: str
     actor: str
@@ -111,7 +115,7 @@ class TakenBack:
     # Numbers of the first and the last transaction that booked what was taken back.
     corrects: tuple[int, int] | None
     team: str
-    # Who was billed instead, or before; None: nobody.
+    # The team that was billed instead, or before; None if there is none.
     counterpart: str | None
     gpu_seconds: Decimal
     cost: Decimal
@@ -164,7 +168,7 @@ def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
 
 
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
-    """What it was in each class, and last what the ledger has besides."""
+    """Yields one line for each class, and last what the ledger has besides."""
     price = held.price
     if price is not None:
         begins, ends = max(begins, price.valid.lower or begins), min(ends, price.valid.upper or ends)
@@ -187,7 +191,7 @@ def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -
 
 
 def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
-    """With one line a generation and currency for rounding, whatever prices there were."""
+    """Yields the lines, with one line for rounding per generation and currency."""
     rounding: dict[tuple[str, str], Line] = {}
     for line in lines:
         if line.kind != LineKind.ROUNDING:
@@ -206,7 +210,7 @@ def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
 def _in_classes(
     reader: UsageReader, hours: Hours, *, without: Collection[int]
 ) -> dict[tuple[str, str, int | None], _InClasses]:
-    """By generation, currency and price, what stands in classes with a price of their own."""
+    """Returns time in classes with a price of their own, by generation, currency and price."""
     begins, ends = reader.begins, reader.ends
     charged = _segments(reader).uncorrected().filter(class_charge__isnull=False)
     segments = charged.exclude(generation__in=without)
@@ -217,7 +221,7 @@ def _in_classes(
     ]
     if hours is not None:
         of_hours = hours.filter(correction_id=None).exclude(charged=0).exclude(generation__in=without)
-        # An earlier release archived what they changed alone.
+        # An earlier release archived only what they changed.
         told = of_hours.annotate(under=_price_of_hour()).values(*names)
         known = Q(idle__gt=0) | Q(preemptible__gt=0) | Q(borrowed__gt=0)
         sums = {f"{name}_sum": Sum(name) for name in Price.CLASSES}
@@ -261,9 +265,9 @@ def _at_each_price(
 
 
 def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Sequence[Price]) -> list[_Held]:
-    """The same where an earlier release left only sums, piece by piece between changes of prices, with classes.
+    """Returns the same where an earlier release archived only sums: piece by piece between changes of prices.
 
-    An hour within which a price changed is in no piece: a line without a price has it.
+    An hour within which a price changed belongs to no piece; a line without a price has it.
     """
     begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
@@ -295,7 +299,7 @@ def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Seq
 
 
 def _price_of_segment() -> Subquery:
-    """The price that was valid for its time."""
+    """Returns the price that was valid at the segment's time."""
     return Subquery(
         Price.objects.filter(
             generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
@@ -306,7 +310,7 @@ def _price_of_segment() -> Subquery:
 
 
 def _price_of_hour() -> Subquery:
-    """The price at which an archived hour's time was billed: that which was valid in a part of it."""
+    """Returns the price at which an archived hour was billed: one that was valid in a part of it."""
     valid = Price.objects.filter(
         generation=OuterRef("generation"), per_gpu_hour=OuterRef("price_per_gpu_hour")
     )
@@ -324,8 +328,8 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 def taken_back(reader: UsageReader) -> list[TakenBack]:
     """Returns what corrections took back from a team or billed it instead, latest first.
 
-    A reversal and what was billed instead match row by row, whatever was settled since. Four queries; one or two more
-    where something is archived.
+    A reversal and the bill that replaces it match row by row, whatever was settled later. Four queries; one or two
+    more where something is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(
@@ -411,7 +415,7 @@ def _corrected_hours(
 
 
 def _version(step: int, field: str) -> Subquery:
-    """A field of the version of the same time that is so many after it."""
+    """Returns a field of the version of the segment that is `step` versions after it."""
     found = UsageSegment.objects.filter(
         month=OuterRef("month"),
         lease_id=OuterRef("lease_id"),

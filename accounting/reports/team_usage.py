@@ -1,4 +1,4 @@
-"""The usage and cost of a team for its statement: figures made of rows that are read once, by user and by job.
+"""The usage and cost of a team for its statement, made of rows that are read once by user and once by job.
 
 The sums equal those of `usage_report` for the same period, to the last digit.
 """
@@ -45,7 +45,7 @@ class GenerationTime:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """Some groups by size; `count` is of all."""
+    """The largest groups; `count` counts all groups."""
 
     rows: Sequence[UsageRow]
     count: int
@@ -53,29 +53,30 @@ class Largest:
 
 @dataclass(frozen=True, slots=True)
 class LargestJobs(Largest):
-    """Of a period that ends or begins within a day (UTC) they lack parts where bills are archived."""
+    """The largest jobs; if the period begins or ends within an archived UTC day, their parts of that day are
+    missing."""
 
-    lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
+    lacks_before: datetime | None  # archived bills before this moment are missing; None if none is
 
 
 @dataclass(frozen=True, slots=True)
 class TeamUsage:
-    """`totals` has a row a currency, and at least one; users come by size, all else by time or name.
+    """A team's usage: users by size, all else by time or name; `totals` has one row per currency, and at least one.
 
-    Where bills are archived, days of a clock that differs by half hours lack parts that all else has.
+    In time zones that differ from UTC by half hours, days lack parts of archived time, which all other figures have.
     """
 
     totals: Sequence[UsageRow]
     generations: Sequence[UsageRow]
-    days: Sequence[UsageRow]  # of the reader's clock; none where they were not asked for
+    days: Sequence[UsageRow]  # of the reader's time zone; none if they were not asked for
     held: Sequence[GenerationTime]
     users: Largest
-    lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
+    lacks_before: datetime | None  # archived bills before this moment are missing; None if none is
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A name for some jobs, `texts[which[i]]` for `jobs[i]`: jobs ascending and each once, texts in order."""
+    """Names of some jobs: `texts[which[i]]` is that of `jobs[i]`. Jobs are distinct and ascending, texts ascending."""
 
     texts: Sequence[str]
     jobs: Ints

@@ -1,4 +1,4 @@
-"""What was booked for trades: over all tenants it sums to zero in each generation, to the microsecond."""
+"""Booked trades: in each generation they sum to zero over all tenants, to the microsecond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accounting.models import LedgerAccount, LedgerEntry
 
 @dataclass(frozen=True)
 class BookedTrades:
-    """GPU-seconds of one generation."""
+    """GPU-seconds of one generation that tenants gave and got in trades."""
 
     generation: str
     gave: Decimal
@@ -31,12 +31,12 @@ class BookedTrades:
 def booked_trades(
     begins: datetime, ends: datetime, tenants: Collection[int] | None = None
 ) -> list[BookedTrades]:
-    """Of trades that began in [begins, ends), and of what took such back; None: of all tenants."""
+    """Returns what is booked for trades that began in [begins, ends), less reversals; `tenants` None means all."""
     entries = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.TRADE,
         month__gte=first_of_month(begins),
         month__lte=first_of_month(ends),
-        transaction__month=F("month"),  # so that only the months asked for are looked at
+        transaction__month=F("month"),  # lets PostgreSQL read only the partitions of these months
         transaction__period__startswith__gte=begins,
         transaction__period__startswith__lt=ends,
     )

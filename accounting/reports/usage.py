@@ -1,8 +1,8 @@
-"""What was used and what it cost.
+"""The usage report: GPU time and its cost, by team, user, job, generation, day, hour or label.
 
-Corrected segments count as never booked. Periods are [begins, ends); what a segment has outside is cut
-off exactly, so that adjoining periods add up. What is closed is read from sums, the rest from usage segments
-(accounting/usage/plan.py); both say the same to the last digit.
+Corrected segments count as never booked. Periods are [begins, ends); the part of a segment outside is cut off
+exactly, so that adjoining periods add up. Closed time is read from rollups and the rest from usage segments
+(accounting/usage/plan.py); both give the same sums to the last digit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from accounting.usage.scope import Buckets, Scope
 
 
 class By(StrEnum):
-    """What a report may have a row for each of."""
+    """What a report may be grouped by."""
 
     TENANT = "tenant"
     USER = "user"
@@ -41,32 +41,32 @@ class By(StrEnum):
     GENERATION = "generation"
     DAY = "day"
     HOUR = "hour"
-    LABEL = "label"  # of jobs, by a key that the caller knows of
+    LABEL = "label"  # of jobs, by a key that the caller chooses
 
 
-UNLABELLED = "(none)"  # which no label can be
-# The columns of UsageRow that each of them fills. Tenants and users have their present names.
+UNLABELLED = "(none)"  # no label can have this value
+# The columns of UsageRow for each grouping. Tenants and users have their present names.
 COLUMNS = {
     By.TENANT: {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name")},
     By.USER: {"user_id": F("user__pk"), "user": F("user__username")},
     By.JOB: {"job_id": F("job_id"), "job": F("job_name")},
     By.GENERATION: {"generation_id": F("generation__pk"), "generation": F("generation__name")},
-    By.LABEL: {"label": F("job_id")},  # which `sum_statement` replaces by its label
+    By.LABEL: {"label": F("job_id")},  # `sum_statement` replaces it by the job's label
 }
 
-# Columns that are no part of what a group is: all of its rows have the same. Comparing them would take its time.
+# Columns with one value in each group, which PostgreSQL need not compare.
 GIVEN = ("job",)
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """GPU time and cost of one group; what the report is not grouped by is None."""
+    """GPU time and cost of one group; fields that the report is not grouped by are None."""
 
     gpu_seconds: Decimal
     cost: Decimal
     currency: str
     segments: int
-    begins: datetime | None = None  # of the day or hour, in the report's time zone
+    begins: datetime | None = None  # when the day or hour began, in the report's time zone
     tenant_id: int | None = None
     tenant: str | None = None
     user_id: int | None = None
@@ -84,7 +84,8 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Rows in order of time and names, or some by size; `totals` has one row a currency, and at least one."""
+    """Rows in order of time and names, or the largest ones by size; `totals` has one row per currency, and at least
+    one."""
 
     begins: datetime | None
     ends: datetime | None
@@ -92,9 +93,9 @@ class UsageReport:
     time_zone: str
     rows: tuple[UsageRow, ...]
     totals: tuple[UsageRow, ...]
-    count: int  # of all rows, those too that were not asked for
-    most: Decimal  # GPU-seconds of the largest
-    lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
+    count: int  # counts all rows, also those that were not asked for
+    most: Decimal  # GPU-seconds of the largest row
+    lacks_before: datetime | None  # archived bills before this moment are missing; None if none is
 
 
 @consistent_read()
@@ -197,7 +198,7 @@ def _sums(
         parts = grouped_rows(plan, _groups(by), sum_rollups=By.LABEL not in by)
         return sum_statement(parts, names, largest, job_names=job_names, given=GIVEN)
 
-    # Hardly anybody asks again about the same job or user, or until this very moment.
+    # Hardly anybody asks again about the same job or user, or until this very moment, so their SQL is not kept.
     if scope.narrow or job_names is not None or not (_is_round(scope.begins) and _is_round(scope.ends)):
         return group_sums(fetch(statement(plan)), names)
     about = plan.about, by, largest and (largest.start, largest.stop)
@@ -240,12 +241,12 @@ def _totals_of(rows: Iterable[UsageRow]) -> tuple[UsageRow, ...]:
 
 
 def nothing_used() -> tuple[UsageRow, ...]:
-    """The totals of nothing."""
+    """Returns the totals of a report without usage."""
     return (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),)
 
 
 def csv_lines(report: UsageReport) -> Iterator[str]:
-    """The report's rows as CSV, a header first, without totals. Amounts are exact."""
+    """Yields the report's rows as CSV, with a header and without totals. Amounts are exact."""
     head = [name for unit in report.by for name in _csv_columns(unit)]
     yield csv_line([*head, "gpu_seconds", "gpu_hours", "cost", "currency", "segments"])
     for row in report.rows:
@@ -264,7 +265,7 @@ def _groups(by: tuple[By, ...]) -> Groups:
 
 
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
-    """A day begins with the first of its midnights where that comes twice."""
+    """Returns the row with local time. A day with two midnights begins with the first of them."""
     if row.begins is None:
         return row
     local = row.begins.astimezone(zone)

@@ -1,4 +1,4 @@
-"""How well GPUs were used by the hour of the week, and hour by hour, in closed hours."""
+"""How well GPUs were used in closed hours: hour by hour, and by hour of the week."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db.models import Min
 from accounting.core.calendar import first_of_month, hours_beginning_in
 from accounting.models import ClosedBook
 
-# An hour is a reader's hour by when it began: clocks that differ from UTC by half hours have it in their first half.
+# A UTC hour counts in the local hour in which it begins, even if it ends half an hour into the next one.
 WEEK = """
     SELECT extract(isodow FROM lower(period) AT TIME ZONE %(zone)s)::int,
            extract(hour FROM lower(period) AT TIME ZONE %(zone)s)::int, {sums}
@@ -33,7 +33,7 @@ CLOSED = """
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """GPU-seconds. `usable` is capacity without what is used by others, drained or down and not held."""
+    """GPU-seconds. `usable` is `capacity` without unheld GPUs that others used, that were drained or that were down."""
 
     busy: Decimal
     held: Decimal
@@ -42,7 +42,7 @@ class Use:
 
     @property
     def part_held(self) -> float | None:
-        """Of capacity."""
+        """Returns the held part of the capacity."""
         return float(self.held / self.capacity) if self.capacity else None
 
     @property
@@ -51,7 +51,7 @@ class Use:
 
 
 def closed_until(*, books: Iterable[int]) -> datetime | None:
-    """Until when every one of these books is closed that is open at all; None where none is."""
+    """Returns until when all open books among these are closed; None if none is open."""
     closed = ClosedBook.objects.filter(book__in=books).aggregate(until=Min("until"))
     until: datetime | None = closed["until"]
     return until
@@ -60,12 +60,12 @@ def closed_until(*, books: Iterable[int]) -> datetime | None:
 def use_by_hour_of_week(
     begins: datetime, ends: datetime, *, zone: str, book: int | None = None
 ) -> Mapping[tuple[int, int], Use]:
-    """By (weekday, hour) on the clocks of `zone`; Monday is 1. What no closed hour tells of is not there."""
+    """Returns use by (weekday, hour) in `zone`, without hours that no closed hour fell in; Monday is 1."""
     return {(day, hour): Use(*rest) for day, hour, *rest in _rows(WEEK, begins, ends, book, zone)}
 
 
 def use_by_hour(begins: datetime, ends: datetime, *, book: int | None = None) -> Mapping[datetime, Use]:
-    """Of each full UTC hour that begins in [begins, ends) and that `book`, or any one, has closed."""
+    """Returns use by full UTC hour in [begins, ends), of hours that `book`, or any book, has closed."""
     return {hour: Use(*rest) for hour, *rest in _rows(HOURS, begins, ends, book, "UTC")}
 
 

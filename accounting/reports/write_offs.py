@@ -1,4 +1,4 @@
-"""What corrections took back of closed hours and nobody was billed for instead, from the segments themselves."""
+"""What corrections took back of closed hours without billing anybody else."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from accounting.models import ClosedBook, CorrectedSegment, UsageSegment
 def waived(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Money by these fields of segments, of what is closed in [first, last). Two queries.
+    """Returns the money written off in closed time of [first, last), by these fields of segments. Two queries.
 
-    By tenant, who is billed anew has less than nothing waived, as much as others have more. Of what is archived
-    nothing is told.
+    By tenant, one that is billed instead has a negative amount, which balances that of the others. Archived time is
+    left out.
     """
     closed = Q(pk__in=[])
     for one in books:

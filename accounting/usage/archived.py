@@ -1,4 +1,4 @@
-"""What stays of archived bills, for reports: at which price, what classes changed of it, and what was corrected."""
+"""What reports read of archived bills: their prices, and what class prices and corrections changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from accounting.core.calendar import first_hour, first_of_month, start_of_hour
 from accounting.models import ArchivedHour, ClosedBook
 from accounting.usage.books import Books
 
-# By hours, as a period of another clock may have no full day; and month by month, as there are many of them.
+# It looks at hours, because a period in another time zone may contain no full UTC day, and month by month, because
+# there are many hours.
 WITHOUT_BILLS = """
     SELECT EXISTS (
         SELECT FROM generate_series(%s::timestamp, %s::timestamp, interval '1 month') AS told (month)
@@ -50,7 +51,7 @@ def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
 def waived_of_archived(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """As `waived` has it of what is not archived."""
+    """Returns for archived time what `waived` returns for the rest."""
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:
         return {}

@@ -1,7 +1,7 @@
-"""How much of a usage segment lies between two moments, as expressions for the database.
+"""Database expressions for the part of a usage segment between two moments.
 
-Exact: the parts of a segment, however it is cut, sum to the whole. Money is rounded on its running
-total since the segment began, so that a later part gets what an earlier one left.
+They are exact: the parts of a segment, however it is cut, sum to the whole. Money is rounded on its running total
+since the segment began, so that a later part gets what an earlier one left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _amount() -> DecimalField[Any, Any]:
 
 
 class Seconds(Func):
-    """From the second moment to the first, to the microsecond."""
+    """The seconds from the second moment to the first, to the microsecond."""
 
     template = "EXTRACT(EPOCH FROM (%(expressions)s))"
     arg_joiner = " - "
@@ -33,7 +33,7 @@ def moment(at: datetime) -> Value:
 
 
 def start_of(unit: str, at: Combinable, time_zone: str) -> Func:
-    """When the "day" or "hour" of `at` began on the clocks of `time_zone`."""
+    """Returns when the "day" or "hour" of `at` began in `time_zone`."""
     return Func(Value(unit), at, Value(time_zone), function="date_trunc", output_field=DateTimeField())
 
 
@@ -48,27 +48,30 @@ def earliest(*moments: Combinable | None) -> Any:
 
 
 def gpu_seconds_of_each(start: Combinable, end: Combinable) -> ExpressionWrapper[Any]:
-    """Of segments, each of which must contain `start` and `end`."""
+    """Returns the GPU-seconds of each segment from `start` to `end`, both of which must lie in it."""
     return ExpressionWrapper(F("gpus") * Seconds(end, start), _amount())
 
 
 def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
-    """The sum of these."""
+    """Returns the sum of `gpu_seconds_of_each`."""
     return Coalesce(Sum(gpu_seconds_of_each(start, end)), Value(0), output_field=_amount())
 
 
 def cost_of_each(start: Combinable, end: Combinable, *, of: str = "full_cost") -> ExpressionWrapper[Any]:
-    """As `gpu_seconds_of_each`, of segments `with_charges`; `of` "cost" is without these."""
+    """Returns the cost of each segment from `start` to `end`; `of` "full_cost" needs segments `with_charges`.
+
+    `of` "cost" is the cost without charges.
+    """
     return ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
 
 
 def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -> Coalesce:
-    """The sum of these."""
+    """Returns the sum of `cost_of_each`."""
     return Coalesce(Sum(cost_of_each(start, end, of=of)), Value(0), output_field=_amount())
 
 
 def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:
-    """Of an amount of which nobody knows when in the segment it was: as much as lies there if it was even."""
+    """Returns the part of an amount between `start` and `end`, as if it were evenly spread over the segment."""
     share = F(name) * Seconds(end, start) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=6)
 

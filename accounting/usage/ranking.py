@@ -1,8 +1,9 @@
-"""Which jobs held most.
+"""Finds the jobs that held most.
 
-A period may have hundreds of thousands of jobs, of which a page shows a few. To add all of them up exactly, in groups
-of decimals, takes several times as long as to bring two numbers of each row here; what is shown is added up exactly
-afterwards. Nothing is rounded here where a job's sum stays below 2^53 microseconds: 2.5 million GPU-hours.
+A period may have hundreds of thousands of jobs, of which a page shows a few. Summing all of them exactly in
+PostgreSQL, by decimals, takes several times as long as fetching two numbers of each row; so only the shown jobs are
+summed exactly. The ranking rounds nothing while a job's sum stays below 2^53 microseconds, which is 2.5 million
+GPU-hours.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import numpy as np
 from accounting.core.packed import MICROSECONDS, Floats, Ints
 from accounting.usage.columns import Rows, joined
 
-# How many numbers of jobs there may be for each row, for sums to have a place for each number.
+# The most job numbers per row for which sums have one place for each number in the range.
 DENSE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Some jobs, each with its currency, in order; `count` is of all that there are, `most` the largest's GPU-s."""
+    """Some jobs, each with its currency, in order of size. `count` counts all jobs; `most` is GPU-seconds of the
+    largest."""
 
     jobs: Sequence[tuple[int, str]]
     count: int
@@ -30,9 +32,9 @@ class Ranked:
 
 
 def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
-    """Of all jobs that `rows` have, with their gpu_seconds, those `wanted` by size.
+    """Returns the `wanted` jobs of `rows`, which have gpu_seconds, the largest first; ties come by number.
 
-    Equals come in order of their numbers. Jobs of which corrections have left nothing are left out.
+    Jobs of which corrections have left nothing are left out.
     """
     found = [(one.currency, *_by_job(one.keys["job_id"], one.amounts["gpu_seconds"])) for one in rows]
     jobs = joined(jobs for _, jobs, _ in found)
@@ -44,7 +46,7 @@ def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
     jobs, sizes, currencies = jobs[there], sizes[there], currencies[there]
     if not len(jobs):
         return Ranked((), 0, Decimal(0))
-    if wanted.stop < len(jobs):  # sorts only what may be wanted
+    if wanted.stop < len(jobs):  # sorts only jobs that may be among the wanted ones
         least = np.partition(sizes, -wanted.stop)[-wanted.stop]
         shown = np.flatnonzero(sizes >= least)
     else:
@@ -56,9 +58,11 @@ def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
 
 
 def _by_job(numbers: Ints, parts: Ints) -> tuple[Ints, Floats]:
-    """Numbers of jobs, each once, and the GPU-microseconds of each."""
+    """Returns the distinct job numbers, and the GPU-microseconds of each."""
     first, last = int(numbers.min()), int(numbers.max())
-    if last - first < DENSE * len(numbers):  # as jobs of one period mostly are; others are to be sorted
+    if last - first < DENSE * len(
+        numbers
+    ):  # usual for jobs of one period, which are numbered in order of submission
         sizes: Floats = np.bincount(numbers - first, weights=parts).astype(np.float64, copy=False)
         jobs = np.flatnonzero(sizes).astype(np.int64, copy=False)
         return jobs + first, sizes[jobs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
-# What stands of segments, as rollups count it; closed hours are joined to it.
+# Segments that stand, as rollups count them, joined to their closed hours.
 SEGMENTS = """
     FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
     LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month
