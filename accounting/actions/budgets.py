@@ -52,9 +52,9 @@ def set_budget(
     """
     require(actor, "budget.set", tenant)
     if period not in Budget.Period.values:
-        raise Refused(f"A period is one of {', '.join(Budget.Period.values)}.", "period")
+        raise Refused(f"Unknown period. Choose one of: {', '.join(Budget.Period.values)}.", "period")
     if not Decimal(amount).is_finite() or amount <= 0:
-        raise Refused("A budget is more than zero.", "amount")
+        raise Refused("A budget must be greater than 0.", "amount")
     if actor is not None and not may(actor, "budget.set"):
         _check_above(actor, tenant, period, Decimal(amount))
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one at a time
@@ -91,7 +91,7 @@ def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
     if url:
         if settings.FAIRLOT_WEBHOOKS_TO_PRIVATE and actor is not None and not may(actor, "budget.set"):
             raise Refused(
-                "Only admins set webhooks while these may call private networks; leave this as it is.",
+                "Only admins may set webhooks while webhooks may call private networks.",
                 "webhook_url",
             )
         try:
@@ -127,7 +127,7 @@ def remove_budget(*, actor: User | None, budget: Budget) -> None:
     in_force = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     held = in_force.filter(pk=budget.pk).first()
     if held is None:
-        raise Refused("This budget does not exist any more.")
+        raise Refused("This budget no longer exists.")
     audit.record(
         actor=actor, verb="budget.remove", target=held.tenant, tenant=held.tenant, before=_told(held)
     )

@@ -95,7 +95,7 @@ def _extend(request: Request, until: datetime | None) -> None:
     assert request.extends_id is not None  # noqa: S101 - of an extension, as the database knows
     extended = Request.objects.select_for_update().get(pk=request.extends_id)
     if not extended.is_in_force:
-        raise Refused("What was to be extended has ended.")
+        raise Refused("The grant has already ended and cannot be extended.")
     check_longer(extended, until)
     extended.ends_at, extended.ending = until, ""  # what prevented its former end no longer matters
     extended.save(update_fields=["ends_at", "ending"])
@@ -104,11 +104,11 @@ def _extend(request: Request, until: datetime | None) -> None:
 def check_longer(extended: Request, until: datetime | None) -> None:
     """Raises Refused unless it would make the grant last longer."""
     if extended.overtaken_at is not None:
-        raise Refused("Somebody has changed what was granted since, and that has no end.")
+        raise Refused("The granted value was changed by hand since then and has no end.")
     if extended.ends_at is None:
-        raise Refused("It stays for good already.")
+        raise Refused("The grant has no end already.")
     if until is not None and until <= extended.ends_at:
-        raise Refused("It lasts until then already.", "until")
+        raise Refused("The grant already lasts until then.", "until")
 
 
 def end(request: Request) -> str:
@@ -208,12 +208,12 @@ def quota_of(tenant: Tenant, told: Mapping[str, Any]) -> Quota:
         at_limit=told.get("at_limit") or Quota.AtLimit.BLOCK,
     )
     if (user and not which["user"]) or (generation and not which["generation"]):
-        raise Refused("There is no such user or generation any more.")
+        raise Refused("The user or GPU type no longer exists.")
     quota = limit_of(tenant, **which)
     try:
         limit = Decimal(str(told.get("limit", "")))
     except InvalidOperation:
-        raise Refused("This must be a number, such as 2.50.", "limit") from None
+        raise Refused("Must be a number, such as 2.50.", "limit") from None
     check_limit(quota, limit)
     return quota
 
@@ -221,5 +221,5 @@ def quota_of(tenant: Tenant, told: Mapping[str, Any]) -> Quota:
 def _whole(wanted: Mapping[str, Any], field: str) -> int:
     number = wanted.get(field)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise Refused("This must be a whole number.", field)
+        raise Refused("Must be a whole number.", field)
     return number

@@ -65,7 +65,7 @@ def set_weight(*, actor: User | None, generation: Generation, weight: Decimal) -
     before, generation.weight = generation.weight, weight
     check_fields(generation, "weight")
     if generation.weight <= 0:
-        raise Refused("A weight is more than zero.", "weight")
+        raise Refused("A weight must be greater than 0.", "weight")
     generation.save(update_fields=["weight"])
     audit.record(
         actor=actor,
@@ -99,7 +99,7 @@ def set_price(
     now = now_from_database()
     since = since or now
     if since.tzinfo is None:
-        raise Refused("Say in which time zone the price begins.", "since")
+        raise Refused("The beginning needs a time zone.", "since")
     _require_unbilled(generation, since)
     running = Price.objects.filter(generation=generation, valid__contains=since).first()
     if running is None:
@@ -120,7 +120,7 @@ def set_price(
     for name in ("per_gpu_hour", *Price.CLASSES):
         check_fields(price, name)
         if (getattr(price, name) or 0) < 0:
-            raise Refused("A price is zero or more.", name)
+            raise Refused("A price must be 0 or more.", name)
     if running is not None and running.valid.lower == since:
         running.delete()
     elif running is not None:
@@ -164,4 +164,4 @@ def _locked(generation: Generation) -> Generation:
     try:
         return Generation.objects.select_for_update(no_key=True).get(pk=generation.pk)
     except Generation.DoesNotExist:
-        raise Refused(f"{generation} does not exist any more.") from None
+        raise Refused(f"{generation} no longer exists.") from None

@@ -112,12 +112,12 @@ def lock_membership(membership: Membership) -> Membership:
         rows = Membership.objects.select_for_update(of=("self",)).select_related("user", "tenant")
         return rows.get(pk=membership.pk)
     except Membership.DoesNotExist:
-        raise Refused("This membership does not exist any more.") from None
+        raise Refused("This membership no longer exists.") from None
 
 
 def _check(membership: Membership) -> None:
     if membership.role not in Membership.Role.values:
-        raise Refused(f"A role is one of {', '.join(Membership.Role.values)}.", "role")
+        raise Refused(f"Unknown role. Choose one of: {', '.join(Membership.Role.values)}.", "role")
     check_tickets(membership.tickets)
 
 

@@ -67,22 +67,24 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
     """Returns a limit that is not stored; raises Refused with the field at fault."""
     quota = Quota(tenant=tenant, **which)
     if quota.kind not in Quota.Kind.values:
-        raise Refused(f"A limit is one of {', '.join(Quota.Kind.values)}.", "kind")
+        raise Refused(f"Unknown kind of limit. Choose one of: {', '.join(Quota.Kind.values)}.", "kind")
     if quota.kind not in Quota.OF_A_PERIOD:
         quota.period, quota.days = "", None
     else:
         quota.period = quota.period or Quota.Period.MONTH
     _check_period(quota)
     if quota.at_limit not in Quota.AtLimit.values:
-        raise Refused(f"At a limit is one of {', '.join(Quota.AtLimit.values)}.", "at_limit")
+        raise Refused(
+            f"Unknown action at the limit. Choose one of: {', '.join(Quota.AtLimit.values)}.", "at_limit"
+        )
     if quota.at_limit == Quota.AtLimit.IDLE and quota.kind not in Quota.MAY_RUN_IDLE:
-        raise Refused("This limit blocks or warns; it cannot leave jobs to idle GPUs.", "at_limit")
+        raise Refused("This kind of limit can block or warn, but not make jobs preemptible.", "at_limit")
     if quota.generation and quota.kind in Quota.WITHOUT_GENERATION:
-        raise Refused("This limit is of all GPUs together.", "generation")
+        raise Refused("This kind of limit applies to all GPUs together.", "generation")
     if quota.is_of_users and quota.kind == Quota.Kind.BORROWED:
-        raise Refused("Teams borrow, not users.", "user")
+        raise Refused("This kind of limit applies to teams, not to users.", "user")
     if quota.user and quota.each_user:
-        raise Refused("A limit is of each user or of one.", "user")
+        raise Refused("Choose each user or one user, not both.", "user")
     return quota
 
 
@@ -90,7 +92,7 @@ def _check_period(quota: Quota) -> None:
     if not quota.period:
         return
     if quota.period not in Quota.Period.values:
-        raise Refused(f"A period is one of {', '.join(Quota.Period.values)}.", "period")
+        raise Refused(f"Unknown period. Choose one of: {', '.join(Quota.Period.values)}.", "period")
     if quota.period != Quota.Period.ROLLING:
         quota.days = None
     elif quota.days is None or not 1 <= quota.days <= LONGEST_DAYS:
@@ -100,9 +102,9 @@ def _check_period(quota: Quota) -> None:
 def check_limit(quota: Quota, limit: Decimal) -> None:
     """Raises Refused for an amount that the limit's kind does not allow."""
     if not limit.is_finite() or limit < 0:
-        raise Refused("A limit is zero or more.", "limit")
+        raise Refused("A limit must be 0 or more.", "limit")
     if quota.kind in Quota.COUNTED and limit != limit.to_integral_value():
-        raise Refused(f"{quota.get_kind_display()} are a whole number.", "limit")
+        raise Refused(f"{quota.get_kind_display()} must be a whole number.", "limit")
     quota.limit = limit
     check_fields(quota, "limit")
 
@@ -148,7 +150,7 @@ def remove_quota(*, actor: User | None, quota: Quota) -> None:
     found = Quota.objects.select_for_update(of=("self",)).select_related("tenant", "generation")
     held = found.filter(pk=quota.pk).first()
     if held is None:
-        raise Refused("This limit does not exist any more.")
+        raise Refused("This limit no longer exists.")
     Request.objects.overtake(limit_target(held), tenant=held.tenant)
     remove_within(actor=actor, quota=held)
 

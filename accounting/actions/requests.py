@@ -40,7 +40,7 @@ def ask(
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived.")
     if kind not in Request.Kind.values:
-        raise Refused(f"A request is one of {', '.join(Request.Kind.values)}.", "kind")
+        raise Refused(f"Unknown kind of request. Choose one of: {', '.join(Request.Kind.values)}.", "kind")
     _check_text(reason, "reason", "Say what it is for.")
     _check_user(actor, tenant, wanted)
     now = now_from_database()
@@ -228,15 +228,15 @@ def _check_until(until: datetime | None, now: datetime) -> None:
     if until is not None and until.year > LATEST_YEAR:
         raise Refused(f"The year must be {LATEST_YEAR} at the latest.", "until")
     if until is not None and until <= now:
-        raise Refused("It would be over already.", "until")
+        raise Refused("The end must be in the future.", "until")
 
 
 def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | None) -> None:
     if extends is None or extends.tenant_id != tenant.pk:
-        raise NotAllowed("Only what your team was granted can be extended.")
+        raise NotAllowed("You can only extend grants of your team.")
     extends = Request.objects.get(pk=extends.pk)  # as it is now
     if not extends.is_in_force or extends.ends_at is None:
-        raise Refused("Only what was granted until some time, and has not ended, can be extended.")
+        raise Refused("You can only extend a grant that has an end and has not ended.")
     grants.check_longer(extends, until)
 
 

@@ -44,9 +44,13 @@ def subscribe_to_report(
             else "Only operators may have this report."
         )
     if rhythm not in ReportSubscription.Rhythm.values:
-        raise Refused(f"It is sent {' or '.join(ReportSubscription.Rhythm.values)}.", "rhythm")
+        raise Refused(
+            f"Unknown rhythm. Choose one of: {' or '.join(ReportSubscription.Rhythm.values)}.", "rhythm"
+        )
     if form not in ReportSubscription.Form.values:
-        raise Refused(f"It is sent as {', '.join(ReportSubscription.Form.values)}.", "form")
+        raise Refused(
+            f"Unknown format. Choose one of: {', '.join(ReportSubscription.Form.values)}.", "form"
+        )
     if why := why_not_sent_to(actor):
         raise Refused(why)
     # The lock on the user's row makes one subscription of two concurrent requests.
@@ -70,17 +74,17 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
     if report not in kinds.values:
         raise Refused(f"There is {', '.join(kinds.values)}.", "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
-        raise Refused("A statement is of a team, and no report for operators is.", "team")
+        raise Refused("A statement needs a team; reports for operators have none.", "team")
     if report != kinds.USAGE and by:
-        raise Refused("Usage alone is told apart by something.", "by")
+        raise Refused("Only the usage report can be grouped.", "by")
     if report == kinds.USAGE:
         by = by or ReportSubscription.By.USER
         if by not in ReportSubscription.By.values:
             raise Refused(f"There is {', '.join(ReportSubscription.By.values)}.", "by")
     if (by == ReportSubscription.By.LABEL) != bool(label):
-        raise Refused("By label it is by the key of one, and else by none.", "label")
+        raise Refused("Grouping by label needs a label key; other groupings have none.", "label")
     if len(label) > LONGEST_LABEL or "\0" in label:
-        raise Refused("No label has such a key.", "label")
+        raise Refused("No job has a label with this key.", "label")
     return by
 
 

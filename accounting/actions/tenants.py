@@ -68,7 +68,7 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
     # Read again: tenants that were created while this waited for the locks were not among the locked rows.
     tree = {found.pk: found for found in Tenant.objects.order_by("pk")}
     if tenant.pk not in tree or (parent and parent.pk not in tree):
-        raise Refused("This team does not exist any more.")
+        raise Refused("This team no longer exists.")
     tenant, parent = tree[tenant.pk], tree[parent.pk] if parent else None
     check_parent(parent, below=tenant)
     old_parent, old_path = tree.get(tenant.parent_id or 0), tenant.path
@@ -178,7 +178,7 @@ def _locked(tenant: Tenant) -> Tenant:
     try:
         return Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     except Tenant.DoesNotExist:
-        raise Refused(f"{tenant} does not exist any more.") from None
+        raise Refused(f"{tenant} no longer exists.") from None
 
 
 def _path(parent: Tenant | None, tenant: Tenant) -> str:

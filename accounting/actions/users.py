@@ -64,9 +64,9 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
     if not user.username[0].isalnum():
         raise Refused("A user name begins with a letter or a digit.", "username")
     if User.objects.filter(username__iexact=user.username).exists():
-        raise Refused("There is a user of this name already.", "username")
+        raise Refused("This user name is taken.", "username")
     password = _give_password(user, password)
-    with refused_if_taken("There is a user of this name already.", "username"):
+    with refused_if_taken("This user name is taken.", "username"):
         user.save(force_insert=True)
     after = {"username": user.username, "portal_role": user.portal_role, "email": user.email}
     audit.record(actor=actor, verb="user.create", target=user, after=after)
@@ -77,7 +77,9 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
 def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User:
     require(actor, "user.change")
     if portal_role not in User.PortalRole.values:
-        raise Refused(f"A portal role is one of {', '.join(User.PortalRole.values)}.", "portal_role")
+        raise Refused(
+            f"Unknown portal role. Choose one of: {', '.join(User.PortalRole.values)}.", "portal_role"
+        )
     user = lock_with_admins(user)
     if portal_role != User.PortalRole.ADMIN:
         _require_another_admin(user)
@@ -157,16 +159,18 @@ def set_preferences(
     before = {"theme": user.theme, "time_zone": user.time_zone}
     if theme is not None:
         if theme not in User.Theme.values:
-            raise Refused(f"A theme is one of {', '.join(User.Theme.values)}.", "theme")
+            raise Refused(f"Unknown theme. Choose one of: {', '.join(User.Theme.values)}.", "theme")
         user.theme = theme
     if time_zone is not None:
         if time_zone not in available_timezones():
-            raise Refused("A time zone is a name such as UTC or Europe/Berlin.", "time_zone")
+            raise Refused("Unknown time zone. Use a name such as UTC or Europe/Berlin.", "time_zone")
         user.time_zone = time_zone
     order = user.job_order
     if job_order is not None:
         if job_order not in User.JobOrder.values:
-            raise Refused(f"An order of jobs is one of {', '.join(User.JobOrder.values)}.", "job_order")
+            raise Refused(
+                f"Unknown job order. Choose one of: {', '.join(User.JobOrder.values)}.", "job_order"
+            )
         user.job_order = job_order
     user.save(update_fields=["theme", "time_zone", "job_order"])
     if user.job_order != order:  # the only preference that rounds read

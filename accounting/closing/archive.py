@@ -309,9 +309,7 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
-            raise Refused(
-                f"{file} is not the file that was written when the month was archived last.", "folder"
-            )
+            raise Refused(f"{file} is not the file of the month's last archive.", "folder")
         yield name, file
 
 

@@ -40,7 +40,7 @@ def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) 
     """Posts the reverse of a trade, for the same period. Raises Refused if it is no trade or was corrected before."""
     require_transaction()
     if trade.kind != LedgerTransaction.Kind.TRADE:
-        raise Refused("This is no trade.")
+        raise Refused("This is not a trade.")
     if LedgerTransaction.objects.filter(corrects=trade, month=trade.month).exists():
         raise Refused("This trade has been corrected already.")
     correction = LedgerTransaction(
@@ -148,5 +148,5 @@ def _copy(charge: ClassCharge, segment: UsageSegment) -> ClassCharge:
 
 def _reason(reason: str) -> str:
     if not reason.strip():
-        raise Refused("Say why this is corrected.", "reason")
+        raise Refused("Give a reason for the correction.", "reason")
     return reason.strip()

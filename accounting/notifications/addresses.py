@@ -65,7 +65,7 @@ def read_url(url: str, *, to_private: bool) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise WrongAddress(f"This is no address. {ACCEPTED}") from None
+        raise WrongAddress(f"This is not a valid address. {ACCEPTED}") from None
     schemes = {"https", "http"} if to_private else {"https"}
     if parts.scheme not in schemes or not parts.hostname:
         raise WrongAddress(f"An address begins with https:// and a host name. {ACCEPTED}")
@@ -133,7 +133,7 @@ def _check_host(host: str, *, bracketed: bool, to_private: bool) -> None:
         return
     if len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels):
         raise WrongAddress(
-            f"{host} is no host name: it has letters, digits and hyphens between single dots. {ACCEPTED}"
+            f"{host} is not a valid host name. It may have letters, digits and hyphens between single dots. {ACCEPTED}"
         )
     if not to_private and (len(labels) == 1 or labels[-1].lower() in LOCAL_ENDINGS):
         raise WrongAddress(f"{host} is in a private network; only public hosts are called. {ACCEPTED}")
@@ -149,7 +149,7 @@ def _ipv4(host: str) -> IPv4Address:
         return IPv4Address(host)
     except AddressValueError:
         raise WrongAddress(
-            f"{host} is no IPv4 address: write four decimal numbers without leading zeros. {ACCEPTED}"
+            f"{host} is not a valid IPv4 address. Write four decimal numbers without leading zeros. {ACCEPTED}"
         ) from None
 
 
@@ -159,4 +159,4 @@ def _ipv6(host: str) -> IPv6Address:
             raise AddressValueError
         return IPv6Address(host)
     except AddressValueError:
-        raise WrongAddress(f"{host} is no IPv6 address without a zone. {ACCEPTED}") from None
+        raise WrongAddress(f"{host} is not a valid IPv6 address without a zone. {ACCEPTED}") from None

@@ -57,7 +57,7 @@ def get(url: str, *, to_private: bool, most: int) -> bytes:
         lambda line: _call("GET", parts, line, headers={}, to_private=to_private, most=most + 1)
     )
     if len(answer) > most:
-        raise NotReachable("It answers more than it should.")
+        raise NotReachable("The answer is too long.")
     return answer
 
 
@@ -76,7 +76,7 @@ class _Line:
     def hold(self, connected: socket.socket) -> None:
         with self._lock:
             if self._is_cut:
-                raise NotReachable("It was too late.")
+                raise NotReachable("The time limit of the call is over.")
             self._connected = connected
 
     def cut(self) -> None:

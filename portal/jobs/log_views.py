@@ -194,7 +194,7 @@ async def log_search(request: HttpRequest, pk: int) -> HttpResponse:
         while await sync_to_async(search.look, thread_sensitive=False)():
             continue
     except BadPattern as problem:
-        return JsonResponse({"problem": f"This is no regular expression: {problem}"}, status=422)
+        return JsonResponse({"problem": f"This is not a valid regular expression: {problem}"}, status=422)
     except LogUnreadable as error:
         return JsonResponse(_unreadable(error), status=409)
     found = search.found

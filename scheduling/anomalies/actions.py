@@ -41,7 +41,7 @@ LONGEST = timedelta(days=31)
 def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAnalysis:
     """Requests the anomalies of the last `days` days, up to the last full hour. Raises like `request_analysis`."""
     if days < 1:
-        raise Refused("This must be at least a day.", "days")
+        raise Refused("The period must be at least one day.", "days")
     ends = start_of_hour(now_from_database())
     begins = ends - timedelta(days=min(days, LONGEST.days + 1))
     return request_analysis(actor=actor, cluster=cluster, begins=begins, ends=ends)
@@ -62,7 +62,7 @@ def request_analysis(
     if ends - begins > LONGEST:
         raise Refused(f"At most {LONGEST.days} days are analysed at once.", "begins")
     if ends > now_from_database():
-        raise Refused("Only a time that is over can be analysed.", "ends")
+        raise Refused("The period must be over.", "ends")
     analysis, is_new = SharingAnalysis.objects.get_or_create(
         cluster=cluster, begins=begins, ends=ends, defaults={"asked_by": actor}
     )
@@ -87,7 +87,7 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
     operator."""
     require(actor, "anomalies.analyse")
     if not _analyse_again(analysis, actor):
-        raise Refused("There is no team of which nothing could be said.")
+        raise Refused("All teams of this analysis have a result.")
     return analysis
 
 

@@ -73,7 +73,7 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
         with transaction.atomic():
             cluster = Cluster.objects.create(name=name, backend=backend)
     except IntegrityError:
-        raise Refused(f"There is a cluster {name} already.", field="name") from None
+        raise Refused(f"A cluster named {name} exists already.", field="name") from None
     audit.record(actor=actor, verb="cluster.create", target=cluster, after={"backend": backend})
     return cluster
 
@@ -170,7 +170,7 @@ def declare_node(
     lock_schedule(cluster.pk)
     node = Node.objects.filter(cluster=cluster, name=name).first() or Node(cluster=cluster, name=name)
     if node.gpus:
-        raise Refused(f"{cluster.name} has a node {name} already.", field="name")
+        raise Refused(f"{cluster.name} already has a node {name}.", field="name")
     node.generation, node.gpus, node.gpu_uuids = generation, gpus, gpu_uuids or []
     node.virtual_speed, node.gone_at = virtual_speed, None
     node.state, node.state_reason, node.state_since = Node.State.READY, "", now_from_database()

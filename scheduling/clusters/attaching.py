@@ -54,7 +54,9 @@ def attach_cluster(
     if not NAME.fullmatch(name):
         raise Refused("A name has 1 to 63 letters, digits, blanks and any of - _ .", "name")
     if not PREFIX.fullmatch(namespace_prefix):
-        raise Refused("Small letters, digits and -, at most 40, beginning with a letter.", "namespace_prefix")
+        raise Refused(
+            "Use up to 40 lower-case letters, digits and -, beginning with a letter.", "namespace_prefix"
+        )
     access = ClusterAccess(
         namespace_prefix=namespace_prefix,
         writes_per_second=writes_per_second,
@@ -112,7 +114,7 @@ def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Fi
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     if access.identity and found.identity and access.identity != found.identity:
         raise Refused(
-            f"This kubeconfig leads to another cluster than {cluster.name}; attach that one beside it.",
+            f"This kubeconfig leads to another cluster than {cluster.name}; attach that one under another name.",
             "kubeconfig",
         )
     before = {"server": access.server, "user": access.user}
@@ -288,7 +290,7 @@ def _refuse_taken(cluster: Cluster | None) -> None:
     if cluster is None:
         return
     if cluster.detached_at is None or cluster.backend != Cluster.Backend.KUBERNETES:
-        raise Refused(f"There is a cluster {cluster.name} already.", "name")
+        raise Refused(f"A cluster named {cluster.name} exists already.", "name")
 
 
 def _attached_as_other(access: ClusterAccess) -> str:

@@ -62,7 +62,7 @@ def _exchange(actor: User | None, node: Node, uuids: list[str]) -> Node:
     """Gives the node its new GPUs, unless gangs hold some of the old ones."""
     lock_schedule(node.cluster_id)
     if Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).exists():
-        raise Refused(f"Jobs hold GPUs of {node.name}; drain it before its GPUs are read anew.")
+        raise Refused(f"Jobs hold GPUs of {node.name}; drain it before reading its GPUs again.")
     before = {"gpu_uuids": node.gpu_uuids}
     node.gpu_uuids, node.gpus = uuids, len(uuids)
     node.save(update_fields=["gpu_uuids", "gpus"])

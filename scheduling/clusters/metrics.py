@@ -37,7 +37,7 @@ def set_metrics_source(
     """
     require(actor, "cluster.attach")
     if not Cluster.objects.attached().filter(pk=cluster.pk, backend=Cluster.Backend.KUBERNETES).exists():
-        raise Refused(f"{cluster.name} is no attached Kubernetes cluster.", "url")
+        raise Refused(f"{cluster.name} is not an attached Kubernetes cluster.", "url")
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)  # one at a time
     held = MetricsSource.objects.filter(cluster=cluster).first()
     before = {"url": held.url, "query": held.query} if held else {}

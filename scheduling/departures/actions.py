@@ -161,7 +161,7 @@ def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> Hande
         case Fate.HAND_OVER if to is not None:
             return hand_over_within(actor=actor, work=work, to=to)
         case Fate.HAND_OVER:
-            raise Refused("Choose who takes the work over.", "to")
+            raise Refused("Choose the new owner.", "to")
         case _:
             raise Refused(f"Accepted: {', '.join(Fate)}.", "fate")
 
@@ -250,7 +250,7 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
 
 def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
     if to == user:
-        raise Refused(f"It is {to.get_username()}'s already.", "to")
+        raise Refused(f"{to.get_username()} owns it already.", "to")
     missing = tenants - {tenant for tenant, _ in members_among({(tenant, to.pk) for tenant in tenants})}
     if missing:
         first = Tenant.objects.filter(pk__in=missing).order_by("path")[0]

@@ -51,12 +51,10 @@ def drain_node(
     lock_schedule(node.cluster_id)
     now = now_from_database()
     if mode not in DrainMode.values:
-        raise Refused(
-            f'"{mode}" is no way to drain a node. Accepted: {", ".join(DrainMode.values)}.', field="mode"
-        )
+        raise Refused(f'Unknown mode "{mode}". Choose one of: {", ".join(DrainMode.values)}.', field="mode")
     if (deadline is not None) != (mode == DrainMode.DEADLINE):
         raise Refused(
-            "Name the deadline." if deadline is None else "Only mode deadline has a deadline.",
+            "Mode deadline needs a deadline." if deadline is None else "Only mode deadline takes a deadline.",
             field="deadline",
         )
     if deadline is not None and deadline <= now:

@@ -55,14 +55,14 @@ def set_idle_rule(
     """
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
-        raise Refused("A rule is of a team or of a cluster.", "cluster")
+        raise Refused("Choose a team or a cluster, not both.", "cluster")
     if action not in IdleRule.Action.values:
-        raise Refused(f"An action is one of {', '.join(IdleRule.Action.values)}.", "action")
+        raise Refused(f"Unknown action. Choose one of: {', '.join(IdleRule.Action.values)}.", "action")
     for field, minutes in (("after_minutes", after_minutes), ("grace_minutes", grace_minutes)):
         if not 1 <= minutes <= LONGEST_MINUTES:
-            raise Refused(f"This is from 1 to {LONGEST_MINUTES} minutes.", field)
+            raise Refused(f"Must be from 1 to {LONGEST_MINUTES} minutes.", field)
     if not 0 <= snooze_hours <= LONGEST_SNOOZE_HOURS:
-        raise Refused(f"This is from 0 to {LONGEST_SNOOZE_HOURS} hours.", "snooze_hours")
+        raise Refused(f"Must be from 0 to {LONGEST_SNOOZE_HOURS} hours.", "snooze_hours")
     held = IdleRule.objects.select_for_update(of=("self",)).filter(tenant=tenant, cluster=cluster).first()
     before = _told(held) if held else {}
     rule = held or IdleRule(tenant=tenant, cluster=cluster)
@@ -88,7 +88,7 @@ def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
     held = IdleRule.objects.select_for_update(of=("self",)).select_related("tenant", "cluster")
     found = held.filter(pk=rule.pk).first()
     if found is None:
-        raise Refused("This rule does not exist any more.")
+        raise Refused("This rule no longer exists.")
     target = found.tenant or found.cluster or found
     audit.record(
         actor=actor, verb="idle_rule.remove", target=target, tenant=found.tenant, before=_told(found)
@@ -237,7 +237,7 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     nothing to postpone, or for longer than the rule allows.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may put this off.")
+        raise NotAllowed("Only the owner, a manager of the team or an operator may snooze this.")
     reason = reason.strip()
     use = (
         GpuUse.objects.unused()
@@ -247,19 +247,19 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
         .first()
     )
     if use is None:
-        raise Refused("Its GPUs are not idle: there is nothing to put off.")
+        raise Refused("Its GPUs are not idle: there is nothing to snooze.")
     terms = IdleRules.read().terms_of(use.job)
     if terms is None:
-        raise Refused("No rule says anything of its idle GPUs: there is nothing to put off.")
+        raise Refused("No idle rule applies to it: there is nothing to snooze.")
     now = now_from_database()
     longest = idleness_of(use).snooze_ends(terms, now)
     if until <= now:
-        raise Refused("This moment is over.", "until")
+        raise Refused("The time must be in the future.", "until")
     if until > longest:
         at_most = f"until {longest:%Y-%m-%d %H:%M} UTC" if longest > now else "no longer"
-        raise Refused(f"The rule lets it be put off {at_most}.", "until")
+        raise Refused(f"The rule allows snoozing {at_most}.", "until")
     if not reason or len(reason) > 300:
-        raise Refused("Say why, in 1 to 300 characters.", "reason")
+        raise Refused("Give a reason of 1 to 300 characters.", "reason")
     before = {"until": use.snoozed_until, "reason": use.snooze_reason} if use.snoozed_until else {}
     if use.first_told_at is None or (use.idle_since is not None and use.first_told_at < use.idle_since):
         use.first_told_at = now

@@ -66,9 +66,9 @@ def import_history(
     if before := imported_before(fingerprint):
         raise Refused(f"This trace was imported before, as {before}.", "name")
     if past.ends > now_from_database():
-        raise Refused("What is imported must be over by now; let it begin earlier.", "begins")
+        raise Refused("The imported jobs must have ended by now. Choose an earlier beginning.", "begins")
     if Cluster.objects.filter(name=past.name).exists():
-        raise Refused(f"There is a cluster {past.name} already.", "name")
+        raise Refused(f"A cluster named {past.name} exists already.", "name")
     owners = _create_teams(actor, past.name, sorted({job.traced.tenant for job in jobs}))
     generation = Generation.objects.filter(name=past.generation).first()
     generation = generation or create_generation_within(

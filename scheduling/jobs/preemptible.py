@@ -38,9 +38,9 @@ def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, w
     if job.preemptible == preemptible:
         return job
     if job.kind == Job.Kind.REPLICA:
-        raise Refused("It is as its service says: change the service.")
+        raise Refused("This is set by its service. Change the service.")
     if job.has_ended or job.state == Job.State.CANCELLING:
-        raise Refused("It has ended; nothing of it can be changed.")
+        raise Refused("The job has ended and cannot be changed.")
     now = now_from_database()
     history = History()
     history.change(job, preemptible=preemptible, reason=0)

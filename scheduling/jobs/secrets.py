@@ -57,7 +57,7 @@ def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) ->
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
     if there is None:
-        raise Refused("It was deleted meanwhile.")
+        raise Refused("The secret was deleted meanwhile.")
     before = there.keys
     _fill(there, values)
     there.changed_at = now_from_database()
@@ -144,7 +144,7 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
 
 def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if not values or not all(text.strip() for text in values.values()):
-        raise Refused("A secret needs a text; with keys, each of them.", "value")
+        raise Refused("A secret needs a text. If it has keys, each needs one.", "value")
     if len(values) > MOST_KEYS:
         raise Refused(f"At most {MOST_KEYS} keys.", "value")
     if any("\0" in text for text in values.values()):
@@ -164,7 +164,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             raise Refused(f"At most {MOST_BYTES // 1024} KiB together.", "value")
         secret.sealed = seal(json.dumps(dict(values)).encode())
     except UnicodeEncodeError:  # its message would quote the text
-        raise Refused("It contains what is no text.", "value") from None
+        raise Refused("It contains characters that are not valid text.", "value") from None
     except SealError as error:
         raise Refused(str(error), "value") from None
     secret.keys = sorted(values)

@@ -108,7 +108,7 @@ def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
     found = {row.name: row.volume for row in named}
     if missing := [one.name for one in spec.volumes if one.name not in found]:
         raise BackendError(
-            f"the volume {missing[0]} was withdrawn from {job.tenant.name}; submit the job anew with another"
+            f"the volume {missing[0]} was withdrawn from {job.tenant.name}; submit the job again with another volume"
         )
     return [
         Mount(one.name, one.place, found[one.name].source, found[one.name].read_only) for one in spec.volumes
@@ -126,7 +126,7 @@ def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
             "read_only",
         )
     if not source.startswith("/") or not Path(source).is_dir():
-        raise Refused("An absolute folder of the portal's machine that is there.", "source")
+        raise Refused("Must be an existing absolute folder on the portal's machine.", "source")
     folder = Path(source).resolve()
     if why := local_places().why_no_volume(folder):
         raise Refused(why, "source")
@@ -140,7 +140,7 @@ def _check_claim(cluster: Cluster, source: str) -> None:
         raise Refused("A claim's name has small letters, digits, - and dots.", "source")
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is not None and access.checkpoint_claim == source:
-        raise Refused("The checkpoints of all jobs lie in this claim; jobs reach their own only.", "source")
+        raise Refused("This claim holds the checkpoints of all jobs, so it cannot be granted.", "source")
 
 
 def _told(volume: Volume) -> dict[str, object]:

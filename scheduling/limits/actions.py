@@ -43,7 +43,7 @@ def set_trade_limits(
     require(actor, "trade_limits.set", tenant)
     held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()
     if held is None:
-        raise Refused(f"{tenant} does not exist any more.")
+        raise Refused(f"{tenant} no longer exists.")
     before = list(held.trade_limits.select_related("generation"))
     wanted = [_limit(held, one) for one in allowances if not one.says_nothing]
     if len({limit.generation_id for limit in wanted}) < len(wanted):
@@ -73,11 +73,11 @@ def _limit(tenant: Tenant, asked: Allowance) -> TradeLimit:
     )
     check_fields(limit, "most_gpus", "most_part")
     if not asked.trades and (asked.most_gpus is not None or asked.most_part is not None):
-        raise Refused("What is not traded at all needs no limit.", "trades")
+        raise Refused("A GPU type that is not traded takes no amounts.", "trades")
     if asked.most_gpus is not None and asked.most_gpus < 0:
-        raise Refused("A limit is zero or more.", "most_gpus")
+        raise Refused("A limit must be 0 or more.", "most_gpus")
     if asked.most_part is not None and not 0 <= asked.most_part <= 1:
-        raise Refused("A part is from 0 to 1 (0 to 100 %).", "most_part")
+        raise Refused("A fraction must be from 0 to 1 (0 to 100 %).", "most_part")
     return limit
 
 

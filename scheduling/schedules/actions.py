@@ -46,7 +46,7 @@ class Terms:
             if getattr(self, field) not in choices.values:
                 raise Refused(f"Accepted: {', '.join(choices.values)}.", field)
         if not 0 <= self.catch_up_seconds <= LONGEST_CATCH_UP:
-            raise Refused("Accepted: nothing to 30 days.", "catch_up_seconds")
+            raise Refused("Accepted: 0 to 30 days.", "catch_up_seconds")
         try:
             if stored and self.has_timetable_of(stored):
                 return stored.timetable
@@ -205,7 +205,7 @@ def _first_due(timetable: Timetable, now: datetime) -> datetime:
     due = timetable.after(now)
     if due is None:
         ended = timetable.ends is not None and timetable.ends <= now
-        raise Refused("From now on there is no run left in this.", "ends" if ended else "expression")
+        raise Refused("This timetable has no runs left.", "ends" if ended else "expression")
     return due
 
 

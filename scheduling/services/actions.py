@@ -62,7 +62,7 @@ def create_service(
         with transaction.atomic():
             service.save(force_insert=True)
     except IntegrityError:
-        raise Refused(f"{tenant.name} has a service {spec.name} already.", field="name") from None
+        raise Refused(f"{tenant.name} already has a service {spec.name}.", field="name") from None
     _revise(service, spec, actor)
     note(service, "created", f"Created by {actor.get_username()} with {so_many(replicas)}")
     _tell(service, actor, "service.create", after=values)
@@ -146,7 +146,7 @@ def remove_service(*, actor: User, service: Service) -> Service:
 def _require_member(actor: User, tenant: Tenant) -> None:
     """Raises NotAllowed unless the actor is a member: a revision runs with its author's rights and secrets."""
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
-        raise NotAllowed(f"Only members of {tenant.name} may have something run in its services.")
+        raise NotAllowed(f"Only members of {tenant.name} may change its services.")
 
 
 def _locked(actor: User, service: Service) -> Service:

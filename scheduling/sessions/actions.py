@@ -62,7 +62,7 @@ def start_session(
         replica={"kind": Job.Kind.SESSION, "priority": FIRST},
     )
     if job.kind != Job.Kind.SESSION:
-        raise Refused("This request key was used for a job that is no session.", field="request_key")
+        raise Refused("This request key was used for a job that is not a session.", field="request_key")
     limits = {"idle_minutes": idle_minutes, "longest_hours": longest_hours}
     session, is_new = Session.objects.get_or_create(job=job, defaults=limits)
     if is_new:
@@ -182,7 +182,9 @@ def _stop(job: Job, why: str, text: str) -> None:
 def _changeable(actor: User, session: Session) -> Job:
     job = Job.objects.changeable_by(actor).select_related("tenant").filter(pk=session.pk).first()
     if job is None:
-        raise NotAllowed("Only the owner, a manager of the team or an operator may do this to a session.")
+        raise NotAllowed(
+            "Only the owner, a manager of the team or an operator may open, keep or stop this session."
+        )
     return job
 
 

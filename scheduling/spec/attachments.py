@@ -42,7 +42,7 @@ class Mounted(BaseModel):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name: {NAME_IN_WORDS}")
+            raise ValueError(f"{name!r} is not a valid name: {NAME_IN_WORDS}")
         return name
 
     @field_validator("path")
@@ -95,7 +95,7 @@ def read_bytes(text: str) -> int:
     """Returns an amount of memory such as 64Gi in bytes. Raises ValueError if it is invalid."""
     found = QUANTITY.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} is no amount: write 64Gi, 512Mi or 10G")
+        raise ValueError(f"{text!r} is not an amount of memory. Write 64Gi, 512Mi or 10G")
     size = int(Decimal(found[1]) * UNITS[found[2] or ""])
     if size < LEAST_MEMORY:
         raise ValueError(f"{text} is less than 1Mi: name the unit, as in 64Gi")
@@ -106,9 +106,9 @@ def check_reference(said: str) -> None:
     """Raises ValueError unless it is the name of a secret, or name/key."""
     name, slash, key = said.partition("/")
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a secret: {NAME_IN_WORDS}")
+        raise ValueError(f"{name!r} is not a valid secret name: {NAME_IN_WORDS}")
     if slash and not is_key(key):
-        raise ValueError(f"{key!r} is no key of a secret: letters, digits and any of - _ .")
+        raise ValueError(f"{key!r} is not a valid key of a secret: letters, digits and any of - _ .")
 
 
 def is_key(key: str) -> bool:
@@ -158,7 +158,7 @@ def _folder(path: str) -> str:
 
 def _secret_name(name: str) -> str:
     if name and not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a secret: {NAME_IN_WORDS}")
+        raise ValueError(f"{name!r} is not a valid secret name: {NAME_IN_WORDS}")
     return name
 
 

@@ -147,7 +147,7 @@ class JobSpec(BaseModel):
         try:
             compiled = re2.compile(pattern, options)
         except re2.error as error:
-            raise ValueError(f"is no regular expression (RE2): {why_no_pattern(error)}") from None
+            raise ValueError(f"is not a valid regular expression (RE2): {why_no_pattern(error)}") from None
         if compiled.groups != 1:
             raise ValueError("needs exactly one group (…) that matches the number of steps")
         return pattern
@@ -156,7 +156,7 @@ class JobSpec(BaseModel):
     @classmethod
     def _is_told_to_the_program(cls, port: int | None, info: ValidationInfo) -> int | None:
         if port is not None and "PORT" in info.data.get("variables", {}):
-            raise ValueError("is told to the program as PORT, so variables must not name PORT")
+            raise ValueError("is passed to the program as PORT, so variables must not contain PORT")
         return port
 
     @field_validator("readiness_path")
@@ -165,7 +165,7 @@ class JobSpec(BaseModel):
         if path and not URL_PATH.fullmatch(path):
             raise ValueError("must begin with / and have no blanks, quotation marks or letters beyond ASCII")
         if path and info.data.get("port", 0) is None:
-            raise ValueError("needs a port to ask at")
+            raise ValueError("needs a port to probe")
         return path
 
     @model_validator(mode="after")

@@ -32,7 +32,7 @@ class Cron:
         try:
             walls = self._walls_after(ANY_DAY)
         except CronSimError as error:
-            raise ValueError(f"this is no cron expression: {str(error).lower()}") from None
+            raise ValueError(f"this is not a valid cron expression: {str(error).lower()}") from None
         if next(walls, None) is None:
             raise ValueError("there is no such day within the next 50 years")
 

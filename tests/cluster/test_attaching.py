@@ -286,7 +286,7 @@ def test_a_cluster_is_attached_once(plane: ControlPlane, cluster: Cluster, ada: 
     with pytest.raises(Refused, match="attached already, as east") as refused:
         attach_cluster(actor=ada, name="west", kubeconfig=kubeconfig(plane))
     assert refused.value.field == "kubeconfig"
-    with pytest.raises(Refused, match="There is a cluster east already"):
+    with pytest.raises(Refused, match="A cluster named east exists already"):
         attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane))
     assert attached() == ["east"]
 

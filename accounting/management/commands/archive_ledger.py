@@ -46,7 +46,7 @@ class Command(BaseCommand):
 
     def _archive(self, folder: Path, keep_months: int) -> None:
         if keep_months < FEWEST:
-            raise Refused(f"At least {FEWEST} whole months stay.")
+            raise Refused(f"Keep at least {FEWEST} whole months.")
         months = archivable_before(now_from_database(), keep_months=keep_months)
         if months:
             call_command("verify_ledger", stdout=self.stdout)

@@ -63,7 +63,7 @@ class Command(BaseCommand):
             return
         jobs = replay(traced, nodes=nodes, gpus_per_node=gpus_per_node)
         if not jobs:
-            raise BadTrace("no job of it wants GPUs")
+            raise BadTrace("none of its jobs wants GPUs")
         self._tell(traced, jobs)
         hours = math.ceil(max(job.held.ends for job in jobs) / HOUR)
         since = _full_hour(begins) if begins else _hours_ago(hours)

@@ -58,10 +58,10 @@ class Command(BaseCommand):
             told |= {"version": round_.policy_version, "build": before, "build_now": build}
             self.stdout.write(json.dumps(told | {"is_other_build": is_other, "matches": matches}))
         elif matches:
-            self.stdout.write(f"{described}drawn again, it matches.")
+            self.stdout.write(f"{described}reproduced, it matches.")
         if not matches and is_other:
             raise CommandError(
-                f"{described}drawn again, it differs, which proves nothing.", returncode=OTHER_BUILD
+                f"{described}reproduced, it differs, which proves nothing.", returncode=OTHER_BUILD
             )
         if not matches:
-            raise CommandError(f"{described}drawn again, it DIFFERS.")
+            raise CommandError(f"{described}reproduced, it DIFFERS.")

@@ -249,7 +249,7 @@ REFUSALS = [
     ("/admin/tenants/uni/archive/", {}, "has teams below it"),
     ("/admin/tenants/astro/delete/", {}, "cannot be deleted"),
     ("/admin/tenants/astro/members/add/", {"user": "", "role": "member", "tickets": "1"}, "Choose one"),
-    ("/admin/tenants/astro/members/{member}/change/", {"role": "king", "tickets": "1"}, "A role is one of"),
+    ("/admin/tenants/astro/members/{member}/change/", {"role": "king", "tickets": "1"}, "Unknown role"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "1.5"}, "whole number"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "abc"}, "must be a whole number"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpu_hours", "generation": "", "limit": "NaN"}, "such as 2.50"),

@@ -277,7 +277,7 @@ def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
     assert access["rights"]["list nodes"] is True
     refused = client.post(api, new, content_type="application/json")
     assert refused.status_code == 409
-    assert refused.json()["problems"] == {"name": "There is a cluster east already."}
+    assert refused.json()["problems"] == {"name": "A cluster named east exists already."}
     assert [one["name"] for one in client.get(api).json()] == ["east", "lab"]
     assert client.post(f"{api}/east/check").json()["access"]["trouble"] == ""
     given = {"kubeconfig": api_server.kubeconfig()}

@@ -40,7 +40,7 @@ def test_a_member_is_removed_with_a_choice_for_the_work(scene: Scene, browser_of
     form = {"fate": "hand_over", "to": ""}
     refused = ada.post(f"{leaving(scene)}/remove/", form)
     assert (refused.status_code, Membership.objects.filter(pk=scene.membership.pk).exists()) == (422, True)
-    assert "Choose who takes the work over." in refused.content.decode()
+    assert "Choose the new owner." in refused.content.decode()
     assert ada.post(f"{leaving(scene)}/remove/", form | {"to": str(people.alice.pk)}).status_code == 302
     assert not Membership.objects.filter(pk=scene.membership.pk).exists()
     scene.job.refresh_from_db()

@@ -109,7 +109,7 @@ def test_the_owner_puts_it_off_and_everybody_reads_why(scene: Scene, warned: Job
     assert refused.status_code == 422
     assert "Say why" in refused.content.decode()
     late = bob.post(url, {"until": "2199-01-01T00:00", "reason": "sleeps"})
-    assert "The rule lets it be put off until" in late.content.decode()
+    assert "The rule allows snoozing until" in late.content.decode()
     assert 'value="sleeps"' in late.content.decode()
     assert "Say until when." in bob.post(url, {"until": "", "reason": "x"}).content.decode()
     assert browser_of(scene.people.charlie).post(url, {"until": in_an_hour()}).status_code == 404

@@ -230,5 +230,5 @@ def test_searching_answers_with_offsets_or_says_what_is_wrong(scene: Scene, log:
     assert client.get(url, {"q": "^a.*t$", "regex": "1"}).json()["offsets"] == [11]
     wrong = client.get(url, {"q": "(", "regex": "1"})
     assert wrong.status_code == 422
-    assert wrong.json()["problem"].startswith("This is no regular expression")
+    assert wrong.json()["problem"].startswith("This is not a valid regular expression")
     assert client.get(url, {"q": ""}).status_code == 422

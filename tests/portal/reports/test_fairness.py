@@ -152,7 +152,7 @@ def test_only_operators_set_weights_and_the_audit_trail_has_it(scene: Scene, bro
     assert olga.post(address, {"weight": "2.5"}).status_code == 302
     refused = olga.post(address, {"weight": "0"})
     assert refused.status_code == 422
-    assert "A weight is more than zero." in refused.content.decode()
+    assert "A weight must be greater than 0." in refused.content.decode()
     event = AuditEvent.objects.filter(verb="generation.set_weight").latest("pk")
     assert (event.actor, event.before, event.after) == (people.olga, {"weight": "4.0000"}, {"weight": "2.5"})
     with pytest.raises(NotAllowed):

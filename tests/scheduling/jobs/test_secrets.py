@@ -255,7 +255,7 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"secrets": {"T": "Hf"}}, "secrets.T", "is no name of a secret"),
+        ({"secrets": {"T": "Hf"}}, "secrets.T", "is not a valid secret name"),
         ({"secrets": {"T": "a/../b"}}, "secrets.T", "is no key of a secret"),
         ({"secrets": {"RANK": "a"}}, "secrets.RANK", "set by Fairlot itself"),
         ({"secrets": {"1T": "a"}}, "secrets.1T", "is no variable name"),
@@ -269,7 +269,7 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
             "secret_files.1",
             "way",
         ),
-        ({"secret_files": [{"name": "../a"}]}, "secret_files.0.name", "is no name"),
+        ({"secret_files": [{"name": "../a"}]}, "secret_files.0.name", "is not a valid name"),
         ({"secret_files": [{"name": "a", "optional": True}]}, "secret_files.0.optional", "optional"),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_budget_that_is_removed_and_set_again_warns_once_and_sends_what_waits(
     spend(lab, "90")
     tasks.watch_budgets()
     remove_budget(actor=None, budget=made)
-    with pytest.raises(Refused, match="does not exist any more"):
+    with pytest.raises(Refused, match="no longer exists"):
         remove_budget(actor=None, budget=made)
     assert (outlooks(tenant=lab.people.astro), warn_of_budget(stands=stands)) == ([], [])
     accounting_tasks.call_webhooks()

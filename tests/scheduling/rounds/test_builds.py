@@ -99,9 +99,7 @@ def test_a_round_of_another_build_is_not_called_tampered_with(
             forged(round_)
         (code, text), (same, told) = decided_by(round_, this, capsys)
         assert code == same == is_forged
-        assert text.endswith(
-            "trades: drawn again, it DIFFERS." if is_forged else "drawn again, it matches.\n"
-        )
+        assert text.endswith("trades: reproduced, it DIFFERS." if is_forged else "reproduced, it matches.\n")
         assert is_told(told, matches=not is_forged, is_other_build=False)
         for before in (other, ""):
             (code, text), (same, told) = decided_by(round_, before, capsys)
@@ -122,4 +120,4 @@ def test_a_version_that_was_released_draws_the_same_whatever_its_build(
     Round.objects.update(policy_version=1, policy_build="0123456789ab")
     exit_code, text = verified(round_, capsys)
     assert exit_code == 1
-    assert text.endswith("trades: drawn again, it DIFFERS.")
+    assert text.endswith("trades: reproduced, it DIFFERS.")
