@@ -251,14 +251,14 @@ def trades(make: Maker) -> Economy:
     return Economy(nodes, tuple(accounts), tuple(jobs), Settings(trading=True), rounds=100)
 
 
-def lots(make: Maker) -> Economy:
+def lotteries(make: Maker) -> Economy:
     """Returns an economy of one GPU and a lottery."""
     accounts, below = make.tree(make.number(2, 6), make.number(1, 3), (1.0, 2.0, 3.5, 4.0))
     jobs = tuple(Job(t) for t in below for _ in range(make.number(1, 3)))
     return Economy(((0, 1),), tuple(accounts), jobs, Settings(ordering="lottery", trading=False), rounds=4)
 
 
-FLAVOURS = (mixed, fits, mixed, saturated, speeds, services, holds, packing, trades, lots)
+FLAVOURS = (mixed, fits, mixed, saturated, speeds, services, holds, packing, trades, lotteries)
 
 
 def random_economy(seed: int, number: int) -> Economy:

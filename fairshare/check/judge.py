@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fairshare.check.economy import Economy
 from fairshare.check.generate import random_economy
-from fairshare.check.play import Invalid, Judged
+from fairshare.check.play import Invalid, PolicyUnderTest
 from fairshare.check.played import Played
 from fairshare.check.promises import PROMISES, Promise, Verdict
 from fairshare.check.shrink import shrink
@@ -52,7 +52,7 @@ class Tally:
 
 
 def judge(
-    economy: Economy, policy: Judged, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
+    economy: Economy, policy: PolicyUnderTest, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Iterator[tuple[Promise, Verdict]]:
     """Yields a verdict for each promise that the economy tests; raises Invalid."""
     played = Played.of(economy, policy, seed)
@@ -63,7 +63,7 @@ def judge(
 
 
 def breach(
-    economy: Economy, policy: Judged, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
+    economy: Economy, policy: PolicyUnderTest, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Breach | None:
     """Returns the first promise that the economy breaks, or None."""
     try:
@@ -75,7 +75,7 @@ def breach(
     return None
 
 
-def smallest(found: Breach, policy: Judged, *, seed: int = 0) -> Breach:
+def smallest(found: Breach, policy: PolicyUnderTest, *, seed: int = 0) -> Breach:
     """Returns a breach of the same promise in a smaller economy."""
     promises = [promise for promise in PROMISES if promise.name == found.name]
 
@@ -88,7 +88,7 @@ def smallest(found: Breach, policy: Judged, *, seed: int = 0) -> Breach:
 
 
 def judged(
-    policy: Judged, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
+    policy: PolicyUnderTest, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
 ) -> tuple[list[Tally], Iterator[Breach]]:
     """Returns tallies of the promises and breaches in random economies; iterating the breaches fills the tallies."""
     tallies = {promise.name: Tally(promise) for promise in promises}

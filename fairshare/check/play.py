@@ -13,11 +13,11 @@ from fairshare.driver import Situation
 from fairshare.model import Decision, Floats, Settings
 from fairshare.policies.base import Policy
 
-Places = dict[int, tuple[int, ...]]  # the node of each worker, by running job
+Placements = dict[int, tuple[int, ...]]  # the node of each worker, by running job
 
 
 @dataclass(frozen=True)
-class Judged:
+class PolicyUnderTest:
     """A policy to be checked: its name, and a function that creates it for the settings of an economy."""
 
     name: str
@@ -25,16 +25,16 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Round:
+class PlayedRound:
     """One quantum of a played economy."""
 
     number: int
     active: tuple[int, ...]  # jobs that want to run
-    before: Places  # active jobs that ran until now
-    after: Places  # jobs that run until the next round
+    before: Placements  # active jobs that ran until now
+    after: Placements  # jobs that run until the next round
     resident: dict[int, float]  # for jobs in `before`, seconds since they got their GPUs
     share: Floats  # (T, K) the share of each account by the policy
-    between: Places | None = (
+    between: Placements | None = (
         None  # `after`, if a round between two quanta decided; None unless jobs came or went
     )
 
@@ -70,15 +70,15 @@ class Invalid(Exception):
         return f"round {self.number}: {self.why}"
 
 
-def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
+def play(economy: Economy, judged: PolicyUnderTest, *, seed: int = 0) -> list[PlayedRound]:
     """Returns all rounds of an economy; raises Invalid where the policy fails or its decision cannot be carried out."""
     policy = judged.make(economy.settings)
     now: Situation | None = None
-    running: Places = {}
-    last: Places = {}
+    running: Placements = {}
+    last: Placements = {}
     resident: dict[int, float] = {}
     attained = {j: np.zeros(economy.generations) for j in range(len(economy.jobs))}
-    rounds: list[Round] = []
+    rounds: list[PlayedRound] = []
     for number in range(economy.rounds):
         active = economy.active(number)
         before = {j: running[j] for j in active if j in running}
@@ -99,7 +99,7 @@ def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
             if why:
                 raise Invalid(number, why)
         held = {j: resident[j] for j in before}
-        rounds.append(Round(number, active, before, after, held, np.array(plan.share), between))
+        rounds.append(PlayedRound(number, active, before, after, held, np.array(plan.share), between))
         stays = {j for j in after if before.get(j) == after[j]}
         resident = {j: (resident[j] if j in stays else 0.0) + economy.settings.quantum for j in after}
         for j, place in after.items():
@@ -108,12 +108,12 @@ def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
     return rounds
 
 
-def _places(active: tuple[int, ...], plan: Decision) -> Places:
+def _places(active: tuple[int, ...], plan: Decision) -> Placements:
     nodes = np.split(plan.place_node, plan.place_start[1:-1]) if len(plan.run) else []
     return {active[job]: tuple(own.tolist()) for job, own in zip(plan.run.tolist(), nodes, strict=True)}
 
 
-def invalid(economy: Economy, places: Places) -> str | None:
+def invalid(economy: Economy, places: Placements) -> str | None:
     """Returns why the places cannot be carried out, or None."""
     free = [gpus for _, gpus in economy.nodes]
     used = np.zeros((len(economy.accounts), economy.generations))

@@ -11,7 +11,7 @@ import numpy as np
 from fairshare.check.economy import INF, Economy
 from fairshare.check.fluid import earned, fluid_lag
 from fairshare.check.oracle import Oracle
-from fairshare.check.play import Judged, Places, Round, play
+from fairshare.check.play import Placements, PlayedRound, PolicyUnderTest, play
 from fairshare.model import NOWHERE, Bools, Floats
 
 
@@ -20,12 +20,12 @@ class Played:
     """An economy and the rounds that a policy made of it."""
 
     economy: Economy
-    judged: Judged
+    judged: PolicyUnderTest
     seed: int
-    rounds: list[Round]
+    rounds: list[PlayedRound]
 
     @classmethod
-    def of(cls, economy: Economy, judged: Judged, seed: int = 0) -> Played:
+    def of(cls, economy: Economy, judged: PolicyUnderTest, seed: int = 0) -> Played:
         return cls(economy, judged, seed, play(economy, judged, seed=seed))
 
     def without_trading(self) -> Played:
@@ -37,11 +37,11 @@ class Played:
     def _oracles(self) -> dict[tuple[int, ...], Oracle]:
         return {active: Oracle(self.economy, active) for active in {one.active for one in self.rounds}}
 
-    def oracle(self, one: Round) -> Oracle:
+    def oracle(self, one: PlayedRound) -> Oracle:
         return self._oracles[one.active]
 
     @property
-    def rounds_and_between(self) -> Iterator[Round]:
+    def rounds_and_between(self) -> Iterator[PlayedRound]:
         """All rounds, each preceded by the round between two quanta that could have happened instead."""
         for one in self.rounds:
             if one.between is not None:
@@ -49,9 +49,9 @@ class Played:
             yield one
 
     @cached_property
-    def phases(self) -> list[list[Round]]:
+    def phases(self) -> list[list[PlayedRound]]:
         """Runs of consecutive rounds with the same active jobs."""
-        found: list[list[Round]] = []
+        found: list[list[PlayedRound]] = []
         for one in self.rounds:
             if found and found[-1][0].active == one.active:
                 found[-1].append(one)
@@ -208,7 +208,7 @@ def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
     )
 
 
-def could_use(economy: Economy, one: Round, leaf: int, some: Bools) -> bool:
+def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> bool:
     """Returns whether a waiting job of another of `some` (T,) leaves would fit, without moves, if this leaf had
     nothing."""
     rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
@@ -220,7 +220,7 @@ def could_use(economy: Economy, one: Round, leaf: int, some: Bools) -> bool:
     return any(would_fit(economy, j, rest) for j in kinds.values())
 
 
-def used(economy: Economy, places: Places) -> Floats:
+def used(economy: Economy, places: Placements) -> Floats:
     """Returns (T,) the GPUs of each account with all accounts below it."""
     found = np.zeros(len(economy.accounts))
     for j in places:
@@ -228,7 +228,7 @@ def used(economy: Economy, places: Places) -> Floats:
     return found
 
 
-def would_fit(economy: Economy, job: int, places: Places) -> bool:
+def would_fit(economy: Economy, job: int, places: Placements) -> bool:
     """Returns whether the job fits beside `places` without moves and within the limits of its accounts."""
     free = [gpus for _, gpus in economy.nodes]
     held = np.zeros((len(economy.accounts), economy.generations))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from fairshare import policies
-from fairshare.check.play import Judged
+from fairshare.check.play import PolicyUnderTest
 from fairshare.check.promises import PROMISES, Promise
 from fairshare.policies import policy_of
 
-POLICIES: dict[str, Judged] = {
-    f"{name}:{version}": Judged(f"{name}:{version}", partial(policy_of, name=name, version=version))
+POLICIES: dict[str, PolicyUnderTest] = {
+    f"{name}:{version}": PolicyUnderTest(f"{name}:{version}", partial(policy_of, name=name, version=version))
     for name in policies.names()
     for version in policies.versions(name)
 }
@@ -27,7 +27,7 @@ _LESS = {
 }
 
 
-def promised(policy: Judged) -> tuple[Promise, ...]:
+def promised(policy: PolicyUnderTest) -> tuple[Promise, ...]:
     """Returns the promises that the policy is bound by."""
     names = _LESS.get(policy.name)
     return tuple(promise for promise in PROMISES if names is None or promise.name in names)

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from fairshare.check.economy import INF
 from fairshare.check.oracle import Oracle, all_fit
-from fairshare.check.play import Places, Round
+from fairshare.check.play import Placements, PlayedRound
 from fairshare.check.played import Played, alone, siblings, used, would_fit
 from fairshare.driver import Situation
 from fairshare.model import Floats
@@ -51,7 +51,7 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
 # ---- 1 and 14: accounts within their guarantees come before all surplus
 
 
-def _surplus(played: Played, one: Round, account: int) -> list[Places]:
+def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
     """Returns the gangs of an account above its guarantee and savings, for each order in which they may be counted."""
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
@@ -67,7 +67,7 @@ def _surplus(played: Played, one: Round, account: int) -> list[Places]:
     found = []
     for key in keys:
         rest = sum(economy.jobs[j].size for j in own)
-        above: Places = {}
+        above: Placements = {}
         for j in sorted(own, key=key):
             if rest <= allowed:
                 break
@@ -78,11 +78,11 @@ def _surplus(played: Played, one: Round, account: int) -> list[Places]:
     return found
 
 
-def _kept_out(played: Played, one: Round, job: int) -> str | None:
+def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
     """Returns which accounts above their guarantees have the GPUs that a waiting job within its guarantee needs."""
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
-    ways: list[list[Places]] = []
+    ways: list[list[Placements]] = []
     above = []
     for account in economy.paths[economy.jobs[job].account]:
         if use[account] + size > fewest[account] + EPSILON:
@@ -106,7 +106,7 @@ def _kept_out(played: Played, one: Round, job: int) -> str | None:
     return f"account {leaf} has {use[leaf]:g} of {fewest[leaf]:.2f} guaranteed GPUs, but {having}"
 
 
-def _is_next(played: Played, one: Round, job: int) -> bool:
+def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
     """Returns whether the job's account wants no other waiting job more."""
     leaf = played.economy.jobs[job].account
     return not any(
@@ -357,7 +357,7 @@ def _busy(played: Played) -> Verdict | None:
     return _verdict(broken, float(idle / total / len(played.rounds)))
 
 
-def _equal_claim(played: Played, one: Round, leaf: int, more: int) -> bool:
+def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
     """Returns whether `more` GPUs leave a leaf within its guarantee, or it is above its guarantee already."""
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
@@ -399,7 +399,7 @@ def _well_packed(played: Played) -> Verdict | None:
 # ---- 9: the first of an account's own jobs gets its turn
 
 
-def _fills_instead(played: Played, one: Round, first: int) -> bool:
+def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
     """Returns whether a larger job of the account and priority starts instead, and fills a node that the first would
     not."""
     jobs, nodes = played.economy.jobs, played.economy.nodes
@@ -448,7 +448,7 @@ def _saved_for(played: Played, first: int) -> float:
     return max(found, 0.0)
 
 
-def _wanted_most(played: Played, one: Round) -> list[int]:
+def _wanted_most(played: Played, one: PlayedRound) -> list[int]:
     """Returns the jobs that their accounts want most; several of an account that shares evenly."""
     jobs, active = played.economy.jobs, played.oracle(one).active
     first: dict[int, int] = {}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairshare.simulator.model import Fate, Machines, Place, Scheduler, SimJob, Span
+from fairshare.simulator.model import Fate, Machines, Placement, Scheduler, SimJob, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class _Run:
 
     __slots__ = ("place", "ready", "remaining", "since", "speed")
 
-    def __init__(self, place: Place, *, since: float, ready: float, speed: float, remaining: float) -> None:
+    def __init__(
+        self, place: Placement, *, since: float, ready: float, speed: float, remaining: float
+    ) -> None:
         self.place, self.since, self.ready, self.speed, self.remaining = place, since, ready, speed, remaining
 
     def left(self, now: float) -> float:
@@ -103,7 +105,7 @@ class Engine:
         return list(self._active)
 
     @property
-    def running(self) -> Mapping[int, Place]:
+    def running(self) -> Mapping[int, Placement]:
         return {job: run.place for job, run in self._runs.items()}
 
     def remaining(self, job: int) -> float:
@@ -166,7 +168,7 @@ class Engine:
             del self._active[job]
             self._fates[job].finish = self.now
 
-    def _apply(self, places: Mapping[int, Place]) -> None:
+    def _apply(self, places: Mapping[int, Placement]) -> None:
         """Stops and starts gangs as decided. Stops come first, so that their GPUs are free for the starts."""
         leave = [job for job, run in self._runs.items() if places.get(job) != run.place]
         for job in leave:
@@ -177,7 +179,7 @@ class Engine:
                 self._start(job, place, moves=job in moved)
         self._check()
 
-    def _start(self, job: int, place: Place, *, moves: bool) -> None:
+    def _start(self, job: int, place: Placement, *, moves: bool) -> None:
         speed = self.jobs[job].speeds[place.generation]
         if job not in self._active or speed <= 0:
             raise ValueError(f"job {job} cannot run on generation {place.generation} now")

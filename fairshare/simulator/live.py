@@ -12,7 +12,7 @@ from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, 
 from fairshare.policies import policy_of
 from fairshare.policies.base import Need, Policy
 from fairshare.policies.base import State as PolicyState
-from fairshare.simulator.model import Machines, Place, SimJob, State
+from fairshare.simulator.model import Machines, Placement, SimJob, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class LiveScheduler:
         self._state: PolicyState | None = None
         # The active jobs and their properties that do not change, cached while the same jobs are active.
         self._known: tuple[list[int], Jobs] | None = None
-        self._held: dict[int, Place] = {}  # since the last decision
+        self._held: dict[int, Placement] = {}  # since the last decision
         self._since: dict[int, float] = {}  # when each running job got its GPUs
-        self._last_place: dict[int, Place] = {}
+        self._last_place: dict[int, Placement] = {}
         # GPU-seconds of each job by generation; None unless the policy needs them.
         self._attained: dict[int, Floats] | None = {} if Need.ATTAINED in self._policy.needs else None
         self._last, self._last_quantum = 0.0, -np.inf
@@ -72,7 +72,7 @@ class LiveScheduler:
         self._machines, self._cluster = machines, Cluster(generations, kinds, capacity, capacity)
         self._known = None
 
-    def decide(self, state: State) -> Mapping[int, Place]:
+    def decide(self, state: State) -> Mapping[int, Placement]:
         if state.machines is not self._machines:
             self._use(state.machines)
         active = list(state.active)
@@ -90,7 +90,7 @@ class LiveScheduler:
         places = {}
         for p, job in enumerate(plan.run.tolist()):
             nodes = plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
-            places[active[job]] = Place(int(plan.generation[p]), tuple(nodes.tolist()))
+            places[active[job]] = Placement(int(plan.generation[p]), tuple(nodes.tolist()))
         self._remember(state.now, running, places)
         return places
 
@@ -106,7 +106,7 @@ class LiveScheduler:
         return max(min(moments), state.now) if moments else None
 
     def _view(
-        self, state: State, active: list[int], running: Mapping[int, Place], *, is_quantum: bool
+        self, state: State, active: list[int], running: Mapping[int, Placement], *, is_quantum: bool
     ) -> Snapshot:
         settings = self._settings if is_quantum else between_quanta(self._policy, self._settings)
         if self._known is None or self._known[0] != active:
@@ -135,7 +135,7 @@ class LiveScheduler:
             had = self._attained.setdefault(job, np.zeros(state.machines.generations))
             had[place.generation] += state.jobs[job].gpus * (state.now - self._last)
 
-    def _remember(self, now: float, before: Mapping[int, Place], places: Mapping[int, Place]) -> None:
+    def _remember(self, now: float, before: Mapping[int, Placement], places: Mapping[int, Placement]) -> None:
         for job, place in places.items():
             if before.get(job) != place:
                 self._since[job] = now
@@ -166,7 +166,9 @@ class LiveScheduler:
             deadline=known([job.deadline for job in jobs], np.inf),
         )
 
-    def _placed(self, jobs: Jobs, state: State, active: Sequence[int], running: Mapping[int, Place]) -> Jobs:
+    def _placed(
+        self, jobs: Jobs, state: State, active: Sequence[int], running: Mapping[int, Placement]
+    ) -> Jobs:
         """Returns the jobs with the places where they run or ran last."""
         nodes = [self._last_place[job].nodes if job in self._last_place else () for job in active]
         return replace(

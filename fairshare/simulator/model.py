@@ -58,7 +58,7 @@ class Machines:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Where a gang runs. `nodes` has the node of each worker; it is empty where nodes do not matter."""
 
     generation: int
@@ -70,7 +70,7 @@ class Span:
     """An interval in which a gang held its GPUs."""
 
     job: int
-    place: Place
+    place: Placement
     begins: float
     ends: float
 
@@ -105,7 +105,7 @@ class State(Protocol):
         """Jobs that have arrived and not ended, in the order of their arrival."""
 
     @property
-    def running(self) -> Mapping[int, Place]: ...
+    def running(self) -> Mapping[int, Placement]: ...
     def remaining(self, job: int) -> float:
         """Returns the seconds that the job still has to run at speed 1."""
 
@@ -113,7 +113,7 @@ class State(Protocol):
 class Scheduler(Protocol):
     """Decides which jobs run. The engine calls it when a job arrives or ends, and when it asked to be called."""
 
-    def decide(self, state: State) -> Mapping[int, Place]:
+    def decide(self, state: State) -> Mapping[int, Placement]:
         """Returns the place of each job that runs. The others wait and lose no progress."""
 
     def ask_again(self, state: State) -> float | None:

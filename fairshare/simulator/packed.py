@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairshare.simulator.model import Place, State
+from fairshare.simulator.model import Placement, State
 
 
 class FirstCome:
@@ -13,7 +13,7 @@ class FirstCome:
     No gang overtakes a waiting one. Workers go to the fullest node with room, to keep nodes empty for large workers.
     """
 
-    def decide(self, state: State) -> Mapping[int, Place]:
+    def decide(self, state: State) -> Mapping[int, Placement]:
         places = dict(state.running)
         waiting = [job for job in state.active if job not in places]
         if not waiting:
@@ -33,7 +33,7 @@ class FirstCome:
         return None
 
 
-def _place(state: State, job: int, free: list[int]) -> Place | None:
+def _place(state: State, job: int, free: list[int]) -> Placement | None:
     """Returns a place and takes its GPUs from `free`; returns None and takes nothing where the gang does not fit."""
     wanted, machines = state.jobs[job], state.machines
     for generation in sorted(range(machines.generations), key=lambda k: -wanted.speeds[k]):
@@ -54,5 +54,5 @@ def _place(state: State, job: int, free: list[int]) -> Place | None:
             nodes.append(node)
         if len(nodes) == wanted.workers:
             free[:] = left
-            return Place(generation, tuple(nodes))
+            return Placement(generation, tuple(nodes))
     return None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fairshare.simulator.model import Place, State
+from fairshare.simulator.model import Placement, State
 
-HERE = Place(0)
+HERE = Placement(0)
 
 
 class Fifo:
@@ -19,7 +19,7 @@ class Fifo:
     def __init__(self, *, skips: bool = False) -> None:
         self._skips = skips
 
-    def decide(self, state: State) -> Mapping[int, Place]:
+    def decide(self, state: State) -> Mapping[int, Placement]:
         places = dict(state.running)
         free = state.machines.gpus[0] - sum(state.jobs[job].gpus for job in places)
         for job in state.active:
@@ -46,8 +46,8 @@ class ShortestFirst:
         self._by_service = by_service
         self._order: list[int] = []
 
-    def decide(self, state: State) -> Mapping[int, Place]:
-        places: dict[int, Place] = {}
+    def decide(self, state: State) -> Mapping[int, Placement]:
+        places: dict[int, Placement] = {}
         free = state.machines.gpus[0]
         for job in self._sorted(state):
             if state.jobs[job].gpus <= free:

@@ -20,7 +20,7 @@ import numpy as np
 
 from fairshare.check.economy import Account, Economy, Job
 from fairshare.check.oracle import Oracle
-from fairshare.check.play import Judged
+from fairshare.check.play import PolicyUnderTest
 from fairshare.check.played import Played
 from fairshare.check.policies import NEWEST, POLICIES, VERSION_1
 from fairshare.model import Floats, Settings
@@ -44,7 +44,7 @@ def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
     return Economy(nodes, accounts, tuple(jobs), Settings(trading=True), rounds=70)
 
 
-def progress(economy: Economy, judged: Judged) -> Floats:
+def progress(economy: Economy, judged: PolicyUnderTest) -> Floats:
     """(T,) what teams make in a round."""
     return Played.of(economy, judged).progress(since=SETTLED) / (economy.rounds - SETTLED)
 
@@ -65,7 +65,7 @@ def private(economy: Economy, order: Order) -> Floats:
     return own_progress(rates, np.tile(economy.capacity / count, (count, 1)), order)
 
 
-def trades(judged: Judged, spread: float, order: Order, instances: int) -> str:
+def trades(judged: PolicyUnderTest, spread: float, order: Order, instances: int) -> str:
     losers, worst, gains = 0, 1.0, []
     for seed in range(instances):
         economy = teams(spread, seed, order)

@@ -14,7 +14,7 @@ from fairshare.check.fluid import fluid_lag
 from fairshare.check.generate import FLAVOURS, random_economy
 from fairshare.check.judge import breach, judged, smallest
 from fairshare.check.oracle import Oracle, all_fit
-from fairshare.check.play import Judged, play
+from fairshare.check.play import PolicyUnderTest, play
 from fairshare.check.played import Played
 from fairshare.check.policies import NEWEST, VERSION_1
 from fairshare.check.promises import PROMISES
@@ -163,8 +163,8 @@ def same(thing: T) -> T:
 
 def changed(
     *, see: Callable[[Snapshot], Snapshot] = same, say: Callable[[Decision], Decision] = same
-) -> Judged:
-    return Judged("changed", lambda settings: Changed(VERSION_1.make(settings), see, say))
+) -> PolicyUnderTest:
+    return PolicyUnderTest("changed", lambda settings: Changed(VERSION_1.make(settings), see, say))
 
 
 def without_the_last(decision: Decision) -> Decision:

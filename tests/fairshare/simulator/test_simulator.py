@@ -18,7 +18,7 @@ from fairshare.policies.base import State as PolicyState
 from fairshare.policies.gandiva_fair.policy import GandivaFair
 from fairshare.simulator.engine import Engine, Replay
 from fairshare.simulator.live import LiveScheduler, Tickets
-from fairshare.simulator.model import Fate, Machines, Place, Scheduler, SimJob, State
+from fairshare.simulator.model import Fate, Machines, Placement, Scheduler, SimJob, State
 from fairshare.simulator.textbook import Fifo, ShortestFirst
 
 FOUR = Machines((0,), (4,))
@@ -137,8 +137,8 @@ def test_a_switch_costs_time_in_which_gpus_are_held_and_nothing_is_done() -> Non
 
 def test_a_scheduler_that_gives_what_is_not_there_is_found_out() -> None:
     class Generous:
-        def decide(self, state: State) -> dict[int, Place]:
-            return dict.fromkeys(state.active, Place(0))
+        def decide(self, state: State) -> dict[int, Placement]:
+            return dict.fromkeys(state.active, Placement(0))
 
         def ask_again(self, state: State) -> float | None:
             return None
@@ -234,10 +234,10 @@ def test_the_policy_is_asked_at_each_quantum_while_anybody_is_there_and_moves_no
 class Scripted:
     """Says at each moment what it was told to."""
 
-    def __init__(self, script: Mapping[float, Mapping[int, Place]]) -> None:
+    def __init__(self, script: Mapping[float, Mapping[int, Placement]]) -> None:
         self._script = script
 
-    def decide(self, state: State) -> Mapping[int, Place]:
+    def decide(self, state: State) -> Mapping[int, Placement]:
         now = max((at for at in self._script if at <= state.now), default=0.0)
         return {job: place for job, place in self._script[now].items() if job in state.active}
 
@@ -247,8 +247,8 @@ class Scripted:
 
 def test_starts_switches_and_moves_cost_what_they_are_said_to() -> None:
     """It starts (7 s), moves (5 s), is stopped and goes on (3 s), on two GPUs."""
-    here, there = Place(0, (0,)), Place(0, (1,))
-    script: dict[float, dict[int, Place]] = {0.0: {0: here}, 20.0: {0: there}, 40.0: {}, 60.0: {0: there}}
+    here, there = Placement(0, (0,)), Placement(0, (1,))
+    script: dict[float, dict[int, Placement]] = {0.0: {0: here}, 20.0: {0: there}, 40.0: {}, 60.0: {0: there}}
     machines, jobs = Machines((0, 0), (4, 4)), [SimJob(0.0, 40.0, gpus_per_worker=2)]
     engine = Engine(machines, jobs, Scripted(script), switch_cost=3.0, start_cost=7.0, move_cost=5.0)
     replay = engine.run()
@@ -314,7 +314,7 @@ def test_a_policy_is_asked_when_it_wants_to_be(asks_idly: bool) -> None:
 class Forgetful(LiveScheduler):
     """Looks at its jobs anew, with a policy that kept nothing, at each decision."""
 
-    def decide(self, state: State) -> Mapping[int, Place]:
+    def decide(self, state: State) -> Mapping[int, Placement]:
         self._known, self._policy = None, policy_of(self._settings)
         return super().decide(state)
 
