@@ -1,4 +1,4 @@
-"""How long a week takes to analyse, in two processes: `python -m tests.fairshare.bench_anomalies [TENANTS JOBS]`."""
+"""Times the analysis of a week in two processes: `python -m tests.fairshare.bench_anomalies [TENANTS JOBS]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a decision takes: `python -m tests.fairshare.bench_decide`."""
+"""Times a decision: `python -m tests.fairshare.bench_decide`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATS = 3
 
 
 def seconds(gpus: int) -> tuple[float, float, int]:
-    """The best of some runs of deciding and of encoding the snapshot, and the jobs picked."""
+    """Returns the best times of deciding and of encoding the snapshot, and the number of jobs picked."""
     snapshot = synthetic_snapshot(gpus, JOBS_PER_GPU, max(gpus // GPUS_PER_TENANT, 5), seed=1)
     deciding, encoding = [], []
     for seed in range(REPEATS):

@@ -1,6 +1,7 @@
-"""How many sharing anomalies are found where there are none, and how many jobs that were wronged: both by load.
+"""Counts, by load, sharing anomalies found in faultless histories, and delayed jobs that are found.
 
-`python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`; fairshare.counterfactual.anomalies.FALSE_RATES has the first.
+`python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`; fairshare.counterfactual.anomalies.FALSE_RATES has the
+first.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ EVERY, BY = 10, 6 * HOUR
 class Measured:
     load: float
     compared: int
-    causes: Counter[str]  # of what is found though nothing was wrong
+    causes: Counter[str]  # of anomalies found in faultless histories
     wronged: int
-    found: int  # of the wronged ones
+    found: int  # of the delayed jobs
 
 
 def measure(load: float, seed: int, days: int) -> Measured:

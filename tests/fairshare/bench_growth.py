@@ -1,8 +1,8 @@
-"""How long decisions take as clusters grow, of two policies in one run: `python -m tests.fairshare.bench_growth`.
+"""Times decisions of two policies as clusters grow: `python -m tests.fairshare.bench_growth`.
 
-`--policies NAME:VERSION NAME:VERSION` chooses which (by default the newest and version 1 of gandiva_fair), `--most`
-the GPUs of the largest cluster, `--limit` after how many seconds a policy is given up. Each time is that of one
-decision on a cluster that is busy: the second one, a quantum after one that began with a tenth of the jobs.
+`--policies NAME:VERSION NAME:VERSION` chooses the policies (by default the newest and version 1 of gandiva_fair),
+`--most` the GPUs of the largest cluster, `--limit` the seconds after which a policy is given up. Each time is that
+of one decision on a busy cluster: the second one, a quantum after one that began with a tenth of the jobs.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ CASES: dict[str, Callable[[], Snapshot]] = {
 
 
 def seconds(policy: str, view: Snapshot) -> float:
-    """The time of a decision on the busy cluster."""
+    """Returns the time of a decision on the busy cluster."""
     first = Situation.first(POLICIES[policy].make(view.settings), view)
     now = first.after(first.decide(1))
-    # Made anew, so that nothing is remembered of the first decision but what its state says.
+    # A new policy object remembers only the state of the first decision, no caches.
     fresh = POLICIES[policy].make(view.settings)
     chance = np.random.Generator(np.random.PCG64(2))
     start = perf_counter()
@@ -78,7 +78,7 @@ def _report(policy: str, view: Snapshot, found: multiprocessing.connection.Conne
 
 
 def timed(policy: str, view: Snapshot, limit: float) -> float:
-    """`seconds` in a process of its own; infinite where both decisions take longer than `limit` seconds."""
+    """Returns `seconds` measured in its own process; infinite where both decisions take longer than `limit` seconds."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_report, args=(policy, view, there))
@@ -86,7 +86,7 @@ def timed(policy: str, view: Snapshot, limit: float) -> float:
     there.close()
     try:
         return float(here.recv()) if here.poll(limit) else math.inf
-    except EOFError:  # it failed, and said why
+    except EOFError:  # the process failed and printed why
         return math.nan
     finally:
         process.terminate()
@@ -94,7 +94,7 @@ def timed(policy: str, view: Snapshot, limit: float) -> float:
 
 
 def exponent(sizes: list[int], times: list[float]) -> float:
-    """Of the power of the size with which times grow, by least squares."""
+    """Returns the power of the size with which times grow, by least squares."""
     known = [(n, t) for n, t in zip(sizes, times, strict=True) if math.isfinite(t)]
     if len(known) < 2:
         return math.nan

@@ -1,9 +1,9 @@
-"""What it pays to lie about speeds: `python -m tests.fairshare.bench_lies [ECONOMIES]`.
+"""Measures what a team gains by lying about speeds: `python -m tests.fairshare.bench_lies [ECONOMIES]`.
 
 One team of each random economy claims other speed-ups than its jobs have, in 24 ways, or splits into two accounts.
-Its gain is in progress by its true speeds, in the order of its own jobs, against telling the truth. It is measured
-with claims believed as they are; bounded by the operator's table of generations alone; and bounded by what most teams
-say of the same models, and where fewer than three know a model, by the table.
+Its gain is in progress by its true speeds, in the order of its own jobs, compared with telling the truth. It is
+measured with claims believed as they are; bounded by the operator's table of generations alone; and bounded by what
+most teams report for the same models, or by the table where fewer than three teams know a model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.fairshare.policies.teams import teams, traded
 
 ECONOMIES = 30
 CAPACITY = (12, 12)
-MODELS = 3  # which jobs of all teams share
+MODELS = 3  # shared by jobs of all teams
 SPREAD = 0.03  # of a job around its model, in logarithms
 LIAR = 0
 
@@ -28,7 +28,7 @@ Bound = Literal["none", "table", "models"]
 Pricing = Literal["between", "second_price"]
 Lie = Callable[
     [Floats, Floats], Floats
-]  # true speed-ups of the liar's jobs, and those of all others: its claims
+]  # (true speed-ups of the liar's jobs, those of all others) -> its claims
 
 
 def _times(factor: float) -> Lie:
@@ -36,7 +36,7 @@ def _times(factor: float) -> Lie:
 
 
 def _last(factor: float, part: float) -> Lie:
-    """Only the jobs at the end of its order, which would wait."""
+    """Returns a lie about only the jobs at the end of the team's order, which would wait."""
     return lambda own, others: np.where(np.arange(len(own)) < part * len(own), own, own * factor)
 
 
@@ -68,14 +68,14 @@ LIES: dict[str, Lie] = {
 
 @dataclass(frozen=True)
 class Economy:
-    """Teams with jobs of shared models; speed-ups from the first generation to the second."""
+    """Teams with jobs of shared models, with speed-ups from the first generation to the second."""
 
     speed_up: list[Floats]  # of each team's jobs
     model: list[Floats]
 
 
 def economy(seed: int, *, alike: bool = False) -> Economy:
-    """Most jobs of a team are of one model, or all of them: then they are `alike`."""
+    """Returns random teams; most jobs of a team are of one model, with `alike` all of them."""
     chance = np.random.default_rng(seed)
     of_model = chance.uniform(1.0, 6.0, MODELS)
     count = int(chance.integers(4, 7))
@@ -89,7 +89,7 @@ def economy(seed: int, *, alike: bool = False) -> Economy:
 
 
 def progress(speed_up: Floats, held: Floats) -> float:
-    """What jobs of one GPU make of `held` (2,) when they run in order, matched by their true speeds."""
+    """Returns the progress of one-GPU jobs with `held` (2,) when they run in order, matched by their true speeds."""
     runs = np.clip(held.sum() - np.arange(len(speed_up)), 0.0, 1.0)
     by_gain = np.argsort(-speed_up, kind="stable")
     fast = np.clip(held[1] - (np.cumsum(runs[by_gain]) - runs[by_gain]), 0.0, runs[by_gain])
@@ -101,7 +101,7 @@ def rates_of(speed_up: list[Floats]) -> list[Floats]:
 
 
 def seen(one: Economy, claims: list[Floats], bound: Bound, pricing: Pricing) -> Snapshot:
-    """The teams by their claims, with what the policy can compare these with."""
+    """Returns the teams by their claims, with the evidence that the policy compares them with."""
     view = teams(rates_of(claims), CAPACITY, pricing=pricing)
     if bound == "none":
         return view
@@ -111,13 +111,13 @@ def seen(one: Economy, claims: list[Floats], bound: Bound, pricing: Pricing) -> 
 
 
 def outcome(one: Economy, claims: list[Floats], *, bound: Bound, pricing: Pricing) -> float:
-    """The liar's true progress."""
+    """Returns the liar's true progress."""
     share, _ = traded(seen(one, claims, bound, pricing))
     return progress(one.speed_up[LIAR], share[LIAR])
 
 
 def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> float:
-    """What the lie pays, as a part of the liar's progress with the truth."""
+    """Returns what the lie gains, as a fraction of the liar's progress with the truth."""
     one = economy(seed)
     others = np.concatenate(one.speed_up[1:])
     false = [np.maximum(lie(one.speed_up[LIAR], others), 0.05), *one.speed_up[1:]]
@@ -126,9 +126,9 @@ def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> 
 
 
 def gain_of_splitting(seed: int, *, alike: bool = False, pricing: Pricing = "between") -> float:
-    """What two accounts with half of the tickets and every other job each pay.
+    """Returns what a team gains by splitting into two accounts with half of the tickets and every other job each.
 
-    Where jobs are not alike this is another order of the team's jobs, too: others of them run.
+    If its jobs differ, this also changes their order, so that other jobs run.
     """
     one = economy(seed, alike=alike)
     truth = outcome(one, one.speed_up, bound="none", pricing=pricing)

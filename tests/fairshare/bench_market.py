@@ -1,7 +1,7 @@
-"""How long the prices of a market take in random small clusters: `python -m tests.fairshare.bench_market [SEEDS]`.
+"""Times the prices of a market in random small clusters: `python -m tests.fairshare.bench_market [SEEDS]`.
 
-Prints milliseconds of processor time for the prices in 60 random economies of each seed, and by what part they
-miss an equilibrium.
+Prints milliseconds of processor time for the prices in 60 random economies of each seed, and their relative distance
+from an equilibrium.
 """
 
 from __future__ import annotations

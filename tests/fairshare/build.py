@@ -1,4 +1,4 @@
-"""Small clusters for the tests of fairshare, written as one would say them."""
+"""Builds small clusters for the tests of fairshare in short notation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
     accepts: tuple[int, ...] | None = None  # None: any
     rate: dict[int, float] = field(default_factory=dict)
     priority: int = 0
-    on: tuple[int, ...] = ()  # nodes of its workers, where it runs
+    on: tuple[int, ...] = ()  # nodes of its workers, if it runs
     was_on: tuple[int, ...] = ()  # nodes of its workers, where it ran last
     resident: float = 1e6
     blocked: int = 0
@@ -47,7 +47,7 @@ def snapshot(
     owed: dict[tuple[int, int], float] | None = None,
     **settings: object,
 ) -> Snapshot:
-    """`nodes` are (generation, GPUs); `away` the nodes that are drained or down."""
+    """Returns a snapshot; `nodes` are (generation, GPUs), `away` the nodes that are drained or down."""
     kinds = max((k for k, _ in nodes), default=-1) + 1
     installed = np.array([gpus for _, gpus in nodes], dtype=np.int64)
     capacity = installed.copy()
@@ -100,7 +100,7 @@ def snapshot(
 
 
 def situation(given: Snapshot) -> Situation:
-    """The default policy with the options that the snapshot's settings have, and what its accounts are owed."""
+    """Returns a situation of the default policy, with the options and the debts that are in the snapshot."""
     return Situation.first(policy_of(given.settings), given)
 
 
@@ -109,7 +109,7 @@ def decide(given: Snapshot, seed: int) -> Decision:
 
 
 def with_closed(given: Snapshot, closed: set[int]) -> Snapshot:
-    """`given` with nodes where what runs goes on and nothing new starts."""
+    """Returns `given` with closed nodes, where running gangs stay and nothing new starts."""
     jobs, nodes = given.jobs, len(given.cluster.capacity)
     holds = np.repeat(jobs.running_on != NOWHERE, np.diff(jobs.place_start))
     gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))
@@ -129,14 +129,14 @@ def used_on_nodes(given: Snapshot, decision: Decision) -> Floats:
 
 
 def place_of(decision: Decision, job: int) -> list[int]:
-    """Nodes of the workers of a picked job."""
+    """Returns the nodes of the workers of a picked job."""
     p = decision.run.tolist().index(job)
     return decision.place_node[decision.place_start[p] : decision.place_start[p + 1]].tolist()
 
 
 @st.composite
 def snapshots(draw: st.DrawFn, **settings: object) -> Snapshot:
-    """Small clusters with everything: generations, a tree, quotas, drained nodes, running gangs, debts."""
+    """Draws small clusters with everything: generations, a tree, limits, drained nodes, running gangs, debts."""
     kinds = draw(st.integers(1, 3))
     nodes = [
         (k, draw(st.sampled_from([2, 3, 4, 8]))) for k in range(kinds) for _ in range(draw(st.integers(1, 3)))

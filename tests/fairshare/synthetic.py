@@ -1,4 +1,4 @@
-"""Made-up clusters under load, for timings and tests; the same seed gives the same cluster."""
+"""Synthetic clusters under load, for timings and tests; the same seed gives the same cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NODE_GPUS = 8
 GENERATIONS = ("P100", "V100", "A100")
 USERS_PER_TEAM = 4
 TEAMS_PER_DEPARTMENT = 5
-# Workers and GPUs of a worker, and how often: 1, 2, 4, 8 and 16 GPUs.
+# Workers, GPUs of a worker, and the probability of the shape: 1, 2, 4, 8 and 16 GPUs.
 SHAPES = ((1, 1, 0.50), (1, 2, 0.15), (1, 4, 0.12), (1, 8, 0.13), (4, 1, 0.05), (2, 8, 0.05))
 Shapes = tuple[tuple[int, int, float], ...]
 
@@ -27,10 +27,10 @@ def synthetic_snapshot(
     shapes: Shapes = SHAPES,
     levels: tuple[int, ...] | None = None,
 ) -> Snapshot:
-    """A cluster of about `gpus` GPUs with `tenants` teams of users in departments, and a long queue.
+    """Returns a cluster of about `gpus` GPUs with `tenants` teams of users in departments, and a long queue.
 
-    A tenth of the jobs that fit runs. Half of the jobs were measured on what they may use. With `levels` the
-    ticket tree has so many accounts below each account of each level instead, and the leaves are the users.
+    A tenth of the jobs that fit runs. Half of the jobs were measured on what they may use. With `levels` the ticket
+    tree has so many accounts below each account of each level instead, and the leaves are the users.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
     kinds = len(generations)
@@ -76,7 +76,7 @@ def _accounts(tenants: int, kinds: int, chance: np.random.Generator) -> tuple[Ac
 
 
 def _regular(levels: tuple[int, ...], kinds: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
-    """Accounts with `levels[d]` others below each of depth d, and the deepest of them; those one above trade."""
+    """Returns accounts with `levels[d]` children at each depth d, and the leaves; their parents trade."""
     parents, above = [], np.array([NOWHERE])
     for below in levels:
         parents.append(np.repeat(above, below))
@@ -121,7 +121,7 @@ def _jobs(count: int, leaves: Ints, cluster: Cluster, chance: np.random.Generato
 
 
 def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats:
-    """Each account's jobs gain from newer generations to a degree of its own."""
+    """Returns rates; jobs of each account gain from newer generations by a common degree."""
     count = len(account)
     gain = chance.uniform(0.2, 1.5, int(account.max(initial=0)) + 1)[account][:, None]
     speed = 2.0 ** np.arange(accepts.shape[1])  # of a typical job
@@ -130,7 +130,7 @@ def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats
 
 
 def _run_some(cluster: Cluster, accepts: Bools, workers: Ints, gpus: Ints) -> tuple[Ints, Ints, Ints]:
-    """Place every tenth job until the cluster is full."""
+    """Places every tenth job until the cluster is full."""
     free = cluster.capacity.copy()
     running_on = np.full(len(workers), NOWHERE, dtype=np.int64)
     places: list[Ints] = [np.empty(0, dtype=np.int64) for _ in range(len(workers))]

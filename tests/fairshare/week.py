@@ -1,4 +1,4 @@
-"""A made-up week of a shared cluster under load, served first come, first served, as far as what comes first fits."""
+"""A synthetic week of a shared cluster under load, served first come, first served, as far as jobs fit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.fairshare.pasts import WEEK
 NODE_GPUS = 8
 SPEED = (1.0, 2.0, 3.5)
 USERS = 4
-# Workers and GPUs of a worker, and how often.
+# Workers, GPUs of a worker, and the probability of the shape.
 SHAPES = ((1, 1, 0.55), (1, 2, 0.2), (1, 4, 0.15), (1, 8, 0.05), (2, 4, 0.05))
-# How many of those that wait are looked at when GPUs come free.
+# How many waiting jobs are tried when GPUs come free.
 TRIED = 100
 
 
 def week(tenants: int, jobs: int, seed: int, *, load: float = 0.65) -> Past:
-    """On three generations, for each tenant about a node of each; jobs come in bursts of their tenant.
+    """Returns a week on three generations, with about a node of each for each tenant; jobs come in bursts by tenant.
 
-    Together they need `load` of what the cluster has.
+    Together the jobs need `load` of what the cluster has.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
     tickets = chance.integers(1, 5, tenants).astype(np.float64)
@@ -74,7 +74,7 @@ def _jobs(tenants: int, count: int, chance: np.random.Generator) -> list[PastJob
 
 
 def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, ...]) -> list[PastJob]:
-    """`lasts` says how long each runs, wherever that is."""
+    """Returns the jobs as they ran; `lasts` says how long each runs, on any generation."""
     of_kind = [[one.node for one in nodes if one.generation == k] for k in range(len(SPEED))]
     free = [np.full(len(some), NODE_GPUS, dtype=np.int64) for some in of_kind]
     ends: list[tuple[float, int, int, tuple[int, ...]]] = []
@@ -109,7 +109,7 @@ def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, .
 
 
 def _ran(job: PastJob, attempt: Attempt) -> PastJob:
-    """Cut off at the week's end."""
+    """Returns the job with an attempt, cut off at the week's end."""
     if attempt.begins >= WEEK:
         return job
     if attempt.ends > WEEK:

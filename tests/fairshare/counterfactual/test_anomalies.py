@@ -1,4 +1,4 @@
-"""Sharing anomalies: none where every tenant got what it would have had alone, and each kind where it was caused."""
+"""An analysis finds no sharing anomaly where every tenant had what it would have had alone, and finds each cause."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ A, B = 0, 1
 
 
 def only(found: Past) -> Anomaly:
-    """The one anomaly of the past."""
+    """Returns the only anomaly of the past."""
     (one,) = [one for some in analyse(found) for one in some.anomalies]
     return one
 
 
-def test_who_has_its_share_at_once_has_no_anomaly() -> None:
+def test_a_tenant_that_gets_its_share_at_once_has_no_anomaly() -> None:
     jobs = [job(1, A, 0, attempt(0, 5 * HOUR, 0)), job(2, B, 60, attempt(60, 6 * HOUR, 1))]
     assert [some.anomalies for some in analyse(past(jobs))] == [(), ()]
 
 
-def test_who_waits_while_others_hold_more_than_theirs_waits_for_what_they_borrowed() -> None:
+def test_a_wait_while_others_hold_more_than_their_share_is_over_borrowing() -> None:
     jobs = [
         job(1, A, 0, attempt(0, 5 * HOUR, 0, 1), workers=2),
         job(2, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 1)),
@@ -49,7 +49,7 @@ def test_who_waits_while_others_hold_more_than_theirs_waits_for_what_they_borrow
     assert found.holders == ((1, pytest.approx(8 * 4 * HOUR)),)
 
 
-def test_a_gang_that_free_gpus_would_hold_if_they_were_together_waits_for_fragments() -> None:
+def test_a_wait_while_enough_gpus_are_free_but_apart_is_fragmentation() -> None:
     jobs = [
         job(1, A, 0, attempt(0, 5 * HOUR, 0), gpus=3),
         job(2, A, 0, attempt(0, 5 * HOUR, 1), gpus=3),
@@ -60,7 +60,7 @@ def test_a_gang_that_free_gpus_would_hold_if_they_were_together_waits_for_fragme
     assert {key for key, _ in found.holders} == {1, 2}
 
 
-def test_free_gpus_that_are_kept_for_another_gang_are_a_reservation() -> None:
+def test_a_wait_while_free_gpus_are_reserved_for_another_gang_is_a_reservation() -> None:
     jobs = [
         job(1, B, 0, attempt(0, 4 * HOUR, 0)),
         job(2, A, 0, attempt(4 * HOUR, 5 * HOUR, 0, 1, reserved=0.0), workers=2),
@@ -71,7 +71,7 @@ def test_free_gpus_that_are_kept_for_another_gang_are_a_reservation() -> None:
     assert found.holders[0][0] == 2
 
 
-def test_who_has_its_share_waits_for_own_jobs_that_went_first() -> None:
+def test_a_wait_of_a_tenant_that_has_its_share_is_due_to_its_own_jobs() -> None:
     jobs = [
         job(1, A, 0, attempt(0, 5 * HOUR, 0)),
         job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
@@ -83,7 +83,7 @@ def test_who_has_its_share_waits_for_own_jobs_that_went_first() -> None:
 
 
 def after_an_own_job(**first: object) -> list[Anomaly]:
-    """B's job came before another one of B, `first`, and ran only after it on what B's tickets would buy."""
+    """Returns the anomalies of a past where B's job waits for `first`, another job of B that came later."""
     jobs = [
         job(1, A, 0, attempt(0, 5 * HOUR, 0)),
         job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
@@ -99,7 +99,7 @@ def test_the_order_of_a_tenants_own_jobs_of_equal_priority_is_no_anomaly() -> No
         assert [(one.key, one.cause) for one in after_an_own_job(**other)] == [(2, Cause.PRIORITY)]
 
 
-def test_of_who_waited_for_own_jobs_and_for_others_only_the_rest_is_told() -> None:
+def test_time_spent_waiting_for_own_jobs_is_left_out_of_the_delay() -> None:
     jobs = [
         job(1, A, 0, attempt(0, 2 * HOUR, 0)),
         job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
@@ -112,8 +112,8 @@ def test_of_who_waited_for_own_jobs_and_for_others_only_the_rest_is_told() -> No
     assert [cause for cause, _ in found.causes] == [Cause.OVER_BORROWING]
 
 
-def test_whose_team_is_behind_waits_for_own_jobs_because_of_what_came_before() -> None:
-    """A held all for four hours; B then works off what had piled up, one job after the other."""
+def test_a_wait_for_own_jobs_counts_if_the_team_was_behind_before() -> None:
+    """A holds everything for four hours; then B works off its backlog, one job after another."""
     jobs = [
         job(1, A, 0, attempt(0, 4 * HOUR, 0, 1), workers=2),
         job(2, B, 0, attempt(4 * HOUR, 5 * HOUR, 1)),
@@ -128,9 +128,7 @@ def test_whose_team_is_behind_waits_for_own_jobs_because_of_what_came_before() -
 
 
 @pytest.mark.parametrize(("load", "rate"), FALSE_RATES)
-def test_of_what_was_shared_without_a_fault_no_more_is_found_than_the_page_says(
-    load: float, rate: float
-) -> None:
+def test_the_rate_of_false_anomalies_is_at_most_the_published_one(load: float, rate: float) -> None:
     findings = [one for seed in (1, 2) for one in analyse(faultless(seed, load))]
     judged = sum(one.judged for one in findings)
     found = [one for some in findings for one in some.anomalies]
@@ -139,7 +137,7 @@ def test_of_what_was_shared_without_a_fault_no_more_is_found_than_the_page_says(
     assert len(found) <= judged * rate + 3 * math.sqrt(judged * rate)
 
 
-def test_who_is_wronged_in_such_a_history_is_found() -> None:
+def test_jobs_that_are_delayed_in_a_faultless_history_are_found() -> None:
     history = wronged(faultless(1, 0.8), every=10, by=6 * HOUR)
     analysis = Analysis(history)
     found = {one.key for tenant in range(len(history.parts)) for one in analysis.of(tenant).anomalies}
@@ -152,14 +150,14 @@ def test_who_is_wronged_in_such_a_history_is_found() -> None:
     assert len(victims - found) <= 1
 
 
-def test_a_start_that_fails_again_and_again_is_a_failure() -> None:
+def test_repeated_failures_to_start_are_a_failure() -> None:
     tries = [attempt(i * HOUR, i * HOUR + 60, 0, failed=True) for i in range(3)]
     backs_off = tuple(Ineligible(one.ends, one.ends + HOUR, Cause.FAILURE) for one in tries)
     found = only(past([job(1, A, 0, *tries, attempt(3 * HOUR, 4 * HOUR, 0), ineligible=backs_off)]))
     assert (found.cause, found.private_start, found.start) == (Cause.FAILURE, 0, 3 * HOUR)
 
 
-def test_who_waits_for_nodes_that_are_down_waits_for_hardware() -> None:
+def test_a_wait_for_nodes_that_are_down_is_due_to_hardware() -> None:
     down = (*nodes(4, 4), NodeState(60.0, 1, 0, 4, 0), NodeState(3 * HOUR, 1, 0, 4, 4))
     jobs = [job(1, A, 0, attempt(0, 5 * HOUR, 0)), job(2, B, HOUR, attempt(3 * HOUR, 4 * HOUR, 1))]
     found = only(past(jobs, machines=down))
@@ -167,7 +165,7 @@ def test_who_waits_for_nodes_that_are_down_waits_for_hardware() -> None:
 
 
 @pytest.mark.parametrize("generation", [0, None])
-def test_who_may_not_hold_more_waits_for_a_quota(generation: int | None) -> None:
+def test_a_wait_at_a_limit_is_due_to_the_limit(generation: int | None) -> None:
     jobs = [
         job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2),
         job(2, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2),
@@ -176,7 +174,7 @@ def test_who_may_not_hold_more_waits_for_a_quota(generation: int | None) -> None
     assert (found.key, found.cause, found.holders[0][0]) == (2, Cause.QUOTA, 1)
 
 
-def test_a_quota_of_one_user_is_in_the_way_of_no_other_one() -> None:
+def test_a_users_limit_blocks_no_other_user() -> None:
     jobs = [
         job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2, user=1),
         job(2, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2, user=1),
@@ -189,14 +187,14 @@ def test_a_quota_of_one_user_is_in_the_way_of_no_other_one() -> None:
 
 
 @pytest.mark.parametrize(("ends", "cause"), [(4 * HOUR, Cause.QUOTA), (2 * HOUR, Cause.UNEXPLAINED)])
-def test_a_quota_is_in_the_way_while_it_is_in_force(ends: float, cause: Cause) -> None:
+def test_a_limit_blocks_only_while_it_is_in_force(ends: float, cause: Cause) -> None:
     jobs = [job(1, B, HOUR, attempt(5 * HOUR, 6 * HOUR, 0), gpus=2)]
     found = only(past(jobs, limits=(PastLimit(frozenset({B}), None, 1, begins=HOUR, ends=ends),)))
     assert (found.cause, len(found.causes)) == (cause, 2)
 
 
 def over_the_limit(limits: tuple[PastLimit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
-    """B's job, which came after an hour when B held two GPUs of its four and A `held`, and ran after five."""
+    """Returns the anomaly of B's job, which waits four hours while B holds two of its four GPUs and A `held`."""
     jobs = [
         job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2),
         job(2, A, 0, attempt(0, 5 * HOUR, 1), gpus=held),
@@ -206,20 +204,20 @@ def over_the_limit(limits: tuple[PastLimit, ...], *more: PastJob, held: int = 4,
     return only(past(jobs, limits=limits))
 
 
-def test_whom_a_limit_leaves_to_idle_gpus_waits_for_that_limit_while_none_are_idle() -> None:
+def test_a_wait_for_idle_gpus_beyond_a_limit_is_due_to_that_limit() -> None:
     limit = PastLimit(frozenset({B}), None, 2, leaves_idle=True)
-    # Other nodes than the one of A have no room, as A has it.
+    # A holds the rest of the other node, so that no GPU is idle.
     rest = job(4, A, 0, attempt(0, 5 * HOUR, 0), gpus=2)
     found = over_the_limit((limit,), rest)
     assert (found.key, found.cause, found.holders[0][0]) == (3, Cause.IDLE_LIMIT, 1)
     assert found.private_start == HOUR
     assert over_the_limit((replace(limit, gpus=4),), rest).cause == Cause.OVER_BORROWING
     assert over_the_limit((replace(limit, ends=HOUR),), rest).cause == Cause.OVER_BORROWING
-    assert over_the_limit((limit,)).cause == Cause.UNEXPLAINED  # two GPUs were idle
+    assert over_the_limit((limit,)).cause == Cause.UNEXPLAINED  # two GPUs are idle
     assert over_the_limit((replace(limit, leaves_idle=False),), rest).cause == Cause.QUOTA
 
 
-def test_what_takes_no_part_in_the_sharing_does_not_count_for_a_limit_that_leaves_jobs_to_idle_gpus() -> None:
+def test_preemptible_jobs_do_not_count_towards_a_limit_that_allows_idle_gpus() -> None:
     limit = PastLimit(frozenset({B}), None, 2, leaves_idle=True)
     jobs = [
         job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2, preemptible=True),
@@ -233,7 +231,7 @@ def test_what_takes_no_part_in_the_sharing_does_not_count_for_a_limit_that_leave
     assert found.cause == Cause.OVER_BORROWING
 
 
-def test_whose_hours_are_spent_may_still_have_what_is_idle() -> None:
+def test_a_team_without_gpu_hours_may_still_use_idle_gpus() -> None:
     spent = (Ineligible(0.0, WEEK, Cause.IDLE_LIMIT),)
     rest = job(4, A, 0, attempt(0, 5 * HOUR, 0), gpus=2)
     assert over_the_limit((), rest, ineligible=spent).cause == Cause.IDLE_LIMIT
@@ -242,7 +240,7 @@ def test_whose_hours_are_spent_may_still_have_what_is_idle() -> None:
     assert over_the_limit((), rest, ineligible=paused).cause == Cause.PAUSE
 
 
-def test_who_ran_on_slower_gpus_than_its_own_ended_late() -> None:
+def test_a_job_on_slower_gpus_than_its_own_ends_late() -> None:
     two = (*nodes(4, 4), *nodes(4, 4, generation=1, first=2))
     jobs = [
         job(1, A, 0, attempt(0, 8 * HOUR, 2, 3, generation=1), workers=2, speeds=(1.0, 1.0)),
@@ -252,7 +250,7 @@ def test_who_ran_on_slower_gpus_than_its_own_ended_late() -> None:
     assert (found.key, found.cause, found.at_end, found.late) == (2, Cause.SLOWER_GPUS, True, 6 * HOUR)
 
 
-def test_who_was_stopped_again_and_again_lost_what_its_starts_took() -> None:
+def test_repeated_preemptions_lose_the_time_of_repeated_starts() -> None:
     attempts = [
         attempt(i * 600.0, i * 600.0 + 600.0, 0, starts_in=0.0 if i == 0 else 300.0) for i in range(20)
     ]
@@ -260,8 +258,8 @@ def test_who_was_stopped_again_and_again_lost_what_its_starts_took() -> None:
     assert (found.cause, found.late) == (Cause.SWITCHING, 19 * 300.0)
 
 
-def test_who_did_again_what_was_lost_with_its_node_ended_late_by_that() -> None:
-    """Alone it would have run its four hours at once: the two that were lost are none of its work."""
+def test_work_lost_with_a_node_makes_a_job_end_late() -> None:
+    """Alone the job would run its four hours at once; the two lost hours are no part of its work."""
     attempts = [attempt(0, 3 * HOUR, 0, lost_from=HOUR), attempt(3 * HOUR, 6 * HOUR, 0)]
     found = only(past([job(1, A, 0, *attempts)]))
     assert (found.cause, found.at_end, found.late) == (Cause.LOST_WORK, True, 2 * HOUR)
@@ -269,7 +267,7 @@ def test_who_did_again_what_was_lost_with_its_node_ended_late_by_that() -> None:
     assert dict(found.causes) == {Cause.LOST_WORK: 2 * HOUR}
 
 
-def test_starts_that_had_to_be_made_again_are_no_lost_work() -> None:
+def test_repeated_starts_are_not_lost_work() -> None:
     """Ten minutes of the hour that was lost were a start, which the second attempt had to repeat."""
     attempts = [
         attempt(0, HOUR, 0, starts_in=600.0, lost_from=0.0),
@@ -280,7 +278,7 @@ def test_starts_that_had_to_be_made_again_are_no_lost_work() -> None:
     assert found.late == HOUR
 
 
-def test_free_gpus_that_nobody_gives_are_left_unexplained() -> None:
+def test_a_wait_beside_free_gpus_is_unexplained() -> None:
     found = only(past([job(1, A, 0, attempt(HOUR, 2 * HOUR, 0))]))
     assert (found.cause, found.holders) == (Cause.UNEXPLAINED, ())
 
@@ -291,12 +289,12 @@ def test_a_delay_within_the_tolerance_is_no_anomaly() -> None:
     assert len(Analysis(found, Tolerance(300, 0.05)).of(A).anomalies) == 1
 
 
-def test_a_job_that_its_own_machines_would_never_hold_is_counted_and_not_judged() -> None:
+def test_a_job_too_large_for_its_private_cluster_is_counted_and_not_judged() -> None:
     found = analyse(past([job(1, A, 0, attempt(9 * HOUR, 10 * HOUR, 0, 1), workers=2)]))[A]
     assert (found.anomalies, found.too_large, found.judged, found.gpus) == ((), 1, 0, (4,))
 
 
-def test_a_job_that_still_waits_is_as_late_as_it_has_waited_at_least() -> None:
+def test_a_waiting_job_is_at_least_as_late_as_it_has_waited() -> None:
     jobs = [job(1, A, 0, attempt(0, WEEK, 0, 1), workers=2, ended=None), job(2, B, HOUR)]
     findings = analyse(past(jobs))
     (found,) = findings[B].anomalies
@@ -304,7 +302,7 @@ def test_a_job_that_still_waits_is_as_late_as_it_has_waited_at_least() -> None:
     assert (found.cause, findings[B].unfinished) == (Cause.OVER_BORROWING, 1)
 
 
-def test_a_job_that_runs_on_or_was_ended_by_somebody_is_judged_by_its_start_alone() -> None:
+def test_a_job_that_still_runs_or_was_cancelled_is_judged_by_its_start_alone() -> None:
     jobs = [
         job(1, A, 0, attempt(0, HOUR, 0), attempt(20 * HOUR, WEEK, 0), ended=None),
         job(2, B, 0, attempt(0, HOUR, 1), attempt(20 * HOUR, 30 * HOUR, 1), runs_to_its_end=False),
@@ -313,7 +311,7 @@ def test_a_job_that_runs_on_or_was_ended_by_somebody_is_judged_by_its_start_alon
     assert [(some.anomalies, some.judged, some.unfinished) for some in findings] == [((), 1, 1), ((), 1, 1)]
 
 
-def test_a_job_that_gave_up_waiting_is_late_by_as_long_as_it_waited() -> None:
+def test_a_job_cancelled_while_it_waits_is_as_late_as_it_waited() -> None:
     jobs = [
         job(1, A, 0, attempt(0, 9 * HOUR, 0, 1), workers=2),
         job(2, B, HOUR, ended=3 * HOUR, runs_to_its_end=False),
@@ -322,7 +320,7 @@ def test_a_job_that_gave_up_waiting_is_late_by_as_long_as_it_waited() -> None:
     assert (found.key, found.late, found.start, found.finish) == (2, 2 * HOUR, None, 3 * HOUR)
 
 
-def test_a_job_from_before_takes_its_place_and_is_not_judged() -> None:
+def test_a_job_from_before_the_period_takes_part_and_is_not_judged() -> None:
     jobs = [
         job(1, B, 0, attempt(5 * HOUR, 9 * HOUR, 1), carried=True),
         job(2, B, HOUR, attempt(9 * HOUR, 10 * HOUR, 1)),
@@ -332,7 +330,7 @@ def test_a_job_from_before_takes_its_place_and_is_not_judged() -> None:
     assert [(one.key, one.private_start) for one in findings.anomalies] == [(2, 4 * HOUR)]
 
 
-def test_tickets_buy_level_by_level_and_all_tenants_together_what_there_is() -> None:
+def test_private_clusters_follow_tickets_level_by_level_and_sum_to_the_cluster() -> None:
     parent, tickets = [NOWHERE, NOWHERE, 0, 0], [100.0, 300.0, 1.0, 1.0]
     assert ticket_parts(parent, tickets) == [0.25, 0.75, 0.125, 0.125]
     assert apportion([0.75, 0.125, 0.125], 12) == [9, 2, 1]
@@ -344,13 +342,15 @@ def test_tickets_buy_level_by_level_and_all_tenants_together_what_there_is() -> 
     ),
     st.integers(0, 500),
 )
-def test_nobody_buys_a_whole_gpu_more_or_less_than_its_part(parts: list[float], gpus: int) -> None:
+def test_a_private_cluster_differs_from_its_exact_part_by_less_than_one_gpu(
+    parts: list[float], gpus: int
+) -> None:
     bought = apportion(parts, gpus)
     assert sum(bought) == gpus
     assert all(abs(whole - part * gpus) < 1 + 1e-9 for whole, part in zip(bought, parts, strict=True))
 
 
-def test_what_there_is_at_a_time_is_bought_in_the_usual_nodes() -> None:
+def test_private_clusters_change_over_time_and_have_nodes_of_the_usual_size() -> None:
     grows = (*nodes(8, 8), NodeState(WEEK / 2 + 60, 2, 0, 4, 4))
     found = past([], machines=grows, parts=(0.7, 0.3))
     assert usual_gpus(found).tolist() == [16]
@@ -362,8 +362,8 @@ def test_what_there_is_at_a_time_is_bought_in_the_usual_nodes() -> None:
     assert usual_gpus(past([], machines=(NodeState(WEEK - 60, 0, 0, 8, 8),))).tolist() == [8]
 
 
-def test_nobody_has_a_private_cluster_of_hardware_that_is_not_there_yet() -> None:
-    """The second node came after five hours, and both jobs with it as soon as they could."""
+def test_hardware_joins_private_clusters_only_when_it_is_added() -> None:
+    """The second node comes after five hours, and both jobs start as soon as they can."""
     grows = (*nodes(4), NodeState(5 * HOUR, 1, 0, 4, 4))
     jobs = [
         job(1, A, 0, attempt(0, 9 * HOUR, 0), gpus=2),
@@ -375,8 +375,8 @@ def test_nobody_has_a_private_cluster_of_hardware_that_is_not_there_yet() -> Non
     assert [(some.anomalies, some.judged) for some in findings] == [((), 2), ((), 2)]
 
 
-def test_hardware_that_is_taken_out_is_taken_out_of_private_clusters_too() -> None:
-    """Half of it goes after an hour: what ran on it goes on when there is room, and nothing is late."""
+def test_hardware_that_is_removed_leaves_private_clusters_too() -> None:
+    """Half of the hardware goes after an hour; the jobs on it continue when there is room, and none is late."""
     shrinks = (*nodes(4, 4), NodeState(HOUR, 1, 0, 0, 0))
     jobs = [
         job(1, A, 0, attempt(0, 3 * HOUR, 0), gpus=2),
@@ -394,8 +394,8 @@ def test_hardware_that_is_taken_out_is_taken_out_of_private_clusters_too() -> No
     assert [(one.key, one.late) for some in found for one in some.anomalies] == [(3, 4 * HOUR), (4, 4 * HOUR)]
 
 
-def test_a_gang_for_which_hardware_is_too_little_by_now_waits_for_hardware() -> None:
-    """B's private cluster would have had it done before the second node was taken out."""
+def test_a_gang_too_large_for_the_remaining_hardware_waits_for_hardware() -> None:
+    """B's private cluster would have finished the job before the second node was taken out."""
     shrinks = (*nodes(4, 4), NodeState(20 * HOUR, 1, 0, 0, 0))
     jobs = [
         job(1, A, 0, attempt(0, 20 * HOUR, 0, 1), workers=2),
@@ -407,13 +407,13 @@ def test_a_gang_for_which_hardware_is_too_little_by_now_waits_for_hardware() -> 
     assert {cause for cause, _ in found.causes} == {Cause.HARDWARE, Cause.OVER_BORROWING}
 
 
-def test_speeds_are_guessed_from_jobs_that_were_measured_on_both() -> None:
+def test_speeds_are_estimated_from_jobs_that_were_measured_on_both_generations() -> None:
     nan = float("nan")
     rates = np.array([[10.0, 40.0], [5.0, nan], [nan, 8.0], [2.0, 6.0], [1.0, nan], [nan, nan]])
     accepts = np.array([[True, True]] * 4 + [[True, True], [False, True]])
     team = np.array([0, 0, 0, 1, 1, 2])
     assert speeds_of(rates, accepts, team) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 3), (0, 1)]
-    # Who was never measured on two goes by all others: half way between 4 and 3.
+    # A team that was never measured on two generations gets the median of all others: between 4 and 3.
     assert speeds_of(rates, accepts, np.array([0, 0, 0, 1, 3, 2]))[4] == (1, 3.5)
 
 
@@ -453,7 +453,7 @@ wanted = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(wanted)
-def test_where_everybody_had_what_it_would_have_alone_there_is_no_anomaly(found: Past) -> None:
+def test_there_is_no_anomaly_if_every_tenant_had_what_it_would_have_alone(found: Past) -> None:
     history = apart(found)
     for findings in analyse(history, Tolerance(seconds=1e-6, part=0.0)):
         assert findings.anomalies == ()
@@ -462,7 +462,7 @@ def test_where_everybody_had_what_it_would_have_alone_there_is_no_anomaly(found:
 
 @settings(max_examples=15, deadline=None)
 @given(wanted, st.integers(1200, 20_000))
-def test_who_is_served_later_than_alone_is_found_with_the_same_findings_again(found: Past, by: int) -> None:
+def test_a_delayed_job_is_found_and_the_findings_repeat(found: Past, by: int) -> None:
     history = apart(found)
     moved = tuple(_later(one, float(by)) if one.tenant == A else one for one in history.jobs)
     late = replace(history, jobs=moved)
@@ -471,7 +471,7 @@ def test_who_is_served_later_than_alone_is_found_with_the_same_findings_again(fo
     assert findings[B].anomalies == ()
     assert {one.key for one in findings[A].anomalies} == {one.key for one in moved if one.tenant == A}
     for one in findings[A].anomalies:
-        # Some of it may have been its place among own jobs, by as little as its team was behind then.
+        # A little of the delay may be due to the order of the tenant's own jobs.
         assert by - 300 - by / 12 <= one.late <= by + 1e-6
         assert sum(seconds for _, seconds in one.causes) >= 0
 
@@ -483,10 +483,10 @@ lanes = st.lists(
 
 @settings(max_examples=20, deadline=None)
 @given(lanes, st.lists(st.tuples(st.integers(0, 3000), st.integers(600, 9000)), max_size=20))
-def test_who_wants_no_more_than_its_share_has_no_anomaly_however_much_others_want(
+def test_a_tenant_within_its_share_has_no_anomaly_however_much_others_want(
     modest: list[list[tuple[int, int]]], greedy: list[tuple[int, int]]
 ) -> None:
-    """Under the live policy: B has at most four jobs of one GPU at a time, its share of eight; A floods the cluster."""
+    """By the live policy, B has at most four one-GPU jobs at a time, its share of eight, and A floods the cluster."""
     jobs = [job(0, A, arrival, attempt(0, lasts, 0), gpus=1) for arrival, lasts in greedy]
     for lane in modest:
         now = 0.0

@@ -1,4 +1,4 @@
-"""What holds of every decision, whatever the cluster."""
+"""Every decision keeps the rules, whatever the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = settings(max_examples=80, deadline=None)
 
 
 def over_quota(given: Snapshot, decision: Decision, *, extra: tuple[int, int, int] | None = None) -> bool:
-    """Whether an account holds more than its quota, with `extra` (account, generation, GPUs) on top."""
+    """Returns whether an account exceeds its limits, with `extra` (account, generation, GPUs) added."""
     jobs, accounts = given.jobs, given.accounts
     used = np.zeros_like(accounts.owed)
     np.add.at(
@@ -32,7 +32,7 @@ def over_quota(given: Snapshot, decision: Decision, *, extra: tuple[int, int, in
 
 @EXAMPLES
 @given(snapshots())
-def test_no_node_gives_more_gpus_than_it_has(given):
+def test_no_node_gives_out_more_gpus_than_it_has(given):
     decision = decide(given, seed=1)
     assert (used_on_nodes(given, decision) <= given.cluster.capacity).all()
 
@@ -51,7 +51,7 @@ def test_a_gang_runs_whole_on_nodes_of_one_accepted_generation(given):
 
 @EXAMPLES
 @given(snapshots(may_preempt=True))
-def test_no_quota_is_exceeded_and_nothing_blocked_runs(given):
+def test_no_limit_is_exceeded_and_no_blocked_job_runs(given):
     decision = decide(given, seed=1)
     assert not over_quota(given, decision)
     assert not given.jobs.blocked[decision.run].any()
@@ -75,7 +75,7 @@ def test_no_gpu_idles_while_a_waiting_gang_that_may_use_it_fits(given):
 
 @EXAMPLES
 @given(snapshots(may_preempt=False))
-def test_nobody_is_stopped_where_nobody_may_be(given):
+def test_a_fill_round_stops_no_gang(given):
     decision = decide(given, seed=1)
     running = np.flatnonzero(given.jobs.running_on != NOWHERE).tolist()
     for job in running:
@@ -87,7 +87,7 @@ def test_nobody_is_stopped_where_nobody_may_be(given):
 
 @EXAMPLES
 @given(snapshots(), st.sets(st.integers(0, 8)))
-def test_nothing_comes_to_a_closed_node(given, closed):
+def test_no_gang_starts_on_a_closed_node(given, closed):
     given = with_closed(given, closed)
     decision, jobs = decide(given, seed=1), given.jobs
     assert (used_on_nodes(given, decision) <= given.cluster.capacity).all()
@@ -110,7 +110,7 @@ def test_every_job_runs_or_has_a_reason(given):
 
 @EXAMPLES
 @given(snapshots())
-def test_shares_stay_within_capacity_and_entitlement_is_all_of_it(given):
+def test_shares_stay_within_capacity_and_entitlements_sum_to_it(given):
     decision = decide(given, seed=1)
     tree = Tree.of(given.accounts.parent)
     capacity = np.bincount(given.cluster.node_generation, given.cluster.capacity)

@@ -1,4 +1,4 @@
-"""Playing rounds ahead keeps all that the next round would see: where gangs run, and where they ran last."""
+"""A forecast plays rounds with everything that live rounds see: where gangs run, and where they ran last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nodes_of(given: Snapshot, job: int) -> list[int]:
 
 
 @for_all(snapshots(), st.integers(0, 3), st.integers(1, 4))
-def test_each_gang_is_where_it_was_put_last(given: Snapshot, seed: int, rounds: int) -> None:
+def test_each_gang_is_where_the_last_plan_put_it(given: Snapshot, seed: int, rounds: int) -> None:
     now = situation(given)
     for number in range(rounds):
         given, decision = now.view, now.decide(seed + number)
@@ -44,7 +44,7 @@ def test_each_gang_is_where_it_was_put_last(given: Snapshot, seed: int, rounds: 
         assert then.jobs.place_start[-1] == len(then.jobs.place_node)
 
 
-def test_time_passes_and_jobs_get_what_they_run_on() -> None:
+def test_time_passes_and_jobs_attain_the_gpu_time_they_hold() -> None:
     given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0, gpus=2, accepts=(1,)), Job(0, gpus=9)])
     given = replace(given, now=100.0, jobs=replace(given.jobs, attained=np.array([[1.0, 2.0], [3.0, 4.0]])))
     now = situation(given)
@@ -56,7 +56,7 @@ def test_time_passes_and_jobs_get_what_they_run_on() -> None:
 
 
 @for_all(snapshots(), st.integers(0, 3))
-def test_a_round_decided_on_a_forecast_is_a_round(given: Snapshot, seed: int) -> None:
+def test_a_forecast_round_equals_a_live_round(given: Snapshot, seed: int) -> None:
     now = situation(given)
     after = now.after(now.decide(seed))
     then, decision = after.view, after.decide(seed + 1)
@@ -67,7 +67,7 @@ def test_a_round_decided_on_a_forecast_is_a_round(given: Snapshot, seed: int) ->
 
 
 class Late(GandivaFair):
-    """Starts nothing when a quantum is over, and nothing in the first 70 seconds; wants to be asked every 20."""
+    """Starts nothing in quantum rounds or in the first 70 seconds, and asks for a round every 20 seconds."""
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         plan = super().decide(state, view, random)
@@ -85,12 +85,12 @@ def test_rounds_that_the_policy_asks_for_are_played_too() -> None:
     now = Situation.first(Late(Late.options_type()), given)
     assert (
         rounds_until_start(now, 0, seed=0, most=3) == 3
-    )  # after 80 seconds, the second quantum ends after 120
+    )  # after 80 seconds; the second quantum ends after 120
     assert rounds_until_start(now, 0, seed=0, most=2) is None
 
 
 class Asking(GandivaFair):
-    """Wants to be asked again after `after` seconds, and counts how often it was asked."""
+    """Asks for a round after `after` seconds, and counts its decisions."""
 
     after: float
     asked = 0
@@ -101,7 +101,7 @@ class Asking(GandivaFair):
 
 
 @pytest.mark.parametrize(("after", "most"), [(1.0, 5 * ROUNDS_BETWEEN + 1), (3600.0, 6), (1e300, 6)])
-def test_a_policy_that_wants_to_be_asked_often_is_asked_a_few_times(after: float, most: int) -> None:
+def test_a_policy_that_asks_for_many_rounds_gets_only_a_few_in_a_forecast(after: float, most: int) -> None:
     given = snapshot([(0, 4)], [Account(), Account()], [Job(0, on=(0,)), Job(1, blocked=1)], quantum=3600.0)
     policy = Asking(Asking.options_type())
     policy.after = after
@@ -109,7 +109,7 @@ def test_a_policy_that_wants_to_be_asked_often_is_asked_a_few_times(after: float
     assert policy.asked == most
 
 
-def test_a_policy_that_wants_to_be_asked_at_once_is_refused() -> None:
+def test_a_request_for_an_immediate_round_is_refused() -> None:
     policy = Asking(Asking.options_type())
     policy.after = 1e-9
     now = Situation.first(policy, snapshot([(0, 4)], [Account()], [Job(0)]))
@@ -117,8 +117,8 @@ def test_a_policy_that_wants_to_be_asked_at_once_is_refused() -> None:
         rounds_until_start(now, 0, seed=0, most=3)
 
 
-def test_suspended_gangs_remember_their_nodes_until_they_come_back() -> None:
-    """Two teams take turns on whichever node was theirs, however many rounds are played."""
+def test_suspended_gangs_keep_their_last_nodes_until_they_resume() -> None:
+    """Two teams take turns on the same nodes, however many rounds are played."""
     given = snapshot(
         nodes=[(0, 4), (0, 4)],
         accounts=[Account(), Account(), Account()],
@@ -139,7 +139,7 @@ def test_suspended_gangs_remember_their_nodes_until_they_come_back() -> None:
     assert resumed > 3
 
 
-def test_rounds_until_start_of_a_gang_that_must_wait_its_turn() -> None:
+def test_rounds_until_start_counts_the_quanta_that_a_gang_must_wait() -> None:
     given = snapshot(
         nodes=[(0, 4)],
         accounts=[Account(), Account()],

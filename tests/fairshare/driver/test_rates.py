@@ -1,4 +1,4 @@
-"""Whatever programs print of their own speed, plans are finite, and only its own team trades differently."""
+"""Whatever programs report as their speed, plans are finite, and only their own team trades differently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATES = st.one_of(st.floats(min_value=5e-324, max_value=1.7e308), st.sampled_fro
 
 
 def plan_beside(slow: float, fast: float, policy: str = NEWEST.name) -> Decision:
-    """Of two teams that gain 1.2 and 4 by generation 1, and of a third whose jobs print these rates."""
+    """Returns the plan for two teams that gain 1.2 and 4 by generation 1, and a third one with these rates."""
     rates = [{0: 1.0, 1: 1.2}, {0: 1.0, 1: 4.0}, {0: slow, 1: fast}]
     jobs = [Job(team, rate=rate) for team, rate in enumerate(rates) for _ in range(16)]
     view = snapshot([(0, 8), (1, 8)], [Account(trades=True)] * 3, jobs)
@@ -32,7 +32,7 @@ def plan_beside(slow: float, fast: float, policy: str = NEWEST.name) -> Decision
 @example(slow=5e-324, fast=1.7e308)
 @example(slow=1.7e308, fast=1.7e308)
 @settings(max_examples=30, deadline=None)
-def test_no_printed_rate_stops_the_trades_of_others(slow: float, fast: float) -> None:
+def test_no_reported_rate_stops_the_trades_of_others(slow: float, fast: float) -> None:
     plan = plan_beside(slow, fast)
     assert np.isfinite(plan.share).all()
     assert plan.share.sum(axis=0) == pytest.approx([8, 8])
@@ -46,12 +46,12 @@ def test_no_printed_rate_stops_the_trades_of_others(slow: float, fast: float) ->
 
 @pytest.mark.parametrize("policy", [NEWEST.name, "market:1"])
 @pytest.mark.parametrize("fast", [1e12, 1e300])
-def test_a_rate_beyond_reason_counts_as_the_largest_that_is_within_it(policy: str, fast: float) -> None:
+def test_a_rate_out_of_bounds_counts_as_the_bound(policy: str, fast: float) -> None:
     plan, same = plan_beside(1.0, fast, policy), plan_beside(1.0, MOST_RATIO, policy)
     assert plan.share == pytest.approx(same.share)
 
 
-def test_rates_within_reason_stay_as_they_are() -> None:
+def test_rates_within_bounds_do_not_change() -> None:
     rates = np.array([[1.0, np.nan, 50.0], [0.0, 3.0, 1e50], [np.nan, np.nan, np.nan]])
     plain = rates[[0, 2]]
     assert within_reason(plain) is plain
@@ -59,7 +59,7 @@ def test_rates_within_reason_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("fast", [1e300, 5e-324])
-def test_reports_and_simulations_reckon_with_no_rate_beyond_reason(fast: float) -> None:
+def test_reports_and_simulations_bound_rates_too(fast: float) -> None:
     rates = np.array([[1.0, 2.0], [1e300, fast], [1e-300, fast]])
     speeds = [own_speeds(rates, np.ones(3, dtype=np.int64))]
     speeds += speeds_of(rates, np.ones((3, 2), dtype=bool), np.zeros(3, dtype=np.int64))

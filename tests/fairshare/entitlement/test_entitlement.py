@@ -1,4 +1,4 @@
-"""What tickets earn, and who uses what others leave."""
+"""Tickets determine entitlements, and accounts use what others leave."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_shares_follow_tickets_on_every_generation():
     assert decide(given, seed=0).share == pytest.approx(entitlements(given))
 
 
-def test_tickets_earn_of_every_generation_and_only_who_has_jobs_counts():
-    """What an account cannot use of it is made up for by what others cannot use, as far as there is any."""
+def test_entitlements_cover_every_generation_and_only_accounts_with_jobs_count():
+    """What an account cannot use of a generation is made up with what others cannot use, as far as possible."""
     accounts = [Account(1), Account(1), Account(7)]
     jobs = [*many(0), *many(1, accepts=(1,))]
     given = snapshot([(0, 8), (1, 8)], accounts, jobs)
@@ -48,7 +48,7 @@ def test_tickets_earn_of_every_generation_and_only_who_has_jobs_counts():
 
 
 def test_what_an_account_cannot_use_goes_to_its_siblings_first():
-    # Two organisations; in the first, one of two teams wants only one GPU.
+    # There are two organisations; one of the two teams of the first wants only one GPU.
     accounts = [Account(1), Account(1), Account(1, parent=0), Account(1, parent=0)]
     jobs = [*many(2, count=1), *many(3), *many(1)]
     given = snapshot([(0, 8)], accounts, jobs)
@@ -56,14 +56,14 @@ def test_what_an_account_cannot_use_goes_to_its_siblings_first():
     assert decide(given, seed=0).share[:, 0] == pytest.approx([4, 4, 1, 3])
 
 
-def test_what_no_sibling_can_use_goes_up_and_to_the_others():
+def test_what_no_sibling_can_use_goes_to_other_families():
     accounts = [Account(1), Account(1), Account(1, parent=0), Account(1, parent=0)]
     jobs = [*many(2, count=1), *many(3, count=1), *many(1)]
     decision = decide(snapshot([(0, 8)], accounts, jobs), seed=0)
     assert decision.share[:, 0] == pytest.approx([2, 6, 1, 1])
 
 
-def test_quotas_limit_shares_and_the_rest_goes_on():
+def test_limits_cap_shares_and_the_rest_goes_to_others():
     accounts = [Account(1, cap={0: 1}, cap_total=3), Account(1)]
     decision = decide(snapshot([(0, 8), (1, 8)], accounts, [*many(0), *many(1)]), seed=0)
     assert decision.share.sum(axis=1) == pytest.approx([3, 13])
@@ -78,7 +78,7 @@ def test_a_job_that_accepts_two_generations_counts_once():
     assert decision.share[1].sum() == pytest.approx(12)
 
 
-def test_an_account_with_few_jobs_keeps_its_part_of_the_generation_where_they_are_fast():
+def test_an_account_with_few_jobs_keeps_its_part_of_their_fast_generation():
     accounts = [Account(1), Account(1)]
     jobs = [*many(0, count=4, rate={0: 1.0, 1: 3.0}), *many(1)]
     decision = decide(snapshot([(0, 8), (1, 8)], accounts, jobs, trading=False), seed=0)
@@ -112,8 +112,8 @@ def test_only_a_leaf_that_takes_part_and_may_run_within_limits_is_active():
 
 @EXAMPLES
 @given(snapshots(trading=False))
-def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
-    """Nobody is worse off for sharing: a leaf gets as many GPUs as its entitlement alone would bring."""
+def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
+    """Sharing costs no account anything: a leaf gets at least as many GPUs as it could use of its entitlement."""
     given = without_quotas(given)
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
@@ -127,8 +127,8 @@ def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
 
 @EXAMPLES
 @given(snapshots(trading=False))
-def test_a_generation_is_left_over_only_when_nobody_can_use_it(given):
-    """Where no cap cuts what jobs may use, and nobody is promised a faster one."""
+def test_a_generation_is_left_over_only_if_no_account_can_use_it(given):
+    """This holds where no cap limits jobs and no account is guaranteed a faster generation."""
     given = replace(
         without_quotas(given),
         jobs=replace(given.jobs, rate=np.full_like(given.jobs.rate, np.nan)),

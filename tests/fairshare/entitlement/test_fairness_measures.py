@@ -1,4 +1,4 @@
-"""Indices of fairness keep within their bounds and mean what they say."""
+"""Fairness indices stay within their bounds and have their documented meaning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_jains_index_is_between_one_nth_and_one(given: list[float]) -> None:
 
 
 @given(st.lists(positive, min_size=1, max_size=30), positive)
-def test_both_indices_are_free_of_scale_and_of_order(given: list[float], factor: float) -> None:
+def test_both_indices_ignore_scale_and_order(given: list[float], factor: float) -> None:
     other = [share * factor for share in reversed(given)]
     assert jain(other) == pytest.approx(jain(given))
     assert max_min(other) == pytest.approx(max_min(given))
@@ -48,17 +48,17 @@ def test_only_equal_shares_are_perfectly_fair(given: list[float]) -> None:
 
 
 @given(st.integers(1, 50), positive)
-def test_one_who_has_all_makes_the_lowest_index(count: int, share: float) -> None:
+def test_one_account_with_everything_makes_the_lowest_index(count: int, share: float) -> None:
     assert jain([share] + [0.0] * (count - 1)) == pytest.approx(1 / count)
 
 
-def test_indices_of_nobody_and_of_nothing() -> None:
+def test_indices_are_defined_for_no_accounts_and_for_zero_shares() -> None:
     assert (jain([]), max_min([]), jain([0.0, 0.0]), max_min([0.0, 0.0])) == (None, None, 1.0, 1.0)
     assert (delivered(3.0, 0.0), delivered(3.0, 4.0)) == (None, 0.75)
 
 
-def test_the_papers_example() -> None:
-    """Jain, Chiu and Hawe: k of n users with equal shares and the others with none have the index k/n."""
+def test_jains_index_reproduces_the_example_of_its_paper() -> None:
+    """Jain, Chiu and Hawe: if k of n users have equal shares and the others none, the index is k/n."""
     assert jain([1.0] * 20 + [0.0] * 80) == pytest.approx(0.2)
 
 
@@ -67,9 +67,7 @@ weights = st.lists(st.floats(0.1, 20), min_size=3, max_size=3).map(np.array)
 
 
 @given(table, weights, st.integers(1, 64), st.floats(1.0, 1e3))
-def test_alone_on_enough_gpus_and_without_waiting_a_job_is_as_fast_as_alone(
-    held, weight, gpus, spare
-) -> None:
+def test_a_job_that_never_waits_on_enough_gpus_has_a_rho_of_one(held, weight, gpus, spare) -> None:
     assume(held.sum() > 1)
     seconds = held.sum() / gpus
     rho = finish_time_fairness(
@@ -79,7 +77,7 @@ def test_alone_on_enough_gpus_and_without_waiting_a_job_is_as_fast_as_alone(
 
 
 @given(table, table, weights, st.tuples(st.floats(1, 1e6), st.floats(1, 50), positive))
-def test_rho_is_free_of_the_weights_scale_and_falls_with_more_sharers(
+def test_rho_ignores_the_scale_of_weights_and_falls_with_more_sharers(
     held, entitled, weight, numbers
 ) -> None:
     seconds, sharers, factor = numbers
@@ -88,18 +86,18 @@ def test_rho_is_free_of_the_weights_scale_and_falls_with_more_sharers(
     same = {"seconds": seconds, "held": held, "entitled": entitled, "gpus": 8}
     rho = finish_time_fairness(**same, weight=weight, sharers=sharers)
     assert finish_time_fairness(**same, weight=weight * factor, sharers=sharers) == pytest.approx(rho)
-    # The smaller the own part, the longer alone, the better off by sharing.
+    # A smaller own part takes longer alone, so sharing looks better.
     assert finish_time_fairness(**same, weight=weight, sharers=sharers * 2) <= rho * (1 + 1e-9)
 
 
-def test_who_waits_for_as_long_as_it_runs_has_a_rho_of_two() -> None:
+def test_a_job_that_waits_as_long_as_it_runs_has_a_rho_of_two() -> None:
     held = entitled = np.array([800.0, 0.0])
     of = {"held": held, "weight": np.array([1.0, 4.0]), "gpus": 8, "sharers": 1.0}
     assert finish_time_fairness(seconds=100.0, entitled=entitled, **of) == pytest.approx(1.0)
     assert finish_time_fairness(seconds=200.0, entitled=2 * entitled, **of) == pytest.approx(2.0)
 
 
-def test_a_part_of_half_the_gang_makes_the_time_alone_twice_as_long() -> None:
+def test_a_part_of_half_the_gang_doubles_the_time_alone() -> None:
     rho = finish_time_fairness(
         seconds=100.0,
         held=np.array([800.0]),
@@ -114,7 +112,7 @@ def test_a_part_of_half_the_gang_makes_the_time_alone_twice_as_long() -> None:
 @pytest.mark.parametrize(
     "lack", [{"seconds": 0.0}, {"held": np.zeros(1)}, {"entitled": np.zeros(1)}, {"sharers": 0.0}]
 )
-def test_what_cannot_be_told_is_not_told(lack: dict) -> None:
+def test_rho_is_none_where_it_cannot_be_computed(lack: dict) -> None:
     of = {"seconds": 1.0, "held": np.ones(1), "entitled": np.ones(1), "sharers": 1.0}
     assert finish_time_fairness(**of | lack, weight=np.ones(1), gpus=1) is None
 
@@ -123,7 +121,7 @@ moment = st.integers(0, 100).map(float)
 
 
 @given(st.lists(st.tuples(moment, moment), max_size=12), st.lists(st.tuples(moment, moment), max_size=5))
-def test_the_mean_number_of_jobs_is_what_counting_each_second_gives(jobs, stretches) -> None:
+def test_the_mean_number_of_jobs_equals_a_count_by_the_second(jobs, stretches) -> None:
     jobs = [tuple(sorted(job)) for job in jobs]
     stretches = [tuple(sorted(one)) for one in stretches]
     begins, ends, since, until = (
@@ -137,7 +135,7 @@ def test_the_mean_number_of_jobs_is_what_counting_each_second_gives(jobs, stretc
     assert unfinished_between(begins, ends, since, until) == pytest.approx(counted)
 
 
-def test_own_speeds_are_means_by_size_over_jobs_measured_on_both() -> None:
+def test_own_speeds_are_means_weighted_by_size_over_jobs_measured_on_both() -> None:
     nan = np.nan
     rate = np.array([[1.0, 2.0, nan], [2.0, 12.0, nan], [nan, 5.0, nan], [3.0, nan, nan]])
     speed = own_speeds(rate, np.array([3, 1, 9, 9]))
@@ -151,7 +149,7 @@ def test_own_speeds_are_means_by_size_over_jobs_measured_on_both() -> None:
         st.lists(st.sampled_from([np.nan, 0.5, 1.0, 3.0]), min_size=3, max_size=3), min_size=1, max_size=8
     )
 )
-def test_the_slowest_generation_is_one(rows: list[list[float]]) -> None:
+def test_the_slowest_generation_has_speed_one(rows: list[list[float]]) -> None:
     speed = own_speeds(np.array(rows), np.ones(len(rows), dtype=np.int64))
     known = speed[np.isfinite(speed)]
     assert len(known) == 0 or known.min() == 1.0

@@ -1,4 +1,4 @@
-"""What of a plan is lent: services and sessions beyond what is guaranteed to their accounts."""
+"""Services and sessions beyond the guarantees of their accounts run on lent GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lent(given: Snapshot) -> list[int]:
     return np.flatnonzero(lent_to(given, planned(given))).tolist()
 
 
-def test_what_an_account_wants_least_is_lent_once_its_guarantee_is_less_than_its_services():
+def test_the_least_wanted_services_beyond_a_guarantee_run_on_lent_gpus():
     services = [Job(0, on=(0,)), Job(0, on=(0,)), Job(0, on=(0,), priority=1)]
     assert lent(kept(snapshot([(0, 4)], [Account(), Account()], services), 0, 1, 2)) == [], (
         "nobody else is there"
@@ -38,8 +38,8 @@ def test_what_an_account_wants_least_is_lent_once_its_guarantee_is_less_than_its
     assert lent(kept(waits, 0, 2)) == [], "other jobs of the account go before them"
 
 
-def test_a_guarantee_is_one_of_all_accounts_above():
-    """A team of two users has 2 of 4 GPUs: each of them has one."""
+def test_guarantees_of_all_accounts_above_must_cover_a_service():
+    """A team of two users has 2 of 4 GPUs, so each user has one."""
     tree = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
     jobs = [Job(2, on=(0,)), Job(3, on=(0,)), Job(3, on=(0,)), *(Job(4) for _ in range(4))]
     given = kept(snapshot([(0, 4)], tree, jobs), 0, 1, 2)
@@ -48,7 +48,7 @@ def test_a_guarantee_is_one_of_all_accounts_above():
     assert held_by(given, given.jobs.running_on >= 0).tolist() == [3, 0, 1, 2, 0]
 
 
-def test_a_policy_that_guarantees_nothing_lends_nothing_and_neither_do_idle_gpus():
+def test_neither_a_policy_without_guarantees_nor_a_preemptible_job_lends():
     given = snapshot([(0, 4)], [Account()], [Job(0, on=(0,)), Job(0, on=(0,), preemptible=True)])
     assert lent(kept(given, 0, 1)) == []
     plan = planned(kept(given, 0))

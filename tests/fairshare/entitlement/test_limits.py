@@ -1,4 +1,4 @@
-"""Limits of this round: what hours leave, what runs on idle GPUs only, and how much may be borrowed."""
+"""Limits of a round: what GPU-hours leave, what runs only on idle GPUs, and how much may be borrowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
-    """With `room_total`, `claim_total` or `borrow` (of all generations) of some accounts."""
+    """Returns the snapshot with `room_total`, `claim_total` or `borrow` (of all generations) of some accounts."""
     shape = given.accounts.owed.shape
     arrays = {}
     for name, values in caps.items():
@@ -29,7 +29,7 @@ def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
 
 
 def used(given: Snapshot, decision: Decision, *, sharing: bool = False) -> np.ndarray:
-    """(T, K) GPUs that each account has with all below it; with `sharing` of jobs that take part."""
+    """Returns (T, K) GPUs of each account with all accounts below it; with `sharing`, only of jobs in the sharing."""
     jobs, amounts = given.jobs, np.zeros_like(given.accounts.owed)
     sizes = (jobs.workers * jobs.gpus)[decision.run]
     if sharing and jobs.preemptible is not None:
@@ -45,7 +45,7 @@ def some_limits(draw: st.DrawFn, given: Snapshot, *, least: float = 0.0) -> dict
 
 @EXAMPLES
 @given(st.data())
-def test_nobody_gets_more_than_the_round_leaves(data):
+def test_no_account_gets_more_than_its_limits_leave_for_the_round(data):
     given = data.draw(snapshots(may_preempt=True))
     given = limited(given, room_total=some_limits(data.draw, given))
     decision = decide(given, seed=1)
@@ -54,7 +54,7 @@ def test_nobody_gets_more_than_the_round_leaves(data):
 
 @EXAMPLES
 @given(st.data())
-def test_what_all_gpus_cost_together_is_no_more_than_the_round_leaves(data):
+def test_the_cost_of_all_gpus_is_within_what_the_round_leaves(data):
     given = data.draw(snapshots(may_preempt=True))
     kinds = given.accounts.cap.shape[1]
     price = np.array(data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=kinds, max_size=kinds)))
@@ -64,7 +64,7 @@ def test_what_all_gpus_cost_together_is_no_more_than_the_round_leaves(data):
     assert (used(given, decision) @ price <= given.accounts.room_cost + 1e-6).all()
 
 
-def test_money_goes_to_whichever_generation_it_lasts_for() -> None:
+def test_a_cost_limit_allows_the_generation_that_it_suffices_for() -> None:
     given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0, gpus=1) for _ in range(8)])
     given = limited(given, room_cost={0: 4.0})
     given = replace(given, accounts=replace(given.accounts, price=np.array([3.0, 1.0])))
@@ -74,14 +74,14 @@ def test_money_goes_to_whichever_generation_it_lasts_for() -> None:
     assert Reason.QUOTA_IN_USE in decision.reason.tolist()
 
 
-def test_room_that_is_used_up_is_no_never() -> None:
+def test_a_limit_reached_in_this_round_is_not_a_never_reason() -> None:
     given = limited(snapshot([(0, 8)], [Account()], [Job(0, gpus=4)]), room_total={0: 3})
     assert decide(given, seed=0).reason.tolist() == [Reason.QUOTA_IN_USE]
 
 
 @EXAMPLES
 @given(st.data())
-def test_without_a_claim_an_account_earns_nothing(data):
+def test_an_account_without_a_claim_has_no_entitlement(data):
     given = data.draw(snapshots())
     given = limited(given, claim_total=some_limits(data.draw, given))
     decision = decide(given, seed=1)
@@ -90,7 +90,7 @@ def test_without_a_claim_an_account_earns_nothing(data):
 
 
 def with_one_gpu_jobs(given: Snapshot) -> Snapshot:
-    """All gangs are single GPUs, so that what is free fits; nobody has a cap."""
+    """Returns the snapshot with one-GPU gangs, which fit on any free GPU, and without caps."""
     ones = np.ones(len(given.jobs), dtype=np.int64)
     free = np.full_like(given.accounts.cap, np.inf)
     jobs = replace(
@@ -106,7 +106,7 @@ def with_one_gpu_jobs(given: Snapshot) -> Snapshot:
 
 @EXAMPLES
 @given(st.data())
-def test_idle_only_gangs_run_where_nobody_with_a_claim_waits(data):
+def test_preemptible_gangs_run_where_no_gang_with_a_claim_waits(data):
     given = with_one_gpu_jobs(data.draw(snapshots()))
     leaves = sorted(set(given.jobs.account.tolist()))
     idle = {t for t in leaves if data.draw(st.booleans())}
@@ -129,12 +129,12 @@ def test_idle_only_gangs_run_where_nobody_with_a_claim_waits(data):
 
 @EXAMPLES
 @given(st.data())
-def test_jobs_that_want_idle_gpus_only_change_nothing_for_all_others(data):
+def test_preemptible_jobs_change_nothing_for_others(data):
     given = data.draw(snapshots(min_hold=0.0, may_preempt=True))
     assume(given.jobs.preemptible is not None)
     decision = decide(given, seed=1)
     takes_part = np.flatnonzero(~given.jobs.preemptible)
-    # Where they hold nothing, others find even the same places.
+    # If preemptible jobs hold nothing, others get the very same places.
     waits = replace(given.jobs, running_on=np.where(given.jobs.preemptible, NOWHERE, given.jobs.running_on))
     waiting = decide(replace(given, jobs=waits), seed=1)
     alone = decide(without(given, given.jobs.preemptible), seed=1)
@@ -150,7 +150,7 @@ def test_jobs_that_want_idle_gpus_only_change_nothing_for_all_others(data):
 
 
 def without(given: Snapshot, left_out: Bools) -> Snapshot:
-    """The snapshot without some of its jobs."""
+    """Returns the snapshot without some of its jobs."""
     stays = np.flatnonzero(~left_out)
     jobs, start = given.jobs, given.jobs.place_start
     places = [jobs.place_node[start[job] : start[job + 1]] for job in stays.tolist()]
@@ -171,13 +171,13 @@ def without(given: Snapshot, left_out: Bools) -> Snapshot:
     return replace(given, jobs=replace(jobs, **fewer, preemptible=None))
 
 
-def test_a_job_that_wants_idle_gpus_only_gives_them_back_at_once() -> None:
+def test_a_preemptible_job_gives_its_gpus_back_at_once() -> None:
     accounts = [Account(), Account()]
     alone = snapshot([(0, 4)], accounts, [Job(0, gpus=4, preemptible=True)])
     there = decide(alone, seed=0)
     assert there.preemptible is not None
     assert (there.run.tolist(), there.preemptible.tolist()) == ([0], [0])
-    assert not entitlements(alone).any()  # it earns nothing, and is owed nothing
+    assert not entitlements(alone).any()  # it is entitled to nothing and owed nothing
     lately = [Job(0, gpus=4, on=(0,), resident=1.0, preemptible=True), Job(1, gpus=4)]
     both = snapshot([(0, 4)], accounts, lately, min_hold=60.0)
     decision = decide(both, seed=0)
@@ -186,40 +186,40 @@ def test_a_job_that_wants_idle_gpus_only_gives_them_back_at_once() -> None:
     assert decide(filling, seed=0).run.tolist() == [0]
 
 
-def test_who_may_borrow_little_may_use_what_is_idle() -> None:
+def test_an_account_that_may_borrow_little_may_use_idle_gpus() -> None:
     given = snapshot([(0, 4)], [Account(), Account()], [Job(0, gpus=2, preemptible=True), Job(1)])
     assert decide(limited(given, borrow={0: 0.0}), seed=0).run.tolist() == [0, 1]
     too_many = limited(given, borrow={0: 0.0}, room_total={0: 1.0})
     assert decide(too_many, seed=0).reason.tolist() == [Reason.QUOTA_IN_USE, Reason.NONE]
 
 
-def test_what_runs_on_idle_gpus_is_no_part_of_its_accounts_share_when_nobody_may_be_stopped() -> None:
+def test_gangs_on_idle_gpus_do_not_count_as_share_in_a_fill_round() -> None:
     jobs = [Job(0, gpus=4, on=(0,), preemptible=True), Job(0, gpus=4), Job(1, gpus=4)]
     given = snapshot([(0, 8)], [Account(), Account()], jobs, owed={(0, 0): 60.0}, may_preempt=False)
     decision = decide(given, seed=0)
-    assert decision.run.tolist() == [0, 1]  # who is owed more, as if nothing of its own ran
+    assert decision.run.tolist() == [0, 1]  # the account that is owed more, as if none of its jobs ran
     claimed = decide(limited(given, claim_total={0: 4.0}), seed=0)
     assert (claimed.run.tolist(), list(claimed.preemptible)) == ([0, 1], [])
     capped = decide(limited(given, room_total={0: 4.0}), seed=0)
-    assert capped.run.tolist() == [0, 2]  # limits count it all the same
+    assert capped.run.tolist() == [0, 2]  # limits count preemptible jobs too
 
 
-def test_what_runs_on_idle_gpus_goes_on_though_its_account_wants_another_first() -> None:
+def test_a_gang_on_idle_gpus_continues_though_its_account_wants_another_first() -> None:
     jobs = [Job(0, gpus=3, preemptible=True, priority=1), Job(0, gpus=2, preemptible=True, on=(0,))]
     jobs += [Job(1, gpus=2, preemptible=True, on=(0,)), Job(2, gpus=2, preemptible=True)]
     given = snapshot([(0, 4)], [Account(), Account(), Account()], jobs)
     assert all(decide(given, seed=seed).run.tolist() == [1, 2] for seed in range(20))
 
 
-def test_of_one_account_jobs_that_take_part_go_before_those_that_do_not() -> None:
-    """Whatever their order and priority."""
+def test_within_an_account_preemptible_jobs_go_last() -> None:
+    """Order and priority do not matter."""
     jobs = [Job(0, gpus=2, preemptible=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
     decision = decide(snapshot([(0, 4)], [Account()], jobs), seed=0)
     assert decision.run.tolist() == [1, 2]
     assert decision.reason.tolist() == [Reason.PREEMPTIBLE, Reason.NONE, Reason.NONE]
 
 
-def test_what_is_idle_goes_on_or_is_drawn_by_tickets() -> None:
+def test_idle_gpus_stay_with_running_gangs_or_go_by_a_lottery_of_tickets() -> None:
     jobs = [Job(0, preemptible=True), Job(1, preemptible=True)]
     given = snapshot([(0, 1)], [Account(3.0), Account(1.0)], jobs)
     won = sum(decide(given, seed=seed).run.tolist() == [0] for seed in range(400))
@@ -228,8 +228,8 @@ def test_what_is_idle_goes_on_or_is_drawn_by_tickets() -> None:
     assert all(decide(there, seed=seed).run.tolist() == [1] for seed in range(40))
 
 
-def test_what_is_idle_is_used_and_given_back_at_once() -> None:
-    """Even a gang that got its GPUs only lately goes when somebody with a claim comes."""
+def test_idle_gpus_are_used_and_given_back_at_once() -> None:
+    """Even a gang that got idle GPUs just now is preempted when one with a claim comes."""
     accounts = [Account(), Account()]
     alone = limited(snapshot([(0, 4)], accounts, [Job(0, gpus=4)]), claim_total={0: 0.0})
     there = decide(alone, seed=0)
@@ -239,15 +239,15 @@ def test_what_is_idle_is_used_and_given_back_at_once() -> None:
     both = limited(snapshot([(0, 4)], accounts, lately, min_hold=60.0), claim_total={0: 0.0})
     decision = decide(both, seed=0)
     assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.PREEMPTIBLE, Reason.NONE])
-    # Where nobody may be stopped it goes on until the quantum is over.
+    # A fill round preempts nothing, so it stays until the quantum ends.
     filling = replace(both, settings=replace(both.settings, may_preempt=False))
     assert decide(filling, seed=0).run.tolist() == [0]
 
 
-def test_up_to_its_claim_an_account_shares_and_beyond_it_fills() -> None:
+def test_an_account_shares_up_to_its_claim_and_uses_idle_gpus_beyond() -> None:
     jobs = [*(Job(0) for _ in range(4)), *(Job(1) for _ in range(2))]
     given = limited(snapshot([(0, 4)], [Account(3.0), Account(1.0)], jobs), claim_total={0: 1.0})
-    # By tickets the first would have three; it claims one, the other uses two, and one is idle.
+    # By tickets the first would have three. It claims one, the other uses two, and one is idle.
     decision = decide(given, seed=0)
     assert used(given, decision).ravel().tolist() == [2, 2]
     assert decision.preemptible is not None
@@ -257,7 +257,7 @@ def test_up_to_its_claim_an_account_shares_and_beyond_it_fills() -> None:
 
 @EXAMPLES
 @given(st.data())
-def test_nobody_borrows_more_than_the_limit_and_what_is_owed(data):
+def test_no_account_borrows_more_than_its_limit_and_what_it_is_owed(data):
     given = data.draw(snapshots(may_preempt=True))
     given = limited(given, borrow={t: n / 4 for t, n in some_limits(data.draw, given).items()})
     decision = decide(given, seed=1)
@@ -268,7 +268,7 @@ def test_nobody_borrows_more_than_the_limit_and_what_is_owed(data):
     assert (used(given, decision, sharing=True) <= most + 1e-6)[bounded].all()
 
 
-def test_a_lender_that_is_away_is_not_used_beyond_the_limit() -> None:
+def test_gpus_of_an_absent_lender_are_not_borrowed_beyond_the_limit() -> None:
     jobs = [*(Job(0) for _ in range(8)), Job(1)]
     given = limited(snapshot([(0, 8)], [Account(), Account()], jobs), borrow={0: 0.5})
     decision = decide(given, seed=0)
@@ -276,8 +276,8 @@ def test_a_lender_that_is_away_is_not_used_beyond_the_limit() -> None:
     assert set(decision.reason.tolist()) == {Reason.NONE, Reason.BORROWED_ENOUGH}
 
 
-def test_a_gang_larger_than_the_entitlement_runs_its_part_of_the_time() -> None:
-    """Nothing may be borrowed, yet 8 GPUs run half of the time in which 4 are earned."""
+def test_a_gang_larger_than_the_entitlement_runs_part_of_the_time() -> None:
+    """Nothing may be borrowed, so a gang of 8 GPUs runs half of the time with an entitlement of 4."""
     accounts, jobs = [Account(), Account()], [Job(0, gpus=8), *(Job(1) for _ in range(8))]
     given = limited(snapshot([(0, 8)], accounts, jobs), borrow={0: 0.0})
     total, now, rounds = np.zeros((2, 1)), situation(given), 40
@@ -299,7 +299,7 @@ def test_limits_are_kept_in_the_record(data):
     assert again.accounts.room is None
 
 
-def test_gangs_that_change_generations_for_each_other_stay_within_limits_together():
+def test_gangs_that_swap_generations_stay_within_limits_together():
     few = [
         Job(0, 2, 2, (0, 1)),
         Job(0, 1, 4),

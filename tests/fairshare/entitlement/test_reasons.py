@@ -1,4 +1,4 @@
-"""Why a job does not run: never, or not now."""
+"""Every waiting job has a reason, which says whether it can ever run."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ NEVER = {
 
 
 @pytest.mark.parametrize("case", NEVER)
-def test_what_can_never_run_is_told_so(case):
+def test_a_job_that_can_never_run_has_a_never_reason(case):
     job, rest, expected = NEVER[case]
     reason = reason_of(job, **rest)
     assert reason == expected
     assert reason.is_never
 
 
-def test_never_is_said_even_of_a_blocked_job():
+def test_a_blocked_job_can_have_a_never_reason_too():
     assert reason_of(Job(0, workers=9, blocked=Reason.CLUSTER_PAUSED)) == Reason.NEVER_TOO_LARGE
 
 
-def test_never_can_be_asked_without_a_round():
+def test_a_never_reason_can_be_computed_without_a_round():
     given = snapshot([(0, 4)], [Account()], [Job(0, gpus=5), Job(0)])
     _, reason = may_run(given, Tree.of(given.accounts.parent))
     assert reason.tolist() == [Reason.NEVER_WORKER_TOO_LARGE, Reason.NONE]
 
 
-def test_a_quota_that_leaves_another_generation_open_is_not_never():
+def test_a_limit_that_leaves_another_generation_open_is_not_a_never_reason():
     accounts = [Account(cap={0: 0})]
     assert reason_of(Job(0), Job(0, accepts=(1,)), accounts=accounts, nodes=[(0, 4), (1, 1)]) == Reason.NONE
 
@@ -63,12 +63,12 @@ def test_a_blocked_job_waits_for_what_blocks_it():
     assert reason_of(Job(0, blocked=Reason.HOURS_SPENT)) == Reason.HOURS_SPENT
 
 
-def test_nodes_that_are_away_are_waited_for():
+def test_a_job_that_would_fit_with_all_nodes_up_waits_for_nodes():
     assert reason_of(Job(0, workers=8), away=(1,)) == Reason.NODES_AWAY
     assert not Reason.NODES_AWAY.is_never
 
 
-def test_a_quota_in_use_is_not_never():
+def test_a_limit_in_use_is_not_a_never_reason():
     accounts = [Account(cap_total=4)]
     first = Job(0, gpus=4, priority=1)
     assert reason_of(Job(0), first, accounts=accounts) == Reason.QUOTA_IN_USE
@@ -93,13 +93,13 @@ def test_the_first_job_of_each_generation_is_first():
     assert decide(given, seed=0).reason.tolist() == [Reason.SHARE_IN_USE, Reason.SHARE_IN_USE, 0, 0]
 
 
-def test_enough_gpus_that_are_not_together_are_fragmented():
-    # Three GPUs are taken on each node for good; a worker of two finds only single ones.
+def test_enough_gpus_that_are_apart_are_fragmented():
+    # Three GPUs of each node are taken and stay taken, so a worker of two finds only single ones.
     kept = [Job(1, gpus=3, on=(node,), resident=0.0) for node in (0, 1)]
     reason = reason_of(Job(0, gpus=2), *kept, nodes=[(0, 4), (0, 4)], min_hold=60.0)
     assert reason == Reason.FRAGMENTED
 
 
-def test_a_job_that_waits_only_for_its_turn_is_no_never():
+def test_a_job_that_waits_only_for_its_turn_has_no_never_reason():
     assert not any(reason.is_never for reason in Reason if reason >= Reason.QUOTA_IN_USE or reason == 0)
     assert all(reason.is_never for reason in Reason if reason.name.startswith("NEVER"))

@@ -1,4 +1,4 @@
-"""Many rounds: received time follows entitled time, and nobody starves."""
+"""Over many rounds received time follows entitlements, and no account starves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fairshare.build import Account, Job, decide, situation, snapshot
 
 
 def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Floats]]:
-    """Round by round, what was seen, what was decided, and the GPUs that each account got (T, K)."""
+    """Yields for each round the view, the decision, and the GPUs that each account received (T, K)."""
     now = situation(given)
     for number in range(rounds):
         decision = now.decide(seed=number)
@@ -24,7 +24,7 @@ def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Flo
 
 
 def strays(given: Snapshot, rounds: int) -> Floats:
-    """(rounds, T) GPU-quanta by which each account is ahead of its share after each round."""
+    """Returns (rounds, T) the GPU-quanta by which each account is ahead of its share after each round."""
     ahead = [(got - decision.share).sum(axis=1) for _, decision, got in play(given, rounds)]
     return np.cumsum(ahead, axis=0)
 
@@ -41,7 +41,7 @@ MIXES = {
 
 
 def crowd(nodes: list[tuple[int, int]], sizes: list[list[int]], **settings: object) -> Snapshot:
-    """Accounts with tickets 1 : 2 : 4 …, each with more jobs of its sizes than the cluster holds."""
+    """Returns accounts with tickets 1 : 2 : 4 …, each with more jobs of its sizes than the cluster holds."""
     total = sum(gpus for _, gpus in nodes)
     accounts = [Account(2.0**t) for t in range(len(sizes))]
     jobs = [
@@ -53,7 +53,7 @@ def crowd(nodes: list[tuple[int, int]], sizes: list[list[int]], **settings: obje
 
 
 @pytest.mark.parametrize("mix", MIXES)
-def test_received_time_strays_from_shares_by_a_bound_that_does_not_grow(mix):
+def test_received_time_differs_from_shares_by_a_constant_bound(mix):
     nodes, sizes = MIXES[mix]
     given = crowd(nodes, sizes, switch_cost=2.0)
     stray = np.abs(strays(given, 240))
@@ -63,8 +63,8 @@ def test_received_time_strays_from_shares_by_a_bound_that_does_not_grow(mix):
     assert late <= early + 1e-6
 
 
-def test_gangs_stay_on_their_generation_though_receipts_scatter():
-    """A switch takes a little of a quantum, now from this account and now from that; nobody moves for it."""
+def test_gangs_stay_on_their_generation_despite_small_switch_losses():
+    """Switches cost different accounts a little of each quantum, and no gang moves for that."""
     given = crowd([(0, 4), (1, 4)], [[1], [1], [1]], switch_cost=2.0)
     chance = np.random.default_rng(1)
     ahead, moved, stopped, rounds = np.zeros(3), 0, 0, 300
@@ -104,15 +104,15 @@ def test_a_lottery_follows_tickets_in_the_long_run():
 
 
 @pytest.mark.parametrize("ordering", ["stride", "lottery"])
-def test_both_draws_serve_the_gang_that_needs_the_whole_generation(ordering):
+def test_both_orderings_serve_the_gang_that_needs_the_whole_generation(ordering):
     accounts = [Account(1), Account(1)]
     given = snapshot([(0, 8)], accounts, [Job(0, workers=8), *(Job(1) for _ in range(8))], ordering=ordering)
     got = sum(gpus[:, 0] for _, _, gpus in play(given, 200)) / 200
     assert got == pytest.approx([4, 4], rel=0.1)
 
 
-def test_every_draw_of_a_lottery_follows_the_tickets():
-    """One GPU, so that each round is one draw; no debts, so that draws are independent."""
+def test_every_lottery_follows_the_tickets():
+    """With one GPU each round is one lottery, and without debts lotteries are independent."""
     accounts = [Account(1), Account(2), Account(4), Account(1)]
     given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds = 1500
@@ -125,7 +125,7 @@ def test_every_draw_of_a_lottery_follows_the_tickets():
 
 
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
-    """Two GPUs: a pair has half the chance of a single one to come first, and gets both when it does."""
+    """On two GPUs a pair has half the chance of a single job to come first, and gets both GPUs when it does."""
     given = snapshot(
         [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
     )
@@ -135,8 +135,8 @@ def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets()
     assert pairs / seeds == pytest.approx(1 / 3, abs=4 * (2 / 9 / seeds) ** 0.5)
 
 
-def test_nobody_starves():
-    """Many small jobs, a gang of a whole generation, a poor account with a large gang: all run again and again."""
+def test_no_account_starves():
+    """Many small jobs, a gang of a whole generation, and a poor account with a large gang all run again and again."""
     accounts = [Account(100), Account(1), Account(10), Account(10)]
     jobs = [*(Job(0) for _ in range(40)), Job(1, workers=2, gpus=4, accepts=(0,))]
     jobs += [Job(2, workers=16, accepts=(1,)), *(Job(3, gpus=4) for _ in range(6))]
@@ -152,7 +152,7 @@ def test_nobody_starves():
 
 
 @pytest.mark.parametrize("switch_cost", [0.0, 5.0])
-def test_a_large_gang_is_not_overtaken_for_ever_by_small_jobs_of_its_own_account(switch_cost):
+def test_small_jobs_of_its_account_do_not_starve_a_large_gang(switch_cost):
     jobs = [*(Job(0) for _ in range(8)), Job(1, workers=8), *(Job(1) for _ in range(8))]
     given = snapshot([(0, 8)], [Account(), Account()], jobs, switch_cost=switch_cost)
     large = sum(8 in decision.run for _, decision, _ in play(given, 100))
@@ -182,7 +182,7 @@ def test_a_gang_keeps_its_gpus_for_its_minimum_hold_time():
 def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
     def who_runs(behind: float) -> list[int]:
         jobs = [Job(0, on=(0,)), Job(1)]
-        # Each has half a GPU: owed seconds count double.
+        # Each has half a GPU, so owed seconds count double.
         return decide(
             snapshot([(0, 1)], [Account(), Account()], jobs, owed={(1, 0): behind / 2}, switch_cost=10.0), 0
         ).run.tolist()
@@ -192,8 +192,8 @@ def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
 
 
 @pytest.mark.parametrize("others", [0, 3])
-def test_a_gang_stays_where_it_is_while_there_is_room_for_all(others):
-    """It would be owed time of the other generation, which nobody keeps it from and it has no use for."""
+def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
+    """It would be owed time of the other generation, which it may use but has no use for."""
     accounts = [Account() for _ in range(others + 1)]
     jobs = [Job(0, on=(0,)), *(Job(t) for t in range(1, others + 1))]
     given = snapshot([(0, 4), (1, 4)], accounts, jobs, switch_cost=2.0)
@@ -201,8 +201,8 @@ def test_a_gang_stays_where_it_is_while_there_is_room_for_all(others):
         assert dict(zip(decision.run.tolist(), decision.generation.tolist(), strict=True))[0] == 0
 
 
-def test_switches_are_few_where_nothing_changes():
-    """Integral shares, every gang in its place: after the first round nobody moves or stops."""
+def test_gangs_seldom_switch_if_nothing_changes():
+    """With integral shares and every gang in its place, nothing moves or stops after the first round."""
     accounts = [Account(), Account()]
     given = snapshot([(0, 4), (1, 4)], accounts, [Job(t) for t in (0, 1) for _ in range(12)], switch_cost=2.0)
     decisions = [decision for _, decision, _ in play(given, 20)]
@@ -212,7 +212,7 @@ def test_switches_are_few_where_nothing_changes():
 
 
 def throughput(*, trading: bool, fractional: bool, rounds: int = 200) -> Floats:
-    """Steps of two teams with speed-ups 1.2 and 4 on 4 slow and 4 fast GPUs."""
+    """Returns the steps of two teams with speed-ups 1.2 and 4 on 4 slow and 4 fast GPUs."""
     accounts = [Account(trades=True), Account(trades=True)]
     speed = np.array([[1.0, 1.2], [1.0, 4.0]])
     jobs = [Job(t, rate=dict(enumerate(speed[t].tolist()))) for t in (0, 1) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""Rounds as bytes."""
+"""Rounds can be stored as bytes and restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = settings(max_examples=50, deadline=None)
 
 @EXAMPLES
 @given(snapshots())
-def test_a_round_is_kept_and_drawn_again_exactly(given):
+def test_a_round_is_stored_and_repeated_exactly(given):
     again = decode_snapshot(encode(given))
     assert encode(again) == encode(given)
     assert again.settings == given.settings
@@ -37,7 +37,7 @@ def test_a_damaged_record_is_refused(damage):
         decode_snapshot(damage(data))
 
 
-def test_of_early_records_only_the_sum_of_what_jobs_had_is_known():
+def test_early_records_have_only_the_total_time_of_jobs():
     given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0), Job(0)])
     early = replace(given, jobs=replace(given.jobs, attained=np.array([30.0, 0.1])))
     assert decode_snapshot(encode(early)).jobs.attained.sum(axis=1).tolist() == [30.0, 0.1]
@@ -46,7 +46,7 @@ def test_of_early_records_only_the_sum_of_what_jobs_had_is_known():
     assert decode_snapshot(encode(early)).jobs.attained.shape == (1, 0)
 
 
-def test_the_moment_and_what_jobs_had_where_are_kept():
+def test_records_keep_the_time_and_the_time_of_jobs_by_generation():
     given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0)])
     assert decode_snapshot(encode(given)).now == 0
     jobs = replace(given.jobs, attained=np.array([[1.0, 2.0]]), submitted=np.array([5.0]))
@@ -55,7 +55,7 @@ def test_the_moment_and_what_jobs_had_where_are_kept():
     assert (again.jobs.attained.tolist(), again.jobs.submitted.tolist()) == ([[1, 2]], [5])
 
 
-def test_a_decision_is_not_taken_for_a_snapshot():
+def test_a_decision_cannot_be_read_as_a_snapshot():
     given = snapshot([(0, 4)], [Account()], [Job(0)])
     with pytest.raises(UnreadableRecord, match="snapshot"):
         decode_snapshot(encode(decide(given, seed=0)))

@@ -1,4 +1,4 @@
-"""Gangs get measured on every generation that they may use, at no cost to anybody else."""
+"""Gangs are measured on every generation that they may use, at no cost to others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.fairshare.build import (
 
 
 def two_sided(**chosen: object) -> Snapshot:
-    """One team with a gang on each of two generations, each measured where it runs."""
+    """Returns one team with a gang on each of two generations, each measured where it runs."""
     jobs = [Job(0, on=(0,), rate={0: 1.0}), Job(0, on=(1,), rate={1: 3.0})]
     return snapshot([(0, 1), (1, 1)], [Account(trades=True)], jobs, **chosen)
 
@@ -35,7 +35,7 @@ def test_two_gangs_of_a_team_swap_to_be_measured_on_both_generations():
     assert decision.generation.tolist() == [1, 0]
 
 
-def test_nobody_swaps_where_nothing_is_missing_or_nothing_is_traded():
+def test_gangs_do_not_swap_if_no_sample_is_missing_or_nothing_is_traded():
     measured = two_sided()
     measured = replace(measured, jobs=replace(measured.jobs, rate=np.ones((2, 2))))
     unmeasured = replace(measured, jobs=replace(measured.jobs, rate=np.full((2, 2), np.nan)))
@@ -43,13 +43,13 @@ def test_nobody_swaps_where_nothing_is_missing_or_nothing_is_traded():
         assert decide(case, 0).generation.tolist() == [0, 1]
 
 
-def test_a_gang_that_has_just_come_stays_until_it_is_measured():
+def test_a_new_gang_stays_until_it_is_measured():
     fresh = two_sided()
     fresh = replace(fresh, jobs=replace(fresh.jobs, resident=np.array([1.0, 1.0])))
     assert decide(fresh, 0).generation.tolist() == [0, 1]
 
 
-def test_gangs_of_different_shapes_or_accounts_or_wishes_do_not_swap():
+def test_gangs_of_different_shapes_accounts_or_generations_do_not_swap():
     def stays(first: Job, second: Job, accounts: int = 1) -> None:
         given = snapshot([(0, 2), (1, 2)], [Account(trades=True) for _ in range(accounts)], [first, second])
         assert decide(given, 0).generation.tolist() == [0, 1]

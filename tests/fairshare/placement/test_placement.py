@@ -1,4 +1,4 @@
-"""Where gangs go: together, beside those that go on, and never kept out by fragments."""
+"""Gangs are placed together and beside running ones, and fragments do not keep them out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairshare.placement import fit
 from tests.fairshare.build import Account, Job, decide, place_of, snapshot, used_on_nodes, with_closed
 
 
-def test_fit_uses_the_fewest_nodes_and_leaves_the_least():
+def test_fit_uses_the_fewest_nodes_and_leaves_the_fewest_gpus():
     free = np.array([8, 3, 4, 8, 2])
     assert fit(free, 1, 2).tolist() == [4]
     assert fit(free, 2, 2).tolist() == [2, 2]
@@ -19,7 +19,7 @@ def test_fit_uses_the_fewest_nodes_and_leaves_the_least():
     assert fit(np.array([], dtype=np.int64), 1, 1) is None
 
 
-def test_a_gang_goes_on_where_it_runs():
+def test_a_gang_continues_where_it_runs():
     jobs = [Job(0, workers=2, on=(2, 0)), Job(0, gpus=2, on=(1,)), Job(1, gpus=4)]
     decision = decide(snapshot([(0, 4)] * 4, [Account(), Account()], jobs), seed=0)
     assert place_of(decision, 0) == [2, 0]
@@ -27,12 +27,12 @@ def test_a_gang_goes_on_where_it_runs():
     assert place_of(decision, 2) == [3]
 
 
-def test_a_gang_comes_back_to_where_it_ran_last():
+def test_a_gang_resumes_where_it_ran_last():
     decision = decide(snapshot([(0, 4)] * 3, [Account()], [Job(0, gpus=2, was_on=(2,))]), seed=0)
     assert place_of(decision, 0) == [2]
 
 
-def test_a_gang_does_not_push_a_running_one_away_to_come_back():
+def test_a_gang_does_not_displace_a_running_one_to_resume():
     jobs = [Job(0, gpus=4, was_on=(0,)), Job(1, gpus=4, on=(0,))]
     decision = decide(snapshot([(0, 4)] * 2, [Account(), Account()], jobs, owed={(0, 0): 600.0}), seed=0)
     assert place_of(decision, 1) == [0]
@@ -40,7 +40,7 @@ def test_a_gang_does_not_push_a_running_one_away_to_come_back():
 
 
 def test_a_new_gang_goes_where_running_ones_do_not_have_to_move():
-    """The first picked would fit best beside the first node's gang, whose room the last picked needs."""
+    """The first picked gang would fit best beside the first node's gang, whose room the last picked one needs."""
     jobs = [Job(0, gpus=2), Job(1, gpus=2, on=(0,)), Job(1, gpus=2, on=(0,))]
     decision = decide(snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, owed={(0, 0): 600.0}), seed=0)
     assert [place_of(decision, job) for job in range(3)] == [[1], [0], [0]]
@@ -55,7 +55,7 @@ def test_a_large_gang_picked_last_makes_room_by_moving_small_ones():
 
 
 def test_a_running_gang_that_is_picked_later_does_not_move_for_a_new_one():
-    """Both nodes are held when the new gang is picked; it takes the one whose gang is not picked at all."""
+    """Both nodes are held when the new gang is picked; it takes the node whose gang is never picked."""
     jobs = [Job(0, gpus=4), Job(1, gpus=4, on=(0,)), Job(2, gpus=4, on=(1,))]
     owed = {(0, 0): 900.0, (1, 0): 600.0, (2, 0): -600.0}
     decision = decide(snapshot([(0, 4), (0, 4)], [Account() for _ in range(3)], jobs, owed=owed), seed=0)
@@ -64,7 +64,7 @@ def test_a_running_gang_that_is_picked_later_does_not_move_for_a_new_one():
 
 
 def test_room_that_opens_when_running_gangs_go_back_to_their_nodes_is_filled():
-    """Found by search: while gangs are picked a fit is missed that their old nodes allow."""
+    """Found by search: while gangs are picked, a fit is missed that their old nodes allow."""
     of_0 = [Job(0, gpus=6), Job(0, gpus=4, on=(0,))]
     of_1 = [
         Job(1, gpus=g, on=on)
@@ -77,7 +77,7 @@ def test_room_that_opens_when_running_gangs_go_back_to_their_nodes_is_filled():
     assert free.max() < 3
 
 
-def test_only_as_small_gangs_as_must_be_are_moved():
+def test_only_gangs_as_small_as_possible_are_moved():
     jobs = [Job(0, gpus=3, on=(0,)), Job(0, gpus=1, on=(1,)), Job(1, gpus=4)]
     given = snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, switch_cost=60.0, owed={(0, 0): 600.0})
     decision = decide(given, seed=0)
@@ -92,7 +92,7 @@ def test_the_gang_that_is_owed_most_finds_the_whole_generation_before_it():
     assert decide(given, seed=0).run.tolist() == [4]
 
 
-def test_what_may_not_move_is_not_moved_for_a_large_gang():
+def test_a_pinned_gang_does_not_move_for_a_large_one():
     small = [Job(0, gpus=1, on=(node,), resident=1.0) for node in range(2)]
     given = snapshot([(0, 4)] * 2, [Account(), Account()], [*small, Job(1, gpus=4)], min_hold=60.0)
     decision = decide(given, seed=0)
@@ -105,7 +105,7 @@ def test_a_gang_leaves_a_drained_node():
     assert place_of(decide(given, seed=0), 0) == [1]
 
 
-def test_a_gang_on_a_closed_node_does_not_stop_for_one_that_could_not_start_there():
+def test_a_gang_on_a_closed_node_is_not_stopped_for_one_that_could_not_start_there():
     jobs = [Job(0, gpus=4, on=(0,)), Job(1, gpus=4)]
     given = snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, away=(1,), owed={(1, 0): 600.0})
     assert decide(given, seed=0).run.tolist() == [1]
@@ -113,7 +113,7 @@ def test_a_gang_on_a_closed_node_does_not_stop_for_one_that_could_not_start_ther
     assert (decision.run.tolist(), decision.reason.tolist()) == ([0], [Reason.NONE, Reason.NODES_AWAY])
 
 
-def test_free_gpus_are_filled_without_stopping_anyone():
+def test_free_gpus_are_filled_without_preempting():
     jobs = [*(Job(0, on=(0,)) for _ in range(3)), Job(0), Job(1, gpus=2), Job(1)]
     given = snapshot([(0, 4)], [Account(), Account()], jobs, may_preempt=False, owed={(1, 0): 600.0})
     assert decide(given, seed=0).run.tolist() == [0, 1, 2, 5]

@@ -1,4 +1,4 @@
-"""Teams that want to trade, and what they could make of what they hold: by linear programs, not by a policy's way."""
+"""Teams that want to trade, and linear programs for what they could make of what they hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 @dataclass(frozen=True)
 class Held:
-    """Stands for what share_out gives: all of them are saturated, so tickets say it all."""
+    """Stands in for the result of share_out: all teams are saturated, so only tickets count."""
 
     entitled: Floats
     share: Floats
@@ -30,7 +30,7 @@ class Held:
 def teams(
     rates: list[Floats], capacity: tuple[int, ...], tickets: list[float] | None = None, **settings: object
 ) -> Snapshot:
-    """`rates` of each team are (jobs, K); each job has one GPU."""
+    """Returns teams of one-GPU jobs; `rates` of each team are (jobs, K)."""
     accounts = [Account(weight, trades=True) for weight in tickets or [1.0] * len(rates)]
     jobs = [
         Job(t, rate={k: float(x) for k, x in enumerate(job)}) for t, some in enumerate(rates) for job in some
@@ -39,7 +39,7 @@ def teams(
 
 
 def by_tickets(given: Snapshot) -> Held:
-    """(T, K) what tickets earn, level by level, where everybody has more jobs than that."""
+    """Returns (T, K) entitlements, level by level, where every account has more jobs than that."""
     tree, accounts = Tree.of(given.accounts.parent), given.accounts
     capacity = np.bincount(given.cluster.node_generation, given.cluster.capacity).astype(float)
     share = np.zeros((len(accounts.parent), len(capacity)))
@@ -57,7 +57,7 @@ def traded(given: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
 
 
 def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
-    """(T,) the most that teams can make of what they hold (T, K) when the order of their jobs says which run.
+    """Returns (T,) the most that teams can make of what they hold (T, K), if the order of their jobs says which run.
 
     `rates` of each team are (jobs, K), of jobs of one GPU.
     """
@@ -72,9 +72,9 @@ def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
 
 
 def most_progress(rates: list[Floats], capacity: Floats, least: Floats, order: Order) -> Floats:
-    """(T,) the progress with the largest sum where nobody makes less than `least` (T,).
+    """Returns (T,) the progress with the largest sum where no team makes less than `least` (T,).
 
-    In order a job runs only as long as all before it do; evenly all of a team run as long as each other.
+    In order, a job runs only as long as all before it do; evenly, all jobs of a team run for the same time.
     """
     return _most(rates, capacity, np.ones(sum(map(len, rates))), least, order)
 

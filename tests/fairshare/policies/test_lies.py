@@ -1,4 +1,4 @@
-"""Claims of speed: what bounds them, what is left to gain by lies, and who is flagged."""
+"""Claims of speed are bounded, lies gain little, and suspicious teams are flagged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAN = np.nan
 
 
 def believed(rate, model, *, table=None):
-    """One job of each team; the ratio of speeds at which it is offered in trades, and the source of that."""
+    """Returns, for one job of each team, the ratio of speeds at which it trades, and its source."""
     rate = np.array(rate, dtype=float)
     evidence = evidence_of(rate, np.arange(len(rate)), np.array(model), table and np.array(table))
     after = bounded(rate, evidence)
@@ -36,13 +36,13 @@ def test_a_claim_far_from_what_most_teams_measured_of_the_model_counts_as_one_at
     assert source == [Source.MODEL] * 4
 
 
-def test_two_teams_are_not_enough_to_judge_each_other() -> None:
+def test_two_teams_do_not_suffice_to_bound_each_others_claims() -> None:
     ratio, source = believed([[1, 9.0], [10, 20.0]], [0, 0])
     assert ratio == pytest.approx([9, 2])
     assert source == [Source.OWN] * 2
 
 
-def test_where_no_model_is_known_the_table_judges() -> None:
+def test_without_a_known_model_the_table_bounds_claims() -> None:
     ratio, source = believed([[1, 9.0], [1, 2.8]], [NOWHERE, 0], table=(1.0, 3.0))
     assert source == [Source.TABLE] * 2
     assert ratio == pytest.approx([3 * (1 + SLACK_OF_TABLE), 2.8])
@@ -56,7 +56,7 @@ def test_no_two_generations_are_further_apart_than_the_slack_allows() -> None:
     assert spread == pytest.approx(np.full(3, 1 + SLACK_OF_TABLE))
 
 
-def test_who_is_honestly_unlike_all_others_trades_and_does_not_lose() -> None:
+def test_an_honest_team_unlike_all_others_trades_and_does_not_lose() -> None:
     rates = [np.tile([1.0, speed_up], (8, 1)) for speed_up in (1.2, 6.0)]
     view = teams(rates, (4, 4))
     view = replace(view, cluster=replace(view.cluster, table=np.array([1.0, 3.0])))
@@ -66,12 +66,12 @@ def test_who_is_honestly_unlike_all_others_trades_and_does_not_lose() -> None:
     assert (now > without * 1.05).all()
 
 
-def test_the_truth_is_left_as_it_is() -> None:
+def test_true_claims_do_not_change() -> None:
     ratio, _ = believed([[1, 2.0], [7, 14.1], [3, 5.95]], [0, 0, 0])
     assert ratio == pytest.approx([2, 14.1 / 7, 5.95 / 3])
 
 
-def test_a_rate_that_nothing_backs_is_not_traded_by_where_others_are_backed() -> None:
+def test_a_rate_without_evidence_is_not_traded_if_other_rates_have_evidence() -> None:
     rate = np.array([[1.0, 2.0, 50.0]] * 3)
     rate[1:, 2] = NAN
     evidence = evidence_of(rate, np.arange(3), np.zeros(3, dtype=int), None)
@@ -88,7 +88,7 @@ def test_no_lie_gains_five_percent_where_claims_are_bounded(name: str, bound: Bo
 
 
 def test_some_lies_gain_more_where_claims_are_believed() -> None:
-    """Else the test above could not fail."""
+    """Shows that the test above can fail."""
     assert len(LIES) == 24
     assert max(gain(LIES["all × 1.25"], seed, bound="none") for seed in range(12)) > 0.05
 
@@ -98,12 +98,12 @@ def test_splitting_a_team_whose_jobs_are_alike_gains_next_to_nothing() -> None:
 
 
 def test_splitting_a_team_whose_jobs_differ_gains_little() -> None:
-    """It is another order of its jobs."""
+    """Splitting changes the order of the team's jobs."""
     assert max(gain_of_splitting(seed) for seed in range(20)) < 0.05
 
 
 def samples(fast_before: float, fast_after: float, *, noise: float = 0.02, count: int = 12) -> Samples:
-    """Of team 1, which begins to trade half-way; slow GPUs do as much as ever."""
+    """Returns samples of team 1, which begins to trade half-way; slow GPUs keep their speed."""
     chance = np.random.default_rng(0)
     generation = np.tile([0, 1], count)
     trading = np.arange(2 * count) >= count
@@ -117,7 +117,7 @@ def test_a_team_whose_speed_ups_rise_as_it_begins_to_trade_is_flagged() -> None:
     assert changed_with_trading(samples(3.0, 2.0), 3)[1] == pytest.approx(1.5, abs=0.05)
 
 
-def test_chance_and_faster_jobs_are_no_sign_of_lies() -> None:
+def test_chance_and_faster_jobs_flag_no_team() -> None:
     assert changed_with_trading(samples(2.0, 2.0), 3).tolist() == [1, 1, 1]
     assert changed_with_trading(samples(2.0, 2.4, noise=0.5), 3).tolist() == [1, 1, 1]
     same = samples(2.0, 2.0)

@@ -1,4 +1,4 @@
-"""The market: its certificate over random economies by linear programs, and what it divides of a cluster."""
+"""The market finds equilibria of random economies, as linear programs confirm, and divides clusters by them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOTHING = 1e-6
 
 
 def best(economy: Economy, account: int, *, limits: list[tuple[Floats, float]]) -> float:
-    """The most progress that an account could make within some limits on (K,) amounts."""
+    """Returns the most progress that an account could make within some limits on (K,) amounts."""
     own = economy.account == account
     speed, gpus = economy.speed[own], economy.gpus[own]
     classes, kinds = speed.shape
@@ -53,7 +53,7 @@ def bundle(economy: Economy, account: int, amount: Floats) -> float:
 
 
 def economy(seed: int) -> Economy:
-    """Accounts with a few classes of jobs that differ in speed, in size and in where they may run."""
+    """Returns accounts with a few classes of jobs that differ in speed, size and accepted generations."""
     chance = np.random.default_rng(seed)
     kinds, accounts = int(chance.integers(1, 4)), int(chance.integers(2, 7))
     speeds, owner = [], []
@@ -79,7 +79,7 @@ def progress(one: Economy, found: Equilibrium) -> Floats:
 
 
 def wide_economy(seed: int, generations: int) -> Economy:
-    """Incomes differ by up to a million, speeds by up to a hundred, sizes by up to a thousand.
+    """Returns an economy with incomes that differ by up to a million, speeds by a hundred, and sizes by a thousand.
 
     Some classes cannot use all of a generation.
     """
@@ -105,23 +105,24 @@ def wide_economy(seed: int, generations: int) -> Economy:
 
 
 def assert_equilibrium(one: Economy, found: Equilibrium) -> None:
-    """By linear programs, which know nothing of how it was found."""
+    """Checks an equilibrium by linear programs, independently of how it was found."""
     has, bought, part = progress(one, found), one.of_accounts(found.use), one.income / one.income.sum()
     assert (found.use >= 0).all()
     assert (found.use.sum(axis=1) <= one.gpus * (1 + NOTHING)).all()
     assert (bought.sum(axis=0) <= one.capacity * (1 + NOTHING)).all()
     assert one.most is None or (found.use <= one.most * (1 + NOTHING)).all()
-    # No waste: what has a price is sold, and what has none is left only where nobody can use more of it.
+    # No waste: what has a price is sold, and what has none is left only where no account can use more of it.
     unsold = one.capacity - bought.sum(axis=0)
     assert (unsold * found.price <= NOTHING * one.income.sum()).all()
-    # Nobody pays more than it has, and for what it has it could have bought nothing better.
+    # No account pays more than it has, or could have bought anything better.
     assert (bought @ found.price <= one.income * (1 + NOTHING)).all()
     for account in range(len(one.income)):
         could = best(one, account, limits=[(found.price, one.income[account])])
         assert has[account] >= could * (1 - NEARLY)
         private = bundle(one, account, one.capacity * part[account])
         assert has[account] >= private * (1 - NEARLY)
-        for other in range(len(one.income)):  # nobody wants what another has, by its own tickets
+        # no account prefers what another one has, relative to its own tickets
+        for other in range(len(one.income)):
             theirs = bundle(one, account, bought[other] * one.income[account] / one.income[other])
             assert has[account] >= theirs * (1 - NEARLY) - NOTHING
 
@@ -147,7 +148,7 @@ def test_an_equilibrium_is_certified(seed: int, generations: int) -> None:
     assert missed(one, equilibrium(one)) < NEARLY
 
 
-def test_what_is_no_equilibrium_is_not_certified() -> None:
+def test_wrong_prices_or_purchases_are_not_certified() -> None:
     """Two accounts want the fast generation; each of these purchases or prices is wrong in one way."""
     one = Economy(
         np.array([[0.5, 1.0], [0.5, 1.0]]), np.full(2, 8.0), np.arange(2), np.full(2, 4.0), np.full(2, 4.0)
@@ -166,7 +167,7 @@ def test_what_is_no_equilibrium_is_not_certified() -> None:
     assert all(missed(replace(one, gpus=np.full(2, 3.9)), of) > 0.02 for of in wrong.values())
 
 
-def test_where_no_prices_are_found_shares_are_max_min_and_the_plan_says_so(
+def test_shares_are_max_min_if_no_prices_are_found_and_the_plan_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def nothing_found(one: Economy) -> Equilibrium:
@@ -192,8 +193,8 @@ def test_a_random_economy_breaks_no_promise_of_the_market(number: int) -> None:
     assert found is None, str(found)
 
 
-def test_who_bought_more_than_its_private_cluster_stops_nobody_for_it() -> None:
-    """Nodes cannot hold all four at once; the gang of 14 has bought all that it needs, of which it is guaranteed 6."""
+def test_an_account_that_bought_beyond_its_private_cluster_preempts_none_for_it() -> None:
+    """Nodes cannot hold all four at once; the gang of 14 has bought all that it needs, and 6 of it are guaranteed."""
     gangs = [
         Gang(0, workers=3, gpus=2),
         Gang(1, workers=2, gpus=7),
@@ -218,13 +219,13 @@ def test_who_bought_more_than_its_private_cluster_stops_nobody_for_it() -> None:
         ),
     ],
 )
-def test_nobody_buys_more_of_a_generation_than_its_gangs_can_have(given: Case) -> None:
+def test_no_account_buys_more_of_a_generation_than_its_gangs_can_use(given: Case) -> None:
     (promise,) = [one for one in PROMISES if one.name == "12"]
     assert breach(given, POLICIES["market:1"], [promise]) is None
 
 
 def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
-    """A job that keeps its fast GPUs for sure, though nobody wants them, is in the way of one of the same account."""
+    """A job that keeps its guaranteed fast GPUs, which no other account wants, blocks another job of its account."""
     few = [Gang(0, gpus=2, rate={0: 1.0, 1: 1.258}), Gang(0, gpus=3, rate={0: 1.0, 1: 0.919})]
     given = case(
         [(0, 4), (1, 8)],
@@ -239,7 +240,7 @@ def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
 
 
 def test_two_teams_with_one_speed_each_pay_the_speed_up_of_the_one_that_has_both() -> None:
-    """Fast GPUs go to the one that gains four times by them; the price is what they are worth to the other."""
+    """Fast GPUs go to the team that gains four times by them; the price is what they are worth to the other."""
     one = Economy(
         np.array([[1.0, 1.0], [0.25, 1.0]]), np.full(2, 99.0), np.arange(2), np.ones(2), np.full(2, 8.0)
     )
@@ -248,7 +249,7 @@ def test_two_teams_with_one_speed_each_pay_the_speed_up_of_the_one_that_has_both
     assert found.use == pytest.approx(np.array([[8.0, 0.0], [0.0, 8.0]]), abs=0.05)
 
 
-def test_prices_are_zero_where_all_fits() -> None:
+def test_prices_are_zero_if_all_demand_fits() -> None:
     one = Economy(np.ones((2, 2)), np.array([2.0, 3.0]), np.arange(2), np.ones(2), np.full(2, 8.0))
     found = equilibrium(one)
     assert found.price == pytest.approx([0.0, 0.0], abs=1e-6)
@@ -265,7 +266,7 @@ def test_incomes_are_tickets_level_by_level() -> None:
     assert found.share[:, 0] == pytest.approx([2, 6, 1, 1, 6], abs=1e-3)
 
 
-def test_who_may_use_one_generation_alone_gets_it_from_who_can_use_both() -> None:
+def test_an_account_that_can_use_one_generation_gets_it_from_one_that_can_use_both() -> None:
     one = snapshot([(0, 1), (1, 1)], [Account(), Account()], [Job(0), Job(1, accepts=(1,))])
     tree = Tree.of(one.accounts.parent)
     share = market_shares(one, tree, may_run(one, tree)[0]).share
@@ -282,6 +283,6 @@ def test_limits_bound_what_is_wanted_and_what_is_given() -> None:
     assert share[2] >= 5.0 - 1e-3
 
 
-def test_without_jobs_nobody_has_a_share() -> None:
+def test_without_jobs_no_account_has_a_share() -> None:
     one = snapshot([(0, 8)], [Account()], [])
     assert not market_shares(one, Tree.of(one.accounts.parent), one.jobs.accepts).share.any()

@@ -1,4 +1,4 @@
-"""Policies behind their interface: options, versions, records of earlier rounds, and plans that are refused."""
+"""The policy interface: options, versions, records of earlier rounds, and plans that are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = Path(__file__).parent / "records"
 
 
 @pytest.mark.parametrize("ordering", ["stride", "lottery"])
-def test_a_round_recorded_by_the_first_release_is_drawn_again_exactly(ordering: str) -> None:
+def test_a_round_recorded_by_the_first_release_is_repeated_exactly(ordering: str) -> None:
     given = decode_snapshot((RECORDS / f"{ordering}.snapshot").read_bytes())
     stored = (RECORDS / f"{ordering}.decision").read_bytes()
     again = Situation.first(policy_of(given.settings, version=1), given).decide(20260101)
@@ -65,7 +65,7 @@ def test_a_policy_or_a_version_that_does_not_exist_is_refused() -> None:
 @pytest.mark.parametrize("version", versions("gandiva_fair"))
 @settings(max_examples=60, deadline=None)
 @given(given=snapshots(), seed=st.integers(0, 3))
-def test_what_a_policy_kept_from_its_last_plan_changes_none(given: Snapshot, seed: int, version: int) -> None:
+def test_caches_from_the_last_plan_change_no_decision(given: Snapshot, seed: int, version: int) -> None:
     kept = policy_of(given.settings, version=version)
     Situation.first(kept, given).decide(seed)
     other = replace(given, jobs=replace(given.jobs, blocked=np.where(given.jobs.blocked == 0, 11, 0)))
@@ -82,7 +82,7 @@ def test_amounts_follow_their_accounts_and_generations() -> None:
     assert realigned(np.zeros((0, 0)), np.array([NOWHERE]), np.array([NOWHERE])).tolist() == [[0]]
 
 
-def test_what_is_owed_wherever_it_is_made_good_is_divided_as_the_share_is() -> None:
+def test_debts_without_a_generation_are_divided_as_the_share_is() -> None:
     given = snapshot([(0, 4), (1, 4)], [Account(), Account()], [Job(0, accepts=(0,)), Job(1), Job(1)])
     plan = replace(planned(given), share=np.array([[1.0, 0.0], [0.0, 0.0]]))
     of_each = Situation(policy_named(version=1), given, {"owed": np.array([[5.0, -5.0], [1.0, 2.0]])})
@@ -93,13 +93,13 @@ def test_what_is_owed_wherever_it_is_made_good_is_divided_as_the_share_is() -> N
 
 
 def crowd(**settings: object) -> Snapshot:
-    """Two nodes of four; the first job runs on both, the second waits, the third is blocked."""
+    """Returns two nodes of four GPUs; the first job runs on both, the second waits, the third is blocked."""
     jobs = [Job(0, workers=2, gpus=2, on=(0, 1)), Job(1, workers=2, gpus=2), Job(1, gpus=1, blocked=18)]
     return snapshot([(0, 4), (0, 4), (1, 4)], [Account(), Account(cap={0: 4.0})], jobs, **settings)
 
 
 def planned(given: Snapshot, *gangs: tuple[int, int, tuple[int, ...]]) -> Decision:
-    """The plan that runs jobs on a generation and nodes."""
+    """Returns the plan that runs these jobs on a generation and nodes."""
     run = np.array([job for job, _, _ in gangs], dtype=np.int64)
     reason = np.ones(len(given.jobs), dtype=np.int64)
     reason[run] = 0
@@ -119,7 +119,7 @@ STAYS = (0, 0, (0, 1))
 
 
 @pytest.mark.parametrize("name", ["share", "guaranteed", "reason", "generation", "place_start", "place_node"])
-def test_a_plan_whose_arrays_do_not_fit_the_view_is_refused(name: str) -> None:
+def test_a_plan_with_arrays_of_wrong_shapes_is_refused(name: str) -> None:
     given = crowd()
     plan = planned(given, STAYS)
     plan = replace(plan, guaranteed=plan.share)
@@ -130,7 +130,7 @@ def test_a_plan_whose_arrays_do_not_fit_the_view_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "is_fine"), [(None, True), (1.0, True), (0.0, False), (-5.0, False),
                                                   (float("nan"), False), (float("inf"), False)])  # fmt: skip
-def test_a_policy_may_ask_to_be_asked_again_but_not_at_once(seconds: float | None, is_fine: bool) -> None:
+def test_a_policy_may_ask_for_the_next_round_but_not_at_once(seconds: float | None, is_fine: bool) -> None:
     given = crowd()
     plan = replace(planned(given, STAYS), ask_again=seconds)
     if is_fine:
@@ -161,7 +161,7 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(
         validate(planned(given, *gangs), given)
 
 
-def test_a_round_that_takes_surplus_back_stops_nobody_within_its_guarantee() -> None:
+def test_a_reclaim_round_that_stops_a_gang_within_a_guarantee_is_refused() -> None:
     given = crowd(reclaim=True)
     other = replace(
         planned(given, (1, 0, (0, 1))),
@@ -174,7 +174,7 @@ def test_a_round_that_takes_surplus_back_stops_nobody_within_its_guarantee() -> 
     validate(other, crowd())
 
 
-def test_who_is_beyond_a_limit_may_be_stopped_by_such_a_round() -> None:
+def test_a_reclaim_round_may_stop_a_gang_beyond_a_limit() -> None:
     given = crowd(reclaim=True)
     given.accounts.cap_total[0] = 3
     other = planned(given, (1, 0, (0, 1)))
@@ -183,7 +183,7 @@ def test_who_is_beyond_a_limit_may_be_stopped_by_such_a_round() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(given=snapshots(), seed=st.integers(0, 3))
-def test_rounds_between_quanta_are_such_rounds(given: Snapshot, seed: int) -> None:
+def test_rounds_between_quanta_are_reclaim_rounds(given: Snapshot, seed: int) -> None:
     given.accounts.cap[:], given.accounts.cap_total[:] = np.inf, np.inf
     Situation.first(policy_of(given.settings), given).fill(seed)  # raises InvalidPlan
 
@@ -206,10 +206,10 @@ def test_a_fill_round_that_stops_or_moves_a_gang_is_refused(
     with pytest.raises(InvalidPlan, match="job 0 is stopped or moved by a fill round"):
         validate(planned(given, *gangs), given)
     validate(planned(crowd(), *gangs), crowd())
-    validate(planned(given, (0, 0, (1, 0))), given)  # who of its workers is where does not matter
+    validate(planned(given, (0, 0, (1, 0))), given)  # which worker is on which node does not matter
 
 
-def test_nothing_starts_beyond_a_limit_but_what_runs_there_may_go_on() -> None:
+def test_a_plan_that_starts_a_gang_beyond_a_limit_is_refused_but_running_ones_may_stay() -> None:
     jobs = [Job(0, gpus=3, on=(0,)), Job(0), Job(1)]
     given = snapshot([(0, 8)], [Account(cap_total=3.0), Account(cap={0: 0.0})], jobs, may_preempt=False)
     lowered = replace(given, accounts=replace(given.accounts, cap_total=np.array([2.0, np.inf])))
@@ -219,7 +219,7 @@ def test_nothing_starts_beyond_a_limit_but_what_runs_there_may_go_on() -> None:
             validate(planned(view, (0, 0, (0,)), (job, 0, (0,))), view)
 
 
-def test_nothing_starts_on_a_closed_node() -> None:
+def test_a_plan_that_starts_a_gang_on_a_closed_node_is_refused() -> None:
     given = with_closed(crowd(), {0, 1})
     validate(planned(given, STAYS), given)
     with pytest.raises(InvalidPlan, match="job 1 starts on a closed node"):

@@ -1,4 +1,4 @@
-"""Trades: prices, what nobody loses, how much of the possible gain they make, and the limits that they keep."""
+"""Trades have fair prices, cost no team progress, make most of the possible gain, and keep limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CAPTURED: list[tuple[Order, float, float]] = [
 
 
 def alike(*speed_up_of: float, gpus: int = 8, **options: object) -> Snapshot:
-    """Teams whose jobs are all alike, twice as many as there are GPUs on two generations."""
+    """Returns teams whose jobs are all alike, twice as many as there are GPUs on two generations."""
     return teams([np.tile([1.0, s], (2 * gpus, 1)) for s in speed_up_of], (gpus, gpus), **options)
 
 
@@ -55,7 +55,7 @@ def amounts(done: tuple[Trade, ...]) -> list[tuple[int, int, float, float]]:
 
 
 def test_second_prices_of_three_teams() -> None:
-    """The vector of an independent implementation: shares .33 .33 .34, speed-ups 4 6 8."""
+    """The example of an independent implementation: shares .33 .33 .34, speed-ups 4 6 8."""
     share, done = traded(alike(4, 6, 8, gpus=100, tickets=[33, 33, 34], pricing="second_price"))
     assert share / 100 == pytest.approx(np.array([[1, 0.190833], [0, 0.4125], [0, 0.396667]]), abs=1e-6)
     assert sorted(amounts(done)) == [
@@ -74,19 +74,19 @@ def test_second_prices_of_four_teams() -> None:
     ]
 
 
-def test_between_what_both_sides_get_is_worth_more_than_what_they_give_in_the_same_ratio() -> None:
+def test_a_price_in_between_gives_both_sides_the_same_relative_gain() -> None:
     share, (one,) = traded(alike(1, 4))
     assert one.price / one.seller_speedup == pytest.approx(one.buyer_speedup / one.price)
     assert share == pytest.approx(np.array([[8, 2], [0, 6]]))
 
 
-def test_between_two_speed_ups_that_are_just_worth_a_trade_the_price_is_in_the_middle() -> None:
+def test_the_price_between_two_close_speed_ups_is_in_the_middle() -> None:
     _, (one,) = traded(alike(2.0, 2.0 * 1.2, least_gain=1.2))
     assert one.price == pytest.approx((2.0 * 2.4) ** 0.5)
 
 
-def test_buyers_that_are_much_alike_get_much_alike() -> None:
-    """One has a little higher speed-up; what is cheap would be enough for one of them."""
+def test_similar_buyers_get_similar_amounts() -> None:
+    """One has a slightly higher speed-up, and the cheap GPUs would suffice for only one of them."""
     share, _ = traded(alike(1.5, 1.5, 5.0, 5.1, gpus=12, tickets=[1, 1, 4, 4]))
     assert share[2, 1] == pytest.approx(share[3, 1], rel=0.1)
     assert share[3, 1] > share[2, 1]
@@ -99,11 +99,11 @@ def test_speed_ups_below_one_trade_as_well() -> None:
 
 
 @pytest.mark.parametrize("speed_ups", [(2.0, 2.0), (2.0, 2.05)])
-def test_what_gains_too_little_is_not_traded(speed_ups: tuple[float, ...]) -> None:
+def test_a_trade_that_gains_too_little_is_not_made(speed_ups: tuple[float, ...]) -> None:
     assert traded(alike(*speed_ups))[1] == ()
 
 
-# ---- whose jobs trade
+# ---- which jobs trade
 
 
 def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
@@ -116,7 +116,7 @@ def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
 
 
 def test_a_team_trades_for_the_jobs_at_the_margin_and_not_for_their_mean() -> None:
-    """The mean of its speed-ups is 5, but of its jobs that run all are nine times as fast."""
+    """The mean of its speed-ups is 5, but all of its running jobs are nine times as fast."""
     first = np.array([[1.0, 9.0]] * 8 + [[1.0, 1.0]] * 8)
     share, (one,) = traded(teams([first, np.tile([1.0, 5.5], (16, 1))], (8, 4)))
     assert (one.seller, one.buyer) == (1, 0)
@@ -132,13 +132,13 @@ def test_jobs_that_were_not_measured_do_not_trade() -> None:
     assert traded(snapshot([(0, 3), (1, 3)], accounts, jobs))[1] == ()
 
 
-def test_who_has_no_job_that_waits_sells_nothing_for_more_gpus() -> None:
-    """Its jobs would only become slower: nobody could use what it is paid beyond one GPU for one."""
+def test_a_team_without_waiting_jobs_sells_nothing_for_more_gpus() -> None:
+    """Its jobs would only become slower, as no job could use what it is paid beyond one GPU for one."""
     few, many = np.tile([1.0, 2.0], (8, 1)), np.tile([1.0, 4.0], (16, 1))
     assert traded(teams([few, many], (8, 8)))[1] == ()
 
 
-def test_users_of_a_team_give_and_get_alike_when_they_are_alike() -> None:
+def test_similar_users_of_a_team_give_and_get_similar_amounts() -> None:
     accounts = [
         Account(trades=True),
         Account(trades=True),
@@ -163,11 +163,11 @@ def test_users_of_one_team_exchange_without_a_line_in_the_book() -> None:
     assert share[1, 0] == pytest.approx(8)
 
 
-# ---- nobody loses
+# ---- no team loses
 
 
 def random_teams(seed: int, count: int, spread: float, capacity: tuple[int, ...] = (12, 12)) -> list[Floats]:
-    """Twice as many jobs as GPUs; those of a team differ in speed by e^(±spread) from one generation to the next."""
+    """Returns twice as many jobs as GPUs; jobs of a team differ in speed by e^(±spread) per generation."""
     chance = np.random.default_rng([seed, count, len(capacity)])
     step, jobs = np.log(chance.uniform(1, 6, count)) / (len(capacity) - 1), 2 * sum(capacity) // count
     return [np.exp(np.arange(len(capacity)) * (own + spread * chance.normal(size=(jobs, 1)))) for own in step]
@@ -192,7 +192,7 @@ def share_of(one: Snapshot, order: Order) -> Floats:
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("spread", SPREADS)
-def test_nobody_makes_less_progress_by_its_own_order(spread: float, order: Order) -> None:
+def test_no_team_makes_less_progress_by_its_own_order(spread: float, order: Order) -> None:
     gained = 0.0
     for seed, count in INSTANCES:
         rates = random_teams(seed, count, spread)
@@ -206,7 +206,7 @@ def test_nobody_makes_less_progress_by_its_own_order(spread: float, order: Order
 
 
 def test_a_buyer_that_forgets_what_it_pays_with_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the test above could not fail."""
+    """Shows that the test above can fail."""
     monkeypatch.setattr(Rows, "progress", lambda self, row, use: np.ones((2, len(self.account))))
     lost = 0
     for seed, count in INSTANCES[:12]:
@@ -217,8 +217,8 @@ def test_a_buyer_that_forgets_what_it_pays_with_loses(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_with_three_generations_nobody_loses_more_than_a_little(order: Order) -> None:
-    """Own jobs are matched pair by pair there, which is not quite the best use of three."""
+def test_with_three_generations_no_team_loses_more_than_a_little(order: Order) -> None:
+    """Jobs are matched to generations pair by pair, which is not quite the best use of three."""
     for seed, count in INSTANCES[:18]:
         rates = random_teams(seed, count, 0.3, (4, 8, 4))
         one = teams(rates, (4, 8, 4))
@@ -227,16 +227,16 @@ def test_with_three_generations_nobody_loses_more_than_a_little(order: Order) ->
         assert (own_progress(rates, after, order) > 0.95 * own_progress(rates, before, order)).all()
 
 
-def test_who_sold_its_time_on_a_generation_does_not_go_back_there() -> None:
-    """It would lose what it bought elsewhere, as jobs that wait prefer the generation where they ran."""
+def test_jobs_do_not_return_to_a_generation_whose_time_their_team_sold() -> None:
+    """It would lose what it bought elsewhere, as waiting jobs prefer the generation where they ran."""
     economy = bench_trades.teams(0.1, 31)
     alone = replace(economy, settings=replace(economy.settings, trading=False))
     with_trades, without = (bench_trades.progress(one, NEWEST) for one in (economy, alone))
     assert (with_trades > 0.98 * without).all()
 
 
-def test_in_a_market_of_many_nobody_loses_either() -> None:
-    """More teams than take turns at what is cheap: the highest speed-up buys first there."""
+def test_no_team_loses_in_a_large_market() -> None:
+    """With more teams than share what is cheap, the highest speed-up buys first."""
     rates, gpus = random_teams(1, 80, 0.3, (400, 400)), (400, 400)
     one = teams(rates, gpus)
     before, (after, done) = by_tickets(one).share, traded(one)
@@ -249,7 +249,7 @@ def test_in_a_market_of_many_nobody_loses_either() -> None:
 
 
 def captured(spread: float, count: int, order: Order, capacity: tuple[int, ...] = (12, 12)) -> float:
-    """The sum of all relative gains, as a part of the largest one by an order of own jobs in which nobody loses."""
+    """Returns the sum of all relative gains, as a fraction of the largest one by own orders without losers."""
     got = possible = 0.0
     for seed in range(13):
         rates = random_teams(seed, count, spread, capacity)
@@ -263,14 +263,14 @@ def captured(spread: float, count: int, order: Order, capacity: tuple[int, ...] 
 
 @pytest.mark.parametrize("capacity", [(12, 12), (4, 8, 4)])
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_of_the_gain_that_is_possible_most_is_made_when_a_teams_jobs_are_alike(
+def test_trades_make_most_of_the_possible_gain_if_a_teams_jobs_are_alike(
     count: int, capacity: tuple[int, ...]
 ) -> None:
     assert captured(0.0, count, "in order", capacity) > 0.85
 
 
 @pytest.mark.parametrize(("order", "spread", "least"), CAPTURED)
-def test_of_the_gain_that_is_possible_by_own_order_much_is_made(
+def test_trades_make_much_of_the_gain_that_own_order_allows(
     order: Order, spread: float, least: float
 ) -> None:
     assert np.mean([captured(spread, count, order) for count in (2, 3, 5)]) > least
@@ -280,7 +280,7 @@ def test_of_the_gain_that_is_possible_by_own_order_much_is_made(
 
 
 def limited(one: Snapshot, **arrays: object) -> Snapshot:
-    """With limits; those that are not named limit nothing."""
+    """Returns the snapshot with these limits; all others are off."""
     shape = one.accounts.owed.shape
     none = {
         "deals": np.ones(shape, dtype=bool),
@@ -292,7 +292,7 @@ def limited(one: Snapshot, **arrays: object) -> Snapshot:
 
 @st.composite
 def economies(draw: st.DrawFn) -> Snapshot:
-    """Departments with teams with users that want to trade, most of them with limits of all kinds."""
+    """Draws departments of teams of users that want to trade, most of them with limits of all kinds."""
     kinds, departments = draw(st.integers(2, 3)), draw(st.integers(1, 2))
     count = draw(st.integers(2, 4))
     accounts = [Account() for _ in range(departments)]
@@ -328,7 +328,7 @@ def economies(draw: st.DrawFn) -> Snapshot:
             give_most=table(INF, INF, 0.0, 0.3, 1.0),
             give_part=table(INF, INF, 0.0, 0.1, 0.5),
         )
-    if draw(st.booleans()):  # caps that what tickets earn keeps within
+    if draw(st.booleans()):  # caps that entitlements keep
         share = by_tickets(one).share
         cap, total = share * table(1.0, 1.2, INF), share.sum(axis=1) * table(1.0, 1.3, INF)[:, 0]
         one = replace(one, accounts=replace(one.accounts, cap=cap, cap_total=total))
@@ -394,13 +394,13 @@ def test_a_seller_and_a_buyer_give_no_more_than_their_limits() -> None:
     assert traded(limited(free, give_most=most))[1][0].slow_gpus == pytest.approx(1.5)
 
 
-def test_a_part_is_of_what_tickets_earn() -> None:
+def test_a_fractional_limit_is_relative_to_the_entitlement() -> None:
     part = np.full((2, 2), INF)
     part[0, 1] = 0.25  # of four GPUs
     assert traded(limited(alike(1, 4), give_part=part))[1][0].fast_gpus == pytest.approx(1.0)
 
 
-def test_nobody_buys_beyond_its_cap() -> None:
+def test_no_team_buys_beyond_its_cap() -> None:
     free = alike(1, 4)
     cap = np.full((2, 2), INF)
     cap[1, 1] = 5.0
@@ -408,8 +408,8 @@ def test_nobody_buys_beyond_its_cap() -> None:
     assert share[1, 1] == pytest.approx(5)
 
 
-def test_a_share_need_not_be_what_tickets_earn() -> None:
-    """The seller holds no fast GPU but those that others leave to it."""
+def test_a_seller_may_hold_gpus_beyond_its_entitlement() -> None:
+    """The seller holds no fast GPUs except those that others leave to it."""
     one = alike(1, 4)
     held = Held(np.full((2, 2), 4.0), np.array([[4.0, 1.0], [4.0, 7.0]]))
     limits = TradeLimits.of(one.accounts, held.entitled)
@@ -422,12 +422,12 @@ def test_a_share_need_not_be_what_tickets_earn() -> None:
 
 
 def many_teams(seed: int = 1) -> Snapshot:
-    """A hundred teams of users with several thousand jobs on three generations, a tenth of the teams with limits."""
+    """Returns a hundred teams with several thousand jobs on three generations; a tenth of the teams have limits."""
     return synthetic_snapshot(1000, 10, 100, seed, settings=Settings(trading=True))
 
 
 def without(one: Snapshot, jobs: Ints) -> Snapshot:
-    """The snapshot without these jobs, which may run nowhere any more."""
+    """Returns the snapshot with these jobs unable to run anywhere."""
     accepts = one.jobs.accepts.copy()
     accepts[jobs] = False
     return replace(one, jobs=replace(one.jobs, accepts=accepts))
@@ -438,7 +438,7 @@ def test_many_teams_conserve_gpus_and_keep_every_limit(seed: int) -> None:
     conserve_gpus_add_up_and_keep_every_limit(many_teams(seed))
 
 
-def test_in_large_markets_two_parties_have_one_trade_of_two_generations_that_is_worth_it() -> None:
+def test_in_large_markets_two_parties_have_one_large_enough_trade_per_pair() -> None:
     one = many_teams()
     done = all_may_run(one)[1]
     assert len(done) == len({(line.seller, line.buyer, line.slow, line.fast) for line in done}) > 100
@@ -448,7 +448,7 @@ def test_in_large_markets_two_parties_have_one_trade_of_two_generations_that_is_
 
 
 @pytest.mark.parametrize(("gone", "seed", "most"), [(1, 1, 0.2), (10, 2, 0.3)])
-def test_of_many_trades_few_change_with_what_some_teams_run(gone: int, seed: int, most: float) -> None:
+def test_few_of_many_trades_change_with_the_jobs_of_some_teams(gone: int, seed: int, most: float) -> None:
     one = many_teams()
     before, chance = set(amounts_of_all(one)), np.random.default_rng(seed)
     after = set(amounts_of_all(without(one, chance.choice(len(one.jobs), gone, replace=False))))

@@ -1,4 +1,4 @@
-"""Economies in which version 1 of gandiva_fair breaks a promise: what every later version has to hold."""
+"""Economies in which version 1 of gandiva_fair breaks a promise; every later version has to keep it there."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ CASES: dict[str, Economy] = {
     ),
 }  # fmt: skip
 
-# Version 1 keeps the promise in these, and later ones have once broken it.
+# Version 1 keeps the promise in these; later versions have once broken it.
 KEPT_BY_VERSION_1: dict[str, Economy] = {
     "8b a hole beside a gang that begins, once another went to faster GPUs": S(
         [(0, 4), (1, 8)],

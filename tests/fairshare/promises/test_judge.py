@@ -1,4 +1,4 @@
-"""The judge itself: its oracle against figures worked out by hand, and broken policies that it must catch."""
+"""The judge agrees with figures computed by hand, and catches broken policies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def due(given: Economy) -> Oracle:
     return Oracle(given, given.active(0))
 
 
-def test_a_private_cluster_is_what_tickets_earn_of_every_generation():
+def test_a_private_cluster_is_a_part_by_tickets_of_every_generation():
     given = S([(0, 8), (1, 4)], [A(3), A(1), A(parent=0), A(parent=0)], [J(1), J(2, accepts=(0,))])
     assert due(given).entitled.tolist() == [[6, 3], [2, 1], [6, 3], [0, 0]]
 
@@ -49,7 +49,7 @@ def test_a_guarantee_is_the_best_use_of_the_private_cluster():
     assert most == pytest.approx([8, 8 / 101], abs=1e-4)
 
 
-def test_a_guarantee_is_no_more_than_limits_up_the_tree_let_through():
+def test_a_guarantee_is_within_the_limits_up_the_tree():
     given = S([(0, 8)], [A(cap_total=2), A(parent=0), A(parent=0)], [*[J(1)] * 2, J(2)])
     progress, _, _ = due(given).guarantee
     assert progress == pytest.approx([2, 1, 1])
@@ -72,7 +72,7 @@ def test_shares_are_max_min(given, shares):
     assert oracle.share == pytest.approx(shares, abs=1e-4)
 
 
-def test_a_share_is_unfair_as_soon_as_somebody_could_have_more_at_nobodys_cost():
+def test_a_share_is_unfair_if_an_account_could_have_more_at_no_cost_to_others():
     given = S([(0, 1), (1, 1)], [A(), A()], [J(0), J(1, accepts=(1,))])
     assert due(given).unfair(np.array([[1.0, 0.0], [0.0, 1.0]])) == (None, 0.0)
     why, missed = due(given).unfair(np.array([[1.0, 0.0], [0.0, 0.9]]))
@@ -80,7 +80,7 @@ def test_a_share_is_unfair_as_soon_as_somebody_could_have_more_at_nobodys_cost()
     assert missed == pytest.approx(0.1, abs=1e-4)
 
 
-def test_more_than_there_is_is_no_share():
+def test_a_share_of_more_than_exists_is_unfair():
     given = S([(0, 1)], [A(), A()], [J(0), J(1)])
     why, _ = due(given).unfair(np.array([[1.0], [1.0]]))
     assert why is not None
@@ -114,7 +114,7 @@ def test_the_fluid_stride_takes_turns():
     assert largest == 8
 
 
-def test_nobody_lags_for_time_that_nobody_had():
+def test_time_that_did_not_exist_causes_no_lag():
     given = S([(0, 4)] * 2, [A(), A()], [J(0, gpus=4), J(1, gpus=3), J(1, gpus=3)])
     lag, _ = fluid_lag(given, [np.array([4.0, 4.0])] * 50)
     assert abs(lag).max() <= 7
@@ -145,7 +145,7 @@ def test_the_driver_plays_as_the_forecast_does(number):
 
 
 class Changed:
-    """Version 1 with every view passed through one function and every decision through another."""
+    """Version 1 with one function applied to every view and another to every decision."""
 
     def __init__(
         self, inner: Policy, see: Callable[[Snapshot], Snapshot], say: Callable[[Decision], Decision]
@@ -186,21 +186,21 @@ def all_on_the_first_node(decision: Decision) -> Decision:
     return replace(decision, place_node=decision.place_node * 0)
 
 
-def test_a_gpu_that_idles_in_vain_is_seen():
+def test_the_judge_sees_a_gpu_that_idles_beside_a_waiting_job():
     given = S([(0, 2)], [A()], [J(0), J(0)], rounds=2)
     found = breach(given, changed(say=without_the_last), [BY_NAME["8a"]])
     assert found is not None
     assert found.name == "8a"
 
 
-def test_a_decision_that_nobody_could_carry_out_is_seen():
+def test_the_judge_sees_a_decision_that_cannot_be_carried_out():
     given = S([(0, 1), (0, 1)], [A()], [J(0), J(0)], rounds=2)
     found = breach(given, changed(say=all_on_the_first_node))
     assert found is not None
     assert found.name == "0"
 
 
-def test_a_lottery_that_forgets_tickets_is_seen():
+def test_the_judge_sees_a_lottery_that_ignores_tickets():
     def alike(view: Snapshot) -> Snapshot:
         return replace(view, accounts=replace(view.accounts, tickets=np.ones_like(view.accounts.tickets)))
 
@@ -226,7 +226,7 @@ def test_a_breach_shrinks_to_a_small_case_of_the_same_promise():
     assert small.economy.rounds < 60
 
 
-def test_tallies_count_what_economies_say():
+def test_tallies_count_verdicts():
     tallies, breaches = judged(VERSION_1, 1, 3)
     broken = [one.name for one in breaches]
     assert [(tally.promise.name, tally.broken) for tally in tallies if tally.broken] == [
@@ -236,8 +236,8 @@ def test_tallies_count_what_economies_say():
     assert isinstance(random_economy(1, 0).settings, Settings)
 
 
-def test_holes_that_one_user_alone_fits_in_are_nobody_s_loss():
-    """Gangs of 3 on nodes of 4 leave three GPUs to single ones, which are due one: that does not add up."""
+def test_holes_that_only_one_user_fits_in_cost_others_nothing():
+    """Gangs of 3 on nodes of 4 leave three GPUs for one-GPU jobs that are due one; that does not accumulate."""
     gangs = [*[Job(0, gpus=3)] * 4, *[Job(1, gpus=3)] * 4, *[Job(2)] * 12]
     given = economy([(0, 4)] * 3, [Account(5.5), Account(5.5), Account()], gangs, trading=False, rounds=90)
     played = Played.of(given, NEWEST)

@@ -1,7 +1,7 @@
-"""Policies hold what they promise, and the judge sees where version 1 does not.
+"""Policies keep their promises, and the judge sees where version 1 does not.
 
-Everything here asks `fairshare.check.policies` for the default policy, for its newest version, and for what each
-promises: another default is judged without a change here. `make soak` goes through many more economies.
+Everything here asks `fairshare.check.policies` for the default policy, its newest version, and what each promises,
+so another default needs no change here. `make soak` goes through many more economies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_a_known_case_breaks_no_promise_of_the_policy(name, policy):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_version_1_is_seen_to_break_the_promise_that_a_case_is_about(name):
+def test_the_judge_sees_version_1_break_the_promise_of_each_case(name):
     about = name.split()[0]
     found = breach(CASES[name], VERSION_1, [promise for promise in PROMISES if promise.name == about])
     assert found is not None

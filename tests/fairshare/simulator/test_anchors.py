@@ -1,4 +1,4 @@
-"""The published rows, to the last digit: with TRACES=FOLDER, where the traces lie; see tests/fairshare/anchors.py."""
+"""The simulator reproduces published figures exactly. TRACES=FOLDER says where the traces are; see anchors.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def traces() -> Path:
-    """Skips where nobody says where they are; a folder without them is a failure."""
+    """Returns the folder of the traces; skips if TRACES is not set, and fails if they are not there."""
     folder = os.environ.get("TRACES")
     if not folder:
         pytest.skip("the published traces are not part of this repository; TRACES=FOLDER says where they lie")
@@ -26,8 +26,8 @@ def traces() -> Path:
 
 
 @pytest.mark.parametrize(("name", "nodes", "rule", "figures"), CASES)
-def test_a_published_row_is_hit_exactly(
+def test_the_simulator_reproduces_a_published_figure(
     traces: Path, name: str, nodes: int, rule: str, figures: tuple[float, float]
 ) -> None:
-    """Mean completion time to three decimals, and makespan, in seconds."""
+    """The figures are the mean completion time to three decimals, and the makespan, in seconds."""
     assert replayed(read(traces / name), nodes, rule) == figures

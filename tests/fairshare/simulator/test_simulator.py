@@ -1,4 +1,4 @@
-"""Replays from event to event: against a count of second by second, and with the live policy's own promises."""
+"""Replays agree with a simulation second by second, and keep the promises of the live policy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def second_by_second(
     skips: bool,
     preempts: bool,
 ) -> list[float]:
-    """When each job ends on four GPUs; looks at every second, as all times are whole ones."""
+    """Returns when each job ends on four GPUs, by simulating every second; all times are whole seconds."""
     left = {job: one.work for job, one in enumerate(jobs)}
     arrived: list[int] = []
     running: list[int] = []
@@ -111,7 +111,7 @@ RULES: dict[str, tuple[Callable[[], Scheduler], Callable[[Sequence[SimJob]], lis
 
 @pytest.mark.parametrize("rule", RULES)
 @given(simple_jobs())
-def test_the_textbooks_schedulers_end_jobs_when_a_count_of_seconds_does(
+def test_textbook_schedulers_end_jobs_when_a_simulation_by_the_second_does(
     rule: str, jobs: list[SimJob]
 ) -> None:
     scheduler, counted = RULES[rule]
@@ -119,8 +119,8 @@ def test_the_textbooks_schedulers_end_jobs_when_a_count_of_seconds_does(
     assert [fate.finish for fate in replay.fates] == counted(jobs)
 
 
-def test_a_small_example_by_hand() -> None:
-    """Three GPUs are taken until 10; two want two, one wants one: who skips goes before."""
+def test_fifo_reproduces_a_small_example_computed_by_hand() -> None:
+    """Three GPUs are taken until 10; two jobs want two, one wants one, which goes first if jobs may be skipped."""
     jobs = [SimJob(0, 10, 3), SimJob(1, 5, 2), SimJob(2, 5, 1)]
     assert [one.first_start for one in Engine(FOUR, jobs, Fifo()).run().fates] == [0, 10, 10]
     skipping = Engine(FOUR, jobs, Fifo(skips=True)).run()
@@ -130,12 +130,12 @@ def test_a_small_example_by_hand() -> None:
     assert [one.preemptions for one in shortest.fates] == [1, 0, 0]
 
 
-def test_a_switch_costs_time_in_which_gpus_are_held_and_nothing_is_done() -> None:
+def test_a_switch_holds_gpus_without_progress() -> None:
     (fate,) = Engine(FOUR, [SimJob(3, 10)], Fifo(), switch_cost=2).run().fates
     assert (fate.first_start, fate.finish, fate.held(1)) == (3, 15, 12)
 
 
-def test_a_scheduler_that_gives_what_is_not_there_is_found_out() -> None:
+def test_a_scheduler_that_gives_out_too_many_gpus_is_refused() -> None:
     class Generous:
         def decide(self, state: State) -> dict[int, Placement]:
             return dict.fromkeys(state.active, Placement(0))
@@ -183,7 +183,7 @@ def live(
 
 @settings(max_examples=40, deadline=None)
 @given(jobs_of_two_teams.filter(lambda jobs: all(job.speeds[1] == 0 or job.gpus <= 8 for job in jobs)))
-def test_with_the_live_policy_every_job_gets_its_work_done_and_no_gpu_is_held_twice(
+def test_the_live_policy_finishes_every_job_and_gives_no_gpu_twice(
     jobs: list[SimJob],
 ) -> None:
     jobs = [job for job in jobs if job.speeds != (1.0, 0.0) or job.gpus <= 8]
@@ -205,7 +205,7 @@ def test_with_the_live_policy_every_job_gets_its_work_done_and_no_gpu_is_held_tw
         assert held <= 12
 
 
-def test_the_same_replay_is_the_same_again() -> None:
+def test_a_replay_is_deterministic() -> None:
     jobs = [SimJob(i * 50.0, 500.0 + i, gpus_per_worker=1 + i % 4, account=i % 2) for i in range(20)]
     one, other = (live(FOUR, jobs, TWO_TEAMS, ordering="lottery", switch_cost=3.0) for _ in range(2))
     assert [fate.spans for fate in one.fates] == [fate.spans for fate in other.fates]
@@ -223,8 +223,8 @@ def test_gpu_time_follows_the_tickets_while_both_teams_want_more() -> None:
     assert held[1] == pytest.approx(36_000, abs=120)
 
 
-def test_the_policy_is_asked_at_each_quantum_while_anybody_is_there_and_moves_nothing_that_fits() -> None:
-    """Each job arrives, is looked at every minute for a quarter of an hour, and ends with the last minute."""
+def test_the_policy_decides_each_quantum_while_jobs_are_there_and_moves_no_gang_that_fits() -> None:
+    """Each job arrives, is considered every minute for a quarter of an hour, and ends with the last minute."""
     jobs = [SimJob(i * 1000.0, 900.0, gpus_per_worker=4) for i in range(10)]
     replay = live(FOUR, jobs, ALONE)
     assert replay.decisions == 10 * 16
@@ -232,7 +232,7 @@ def test_the_policy_is_asked_at_each_quantum_while_anybody_is_there_and_moves_no
 
 
 class Scripted:
-    """Says at each moment what it was told to."""
+    """Returns scripted decisions."""
 
     def __init__(self, script: Mapping[float, Mapping[int, Placement]]) -> None:
         self._script = script
@@ -245,8 +245,8 @@ class Scripted:
         return min((at for at in self._script if at > state.now), default=None)
 
 
-def test_starts_switches_and_moves_cost_what_they_are_said_to() -> None:
-    """It starts (7 s), moves (5 s), is stopped and goes on (3 s), on two GPUs."""
+def test_starts_switches_and_moves_have_their_own_costs() -> None:
+    """A job of two GPUs starts (7 s), moves (5 s), is stopped and resumes (3 s)."""
     here, there = Placement(0, (0,)), Placement(0, (1,))
     script: dict[float, dict[int, Placement]] = {0.0: {0: here}, 20.0: {0: there}, 40.0: {}, 60.0: {0: there}}
     machines, jobs = Machines((0, 0), (4, 4)), [SimJob(0.0, 40.0, gpus_per_worker=2)]
@@ -257,7 +257,7 @@ def test_starts_switches_and_moves_cost_what_they_are_said_to() -> None:
 
 
 class Watching(GandivaFair):
-    """Wants to know what jobs had, and keeps what it saw."""
+    """Needs the GPU time that jobs had, and records it."""
 
     needs = GandivaFair.needs | {Need.ATTAINED}
 
@@ -266,7 +266,7 @@ class Watching(GandivaFair):
         return super().decide(state, view, random)
 
 
-def test_a_policy_sees_when_it_is_when_jobs_came_and_what_each_has_had_where() -> None:
+def test_a_policy_sees_the_time_submit_times_and_the_gpu_time_of_each_job() -> None:
     policy = Watching(GandivaFair.options_type())
     jobs = [
         SimJob(10.0, 500.0, gpus_per_worker=2, speeds=(0.0, 1.0), expected=400.0),
@@ -290,7 +290,7 @@ def test_a_policy_sees_when_it_is_when_jobs_came_and_what_each_has_had_where() -
 
 
 class Asking(GandivaFair):
-    """Wants to be asked after 25 seconds, and notes when it was."""
+    """Asks for a round after 25 seconds, and records when it decides."""
 
     asked: list[tuple[float, bool]]
 
@@ -300,19 +300,19 @@ class Asking(GandivaFair):
 
 
 @pytest.mark.parametrize("asks_idly", [True, False])
-def test_a_policy_is_asked_when_it_wants_to_be(asks_idly: bool) -> None:
+def test_a_policy_decides_when_it_asked_to(asks_idly: bool) -> None:
     policy = Asking(GandivaFair.options_type())
     policy.asked = []
     scheduler = LiveScheduler(FOUR, ALONE, Settings(quantum=60.0), policy=policy, asks_idly=asks_idly)
     Engine(FOUR, [SimJob(0.0, 130.0)], scheduler).run()
-    quanta = [0, 60, 120] if asks_idly else [0, 75]  # where all run, nobody waits for a quantum alone
+    quanta = [0, 60, 120] if asks_idly else [0, 75]  # while all jobs run, quantum rounds are skipped
     between = [25, 50, 85, 110] if asks_idly else [25, 50, 100, 125]
     assert [moment for moment, is_quantum in policy.asked if is_quantum] == quanta
     assert [moment for moment, is_quantum in policy.asked if not is_quantum] == [*between, 130]
 
 
 class Forgetful(LiveScheduler):
-    """Looks at its jobs anew, with a policy that kept nothing, at each decision."""
+    """Rebuilds its jobs and its policy at each decision, without caches."""
 
     def decide(self, state: State) -> Mapping[int, Placement]:
         self._known, self._policy = None, policy_of(self._settings)
@@ -321,9 +321,7 @@ class Forgetful(LiveScheduler):
 
 @settings(max_examples=25, deadline=None)
 @given(jobs_of_two_teams.filter(lambda jobs: all(job.gpus <= 4 for job in jobs)), st.booleans())
-def test_what_is_kept_from_one_round_to_the_next_changes_no_decision(
-    jobs: list[SimJob], trading: bool
-) -> None:
+def test_caches_between_rounds_change_no_decision(jobs: list[SimJob], trading: bool) -> None:
     def fates(kind: type[LiveScheduler]) -> Sequence[Fate]:
         scheduler = kind(TWO_KINDS, TWO_TEAMS, Settings(quantum=60.0, trading=trading), seed=7)
         return Engine(TWO_KINDS, jobs, scheduler, switch_cost=3.0).run().fates
@@ -331,8 +329,8 @@ def test_what_is_kept_from_one_round_to_the_next_changes_no_decision(
     assert fates(LiveScheduler) == fates(Forgetful)
 
 
-def test_a_quantum_that_no_difference_of_moments_reaches_is_over_all_the_same() -> None:
-    """1e5 + 1/3 and so on: moments less 60 s are rounded to less than 60 s apart."""
+def test_a_quantum_ends_even_if_rounded_times_differ_by_less() -> None:
+    """At 1e5 + 1/3 and so on, rounded moments are less than 60 s apart."""
     jobs = [SimJob(1e5 + i / 3, 500.0 + i / 7, gpus_per_worker=4, account=i % 2) for i in range(6)]
     replay = live(FOUR, jobs, TWO_TEAMS)
     assert all(fate.finish is not None for fate in replay.fates)

@@ -1,4 +1,4 @@
-"""What trades are worth to both sides, and that they neither make GPU time nor lose any."""
+"""Trades are worth something to both sides, and neither create nor lose GPU time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.fairshare.build import Account, Job, decide, snapshot
 amount, ratio = st.floats(1e-3, 1e6), st.floats(0.1, 50)
 
 
-def test_the_textbook_trade() -> None:
-    """Two GPUs of the fast generation for four of the slow one, between speed-ups 1 and 4."""
+def test_a_textbook_trade_is_worth_more_than_it_costs_to_both_sides() -> None:
+    """Two GPUs of the fast generation are sold for four of the slow one, between speed-ups 1 and 4."""
     seller, buyer = worth_to_seller(2.0, 4.0, 1.0), worth_to_buyer(2.0, 4.0, 4.0)
     assert (seller.without, seller.with_trade, seller.gained, seller.gain) == (2.0, 4.0, 2.0, 1.0)
     assert (buyer.without, buyer.with_trade, buyer.gained, buyer.gain) == (4.0, 8.0, 4.0, 1.0)
 
 
 @given(amount, ratio, ratio, ratio)
-def test_both_gain_exactly_when_the_price_lies_between_their_speed_ups(fast, low, price, high) -> None:
+def test_both_sides_gain_exactly_if_the_price_is_between_their_speed_ups(fast, low, price, high) -> None:
     assume(abs(price / low - 1) > 1e-6)
     assume(abs(price / high - 1) > 1e-6)
     slow = fast * price
@@ -39,7 +39,7 @@ def test_a_gain_does_not_depend_on_how_long_the_trade_lasted(fast, slow, speedup
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 6.0]), min_size=2, max_size=5), st.integers(2, 9))
-def test_what_all_trades_of_a_round_move_sums_to_zero_and_everybody_gains(speed_ups, gpus) -> None:
+def test_trades_of_a_round_sum_to_zero_and_every_side_gains(speed_ups, gpus) -> None:
     accounts = [Account(trades=True) for _ in speed_ups]
     jobs = [Job(t, rate={0: 1.0, 1: s}) for t, s in enumerate(speed_ups) for _ in range(2 * gpus)]
     decision = decide(snapshot([(0, gpus), (1, gpus)], accounts, jobs), seed=0)

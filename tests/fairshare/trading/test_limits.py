@@ -1,4 +1,4 @@
-"""Limits that teams set to their trades: none is ever exceeded, and without any nothing changes."""
+"""Teams' limits on trades are never exceeded, and change nothing while they are off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK = 1e-6  # GPUs
 
 
 def limited(given: Snapshot, **arrays: object) -> Snapshot:
-    """With limits; those that are not named limit nothing."""
+    """Returns the snapshot with these limits; all others are off."""
     shape = given.accounts.owed.shape
     none = {
         "deals": np.ones(shape, dtype=bool),
@@ -31,7 +31,7 @@ def limited(given: Snapshot, **arrays: object) -> Snapshot:
 
 
 def market(*speed_up_of: float, gpus: int = 8, parents: tuple[int, ...] = ()) -> Snapshot:
-    """Teams with far more jobs than GPUs on two generations; `parents` of the teams, departments come first."""
+    """Returns teams with far more jobs than GPUs on two generations; `parents` of teams, departments first."""
     departments = max(parents, default=-1) + 1
     accounts = [Account() for _ in range(departments)]
     accounts += [Account(trades=True, parent=parents[t] if parents else -1) for t in range(len(speed_up_of))]
@@ -51,7 +51,7 @@ def array(given: Snapshot, otherwise: float, **of: tuple[int, int, float]) -> np
 
 
 def given_of(decision: Decision) -> tuple[float, float]:
-    """GPUs of the fast generation that account 0 sold to account 1, and of the slow one that it got."""
+    """Returns the fast GPUs that account 0 sold to account 1, and the slow ones that it got."""
     assert {(t.seller, t.buyer) for t in decision.trades} == {(0, 1)}
     return sum(t.fast_gpus for t in decision.trades), sum(t.slow_gpus for t in decision.trades)
 
@@ -69,7 +69,7 @@ def test_a_buyer_gives_no_more_than_its_limit() -> None:
     assert given_of(decide(held, seed=0))[1] == pytest.approx(1.0, rel=1e-6)
 
 
-def test_a_part_is_of_what_tickets_earn() -> None:
+def test_a_fractional_limit_is_relative_to_the_entitlement() -> None:
     free = market(1.0, 4.0)  # four GPUs of each generation each
     held = limited(free, give_part=array(free, INF, seller=(0, 1, 0.25)))
     assert given_of(decide(held, seed=0))[0] == pytest.approx(1.0, rel=1e-6)
@@ -77,15 +77,15 @@ def test_a_part_is_of_what_tickets_earn() -> None:
 
 @pytest.mark.parametrize("account", [0, 1])
 @pytest.mark.parametrize("generation", [0, 1])
-def test_a_generation_that_one_side_does_not_deal_in_is_not_traded(account: int, generation: int) -> None:
+def test_a_generation_that_one_side_does_not_trade_is_not_traded(account: int, generation: int) -> None:
     free = market(1.0, 4.0)
     deals = np.ones((2, 2), dtype=bool)
     deals[account, generation] = False
     assert decide(limited(free, deals=deals), seed=0).trades == ()
 
 
-def test_who_does_not_trade_makes_no_price_for_others() -> None:
-    """Under the rule of the paper: the price is the second highest speed-up of those that take part."""
+def test_a_team_that_does_not_trade_does_not_set_prices() -> None:
+    """By the paper's rule the price is the second-highest speed-up of those that take part."""
     free = replace(market(1.0, 3.0, 4.0, gpus=9), settings=Settings(pricing="second_price"))
     deals = np.ones((3, 2), dtype=bool)
     deals[1] = False
@@ -95,7 +95,7 @@ def test_who_does_not_trade_makes_no_price_for_others() -> None:
     assert trade.price < 3.0
 
 
-def test_a_departments_limit_counts_what_its_teams_give_to_others_but_not_to_each_other() -> None:
+def test_a_departments_limit_ignores_trades_between_its_teams() -> None:
     free = market(1.0, 4.0, 4.0, parents=(0, 0, 1))
     within = {(2, 3), (3, 2)}
     none = limited(free, give_most=array(free, INF, department=(0, 1, 0.0)))
@@ -109,7 +109,7 @@ def test_a_departments_limit_counts_what_its_teams_give_to_others_but_not_to_eac
 
 @st.composite
 def with_limits(draw: st.DrawFn) -> Snapshot:
-    """Several teams in departments that want to trade, most of them with limits."""
+    """Draws several teams in departments that want to trade, most of them with limits."""
     teams, gpus = draw(st.integers(2, 5)), draw(st.sampled_from([4, 8, 9]))
     parents = tuple(draw(st.integers(0, 1)) for _ in range(teams)) if draw(st.booleans()) else ()
     speeds = [draw(st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 6.0])) for _ in range(teams)]
@@ -128,7 +128,7 @@ def with_limits(draw: st.DrawFn) -> Snapshot:
 
 
 def given_across(accounts: Accounts, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """(T, K) GPUs that each account gave across its border, and whether it gave or took any of a generation."""
+    """Returns (T, K) GPUs that each account gave across its border, and whether it traded any of a generation."""
     tree = Tree.of(accounts.parent)
     gave, touched = np.zeros(accounts.owed.shape), np.zeros(accounts.owed.shape, dtype=bool)
     for trade in decision.trades:
@@ -156,8 +156,8 @@ def test_no_trade_exceeds_any_limit(given: Snapshot) -> None:
     assert not (touched & ~accounts.deals).any()
 
 
-def test_the_limits_of_the_property_bite() -> None:
-    """Else the test above could not fail."""
+def test_the_limits_above_bind_in_some_examples() -> None:
+    """Shows that the test above can fail."""
     free = market(1.0, 2.0, 6.0)
     gave, _ = given_across(free.accounts, decide(free, seed=0))
     assert gave.max() > 1.0
@@ -165,11 +165,11 @@ def test_the_limits_of_the_property_bite() -> None:
 
 @EXAMPLES
 @given(snapshots(trading=True))
-def test_limits_that_limit_nothing_change_nothing(given: Snapshot) -> None:
+def test_infinite_limits_change_nothing(given: Snapshot) -> None:
     assert encode(decide(limited(given), seed=1)) == encode(decide(given, seed=1))
 
 
-def test_a_round_with_limits_is_kept_with_them() -> None:
+def test_a_round_is_recorded_with_its_limits() -> None:
     held = limited(market(1.0, 4.0), give_most=np.full((2, 2), 0.5))
     again = decode_snapshot(encode(held))
     assert encode(again) == encode(held)

@@ -1,4 +1,4 @@
-"""A small loop that plays rounds of selection, with the shares of the policy or some given by hand."""
+"""Plays rounds of selection, with the shares of the policy or with given ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_hand(guaranteed: list[list[float]], share: list[list[float]] | None = Non
 
 @dataclass
 class Round:
-    """What was seen, what was picked, and who got how many GPUs."""
+    """A round: the view, the picks, and the GPUs that accounts got."""
 
     given: Snapshot
     balances: Balances
@@ -77,7 +77,7 @@ class Played:
         return [job for one in self.rounds for job in one.moves]
 
     def ran(self, job: int) -> list[int]:
-        """The rounds in which a job ran."""
+        """Returns the rounds in which a job ran."""
         return [i for i, one in enumerate(self.rounds) if one.picks.generation[job] != NOWHERE]
 
 

@@ -1,4 +1,4 @@
-"""What accounts are owed after some time."""
+"""Balances record what accounts are owed after some time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def after(balances, shares, received, *, largest=(1.0, 1.0), active=BOTH, memory
     return settle(balances, shares, tree, got, 60.0, quantum, active, np.array(largest))
 
 
-def test_guaranteed_time_is_saved_up_and_never_a_debt():
+def test_guaranteed_time_is_saved_and_never_a_debt():
     shares = by_hand([[4.0], [4.0]])
     first = after(Balances.none(2, 1), shares, [0.0, 480.0])
     assert first.guaranteed.tolist() == [240.0, 0.0]
@@ -32,15 +32,15 @@ def test_guaranteed_time_is_saved_up_and_never_a_debt():
     assert second.total.tolist() == pytest.approx([0.0, 0.0])
 
 
-def test_time_that_nobody_had_is_owed_by_nobody():
-    """Half of what both were due was there: who had less than its half is owed that, by who had more."""
+def test_time_that_did_not_exist_is_owed_to_no_account():
+    """Half of what both were due existed: an account with less than its half is owed that by the other one."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [4.0]]), [60.0, 180.0])
     assert found.guaranteed.tolist() == [60.0, 0.0]
     assert found.total.tolist() == found.owed[:, 0].tolist() == pytest.approx([60.0, -60.0])
 
 
-def test_what_was_not_there_is_surplus_first():
-    """The first has its guarantee and none of its surplus, which nobody could use: the second owes it nothing."""
+def test_missing_time_reduces_surplus_first():
+    """The first account has its guarantee and none of its surplus, which did not exist, so it is owed nothing."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [1.0]], [[7.0], [1.0]]), [240.0, 60.0])
     assert found.total.tolist() == pytest.approx([0.0, 0.0])
     assert found.guaranteed.tolist() == [0.0, 0.0]
@@ -48,8 +48,8 @@ def test_what_was_not_there_is_surplus_first():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 20)] * 3), min_size=2, max_size=6))
-def test_what_some_are_owed_others_owe(parts):
-    """Each leaf has some GPUs guaranteed and some of surplus, and had some of what all were due together."""
+def test_balances_sum_to_zero(parts):
+    """Each leaf has some guaranteed GPUs and some surplus, and received some of what all were due together."""
     first, surplus, got = np.array(parts, dtype=np.float64).T
     share = first + surplus
     had = 60.0 * got * min(1.0, share.sum() / max(got.sum(), 1.0))
@@ -67,7 +67,7 @@ def test_what_some_are_owed_others_owe(parts):
     assert not behind_first or (found.total <= 60.0 * first - had + 1e-6).all(), "surplus is missed first"
 
 
-def test_balances_end_with_absence_and_grow_to_two_turns_of_the_largest_gang_at_least():
+def test_balances_end_with_absence_and_may_grow_to_two_turns_of_the_largest_gang():
     shares = by_hand([[0.5], [0.5]])
     balances = Balances.none(2, 1)
     for _ in range(200):
@@ -78,7 +78,7 @@ def test_balances_end_with_absence_and_grow_to_two_turns_of_the_largest_gang_at_
 
 
 def test_a_team_is_charged_for_all_its_users():
-    """What one user saved of its guarantee another one had: the team has nothing left of it."""
+    """One user had what another one saved of its guarantee, so the team has none of it left."""
     tree = Tree.of(np.array([-1, -1, 0, 0]))
     shares = by_hand([[4.0], [4.0], [2.0], [2.0]])
     found = after(

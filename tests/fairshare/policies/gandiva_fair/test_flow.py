@@ -1,4 +1,4 @@
-"""Pools are divided as linear programs would: as much as can be, the lowest total per ticket as high as can be."""
+"""Pools are divided as linear programs divide them: as much as possible, with max-min totals per ticket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairshare.policies.gandiva_fair.network import Groups, Network
 
 
 class Economy:
-    """One pool of K generations, some accounts with classes, and what classes have for sure."""
+    """One pool of K generations, some accounts with classes, and guarantees of classes."""
 
     def __init__(self, seed: int) -> None:
         chance = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ class Economy:
         self.kept = self._some_kept(chance)
 
     def _some_kept(self, chance: np.random.Generator) -> Floats:
-        """A part of what fits, small enough for everything that binds."""
+        """Returns random guarantees that keep all limits."""
         kept = chance.random(self.able.shape) * self.able
         kept *= np.minimum(1.0, self.gpus / kept.sum(axis=1))[:, None]
         kept *= min(1.0, float((self.pool / np.maximum(kept.sum(axis=0), 1e-9)).min()))
@@ -68,7 +68,7 @@ class Economy:
         return replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))
 
     def rows(self) -> tuple[Flow, Ints]:
-        """Those of classes: what each has for sure on each generation, and what it could use besides."""
+        """Returns rows for each class: its guarantee on each generation, and what it could use besides."""
         row, k = np.nonzero(self.kept > 0)
         able = (self.able[row] & (self.step[row] >= self.step[row, k][:, None])).T
         at = np.arange(self.generations)[:, None] == k
@@ -93,7 +93,7 @@ class Economy:
         return np.bincount(account, flow.held.sum(axis=0), len(self.tickets))
 
     def constraints(self) -> tuple[list[Floats], list[float]]:
-        """Rows of a linear program over what classes hold and a level, and what each may be at most."""
+        """Returns the constraints of a linear program over what classes hold and a level."""
         rows: list[Floats] = []
         bounds: list[float] = []
 
@@ -119,7 +119,7 @@ class Economy:
         return rows, bounds
 
     def best_totals(self) -> Floats:
-        """By a chain of linear programs; an account stops where its level cannot be raised alone."""
+        """Returns max-min totals by a chain of linear programs; an account stops where it cannot rise alone."""
         rows, bounds = self.constraints()
         generations, size, accounts = self.generations, self.able.size, len(self.tickets)
         member = self.account == np.arange(accounts)[:, None]
@@ -148,7 +148,7 @@ class Economy:
         up = np.append(np.zeros(size), -1.0)
         while np.isnan(total).any():
             open_ = {a for a in range(accounts) if np.isnan(total[a])}
-            # Who has more for sure than the level would give is not what holds the level down.
+            # An account with a guarantee above the level does not hold the level down.
             below = set(open_)
             while True:
                 level = -solve(below, up)[0]
@@ -186,7 +186,7 @@ def test_totals_are_those_of_a_chain_of_linear_programs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("generations", range(1, 5))
-def test_pools_side_by_side_are_filled_as_much_as_each_alone(generations: int) -> None:
+def test_several_pools_are_filled_as_much_as_each_alone(generations: int) -> None:
     economies = [economy for economy in map(Economy, range(160)) if economy.generations == generations]
     flow, pool, kinds, begin = economies[0].rows()[0].of(np.arange(0)), [], [], 0
     for number, economy in enumerate(economies):

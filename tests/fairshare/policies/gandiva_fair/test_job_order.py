@@ -13,7 +13,9 @@ JOBS = st.lists(st.builds(Job, st.integers(0, 2), priority=st.integers(0, 1)), m
 
 
 @given(JOBS, st.data())
-def test_a_line_without_some_jobs_is_that_of_the_others(jobs: list[Job], data: st.DataObject) -> None:
+def test_removing_jobs_from_an_order_gives_the_order_of_the_others(
+    jobs: list[Job], data: st.DataObject
+) -> None:
     given_ = snapshot([(0, 8)], [Account(), Account(), Account()], jobs)
     gone = np.array(data.draw(st.lists(st.booleans(), min_size=len(jobs), max_size=len(jobs))))
     order = wanted_order(given_.jobs, given_.accounts, given_.settings)

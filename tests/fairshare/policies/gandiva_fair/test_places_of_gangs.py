@@ -1,4 +1,4 @@
-"""Where gangs go: by the speeds of their own account, on the fewest nodes, and nowhere in vain."""
+"""Gangs are placed by the speeds of their own account, on the fewest nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.fairshare.build import Account, Job, snapshot
 from tests.fairshare.policies.gandiva_fair.playing import by_hand, decide, play
 
 
-def test_the_fast_generation_goes_to_who_is_due_it_and_nobody_is_locked_out():
+def test_the_fast_generation_goes_to_accounts_due_there_and_locks_none_out():
     jobs = [Job(0, gpus=8, rate={0: 1.0, 1: 4.0}), Job(1, gpus=8, accepts=(1,), rate={1: 1.0})]
     played = play(snapshot([(0, 8), (1, 8)], [Account(100), Account(1)], jobs, trading=False), 303)
     assert played.by_generation == pytest.approx(np.array([[0.08, 7.92], [0.0, 0.08]]), abs=0.04)
 
 
-def test_generations_that_are_the_same_to_one_are_left_to_who_needs_them():
+def test_an_indifferent_account_leaves_generations_to_accounts_that_need_them():
     played = play(snapshot([(0, 1), (1, 1)], [Account(), Account()], [Job(0), Job(1, accepts=(1,))]), 50)
     assert played.by_generation.tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert played.moves == played.stops == []
@@ -39,7 +39,7 @@ def test_a_user_s_jobs_are_matched_to_generations_by_how_much_each_gains():
 
 
 def test_a_job_that_runs_a_part_of_the_time_has_it_on_the_generation_it_gains_most_by():
-    """Else its turns come when its account is due slow time, and another one has the fast time alone: 15 of 25."""
+    """Otherwise it would run when its account is due slow time, and another job would have all fast time: 15 of 25."""
     jobs = [Job(0, rate={0: 1.0, 1: 1.1}), Job(0, rate={0: 1.0, 1: 4.0})]
     jobs += [Job(t, rate={0: 1.0, 1: 2.0}) for t in (1, 2) for _ in range(6)]
     share = [[1.0, 0.25], [1.5, 0.9], [1.5, 0.85]]
@@ -59,20 +59,20 @@ def test_a_job_that_runs_a_part_of_the_time_has_it_on_the_generation_it_gains_mo
         ([(0, 4), (1, 4)], [Job(0, gpus=2), Job(0, gpus=2), Job(1, workers=2, gpus=2, accepts=(0,))]),
     ],
 )
-def test_whenever_all_fit_all_run_and_nothing_moves(nodes, jobs):
+def test_if_all_gangs_fit_all_run_and_none_moves(nodes, jobs):
     played = play(snapshot(nodes, [Account(), Account()], jobs), 20)
     assert all(len(one.runs) == len(jobs) for one in played.rounds)
     assert played.stops == played.moves == []
 
 
-def test_a_gang_that_comes_makes_others_move_once_where_all_fit_only_then():
+def test_a_new_gang_makes_others_move_once_if_all_fit_only_then():
     jobs = [Job(0, gpus=4, on=(0,)), Job(0, gpus=4, on=(1,)), Job(1, gpus=8)]
     played = play(snapshot([(0, 8), (0, 8)], [Account(), Account()], jobs), 10)
     assert all(len(one.runs) == 3 for one in played.rounds)
     assert len(played.moves) == 1
 
 
-def test_own_next_jobs_fill_holes_and_what_runs_is_not_stopped_for_it():
+def test_next_jobs_of_an_account_fill_holes_without_stopping_running_ones():
     jobs = [Job(0, gpus=3) for _ in range(8)] + [Job(0, gpus=5) for _ in range(8)]
     given = snapshot([(0, 8)] * 4, [Account()], jobs)
     played = play(given, 10)
@@ -82,8 +82,8 @@ def test_own_next_jobs_fill_holes_and_what_runs_is_not_stopped_for_it():
     assert decide(snapshot([(0, 8)] * 4, [Account()], running)).stops == []
 
 
-def test_a_job_of_more_choice_makes_room_for_one_that_runs_and_has_less():
-    """The running job's only generation is asked for by its account's first one, which may go elsewhere."""
+def test_a_job_with_more_generations_makes_room_for_a_running_one_with_fewer():
+    """The first job of the account wants the running job's only generation, and may run elsewhere."""
     jobs = [Job(0), Job(0, accepts=(1,), on=(1,)), Job(1, accepts=(0,)), Job(0)]
     one = decide(snapshot([(0, 2), (1, 1)], [Account(), Account()], jobs))
     assert 1 in one.runs
@@ -96,7 +96,7 @@ def test_a_limit_stops_no_job_for_one_that_is_wanted_less():
     assert all(one.runs == [0] for one in played.rounds)
 
 
-def test_new_gangs_keep_away_from_what_runs_within_a_guarantee():
+def test_new_gangs_avoid_gangs_that_run_within_a_guarantee():
     jobs = [Job(0, on=(0,)), *(Job(2, gpus=2, on=(n,)) for n in (1, 2)), Job(1, gpus=2)]
     given = snapshot([(0, 2)] * 3, [Account(), Account(), Account()], jobs)
     one = decide(given)

@@ -1,4 +1,4 @@
-"""Nobody keeps a generation to itself: who is due a fast one gets it, whatever runs there and fits nowhere else."""
+"""An account that is due a fast generation gets it, even if what runs there fits nowhere else."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ONLY_FAST = Job(0, gpus=4, accepts=(1,))
 
 
 def two_users(*jobs: Job, tickets: float = 1.0) -> Economy:
-    """Two users on four GPUs of each of two generations; the first one has `tickets`, the second one 1."""
+    """Returns two users on four GPUs of each of two generations; the first has `tickets`, the second 1."""
     return economy([(0, 4), (1, 4)], [Account(tickets), Account()], jobs, trading=False, rounds=60)
 
 
 def private_progress(given: Economy) -> str | None:
-    """Who makes less than its private cluster would, and how much."""
+    """Returns which user makes less than its private cluster would, and by how much; None if none does."""
     [(_, verdict)] = judge(given, NEWEST, [promise for promise in PROMISES if promise.name == "4"])
     return verdict.broken
 
@@ -31,21 +31,21 @@ def turns(given: Economy, job: int) -> int:
 
 @pytest.mark.parametrize("tickets", [1.0, 2.0])
 @pytest.mark.parametrize("others", [[Job(1, gpus=4, rate=FAST)], [Job(1, rate=FAST)] * 4])
-def test_a_gang_that_runs_on_one_generation_alone_shares_it_with_who_is_due_it(others, tickets):
+def test_a_gang_that_accepts_only_one_generation_shares_it_with_accounts_due_there(others, tickets):
     given = two_users(ONLY_FAST, *[Job(0)] * 2, *others, tickets=tickets)
     assert private_progress(given) is None
     part = tickets / (tickets + 1)
     assert turns(given, 0) >= 0.9 * part * given.rounds, "it has its own turns there"
 
 
-def test_a_gang_that_stopped_comes_back_though_its_user_s_other_jobs_want_the_same_generation():
+def test_a_preempted_gang_resumes_though_other_jobs_of_its_user_want_the_generation():
     given = two_users(ONLY_FAST, *[Job(0, rate={0: 1.0, 1: 2.0})] * 4, *[Job(1, rate=FAST)] * 4)
     assert private_progress(given) is None
     assert turns(given, 0) >= 25
 
 
-def test_that_all_find_room_is_not_enough_where_some_are_slow_there():
-    """A user has jobs that are fast on different generations, and makes no more on one than their mean speed."""
+def test_placing_all_gangs_is_not_enough_if_some_are_slow_there():
+    """The jobs of a user are fast on different generations, and on one alone make only their mean speed."""
     fast_on_each = Job(1, gpus=2, rate=FAST), Job(1, gpus=2, rate={0: 4.0, 1: 1.0})
     given = two_users(*[Job(0, gpus=2, accepts=(1,))] * 2, *fast_on_each, tickets=0.5)
     assert private_progress(given) is None

@@ -1,4 +1,4 @@
-"""Nodes kept by how many GPUs they have are searched as arrays of nodes are."""
+"""Nodes stored by their number of GPUs give the same answers as arrays of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 11), st.integers(-4, 4)), max_size=1
 
 
 def changed(gpus: list[int], changes: list[tuple[int, int]]) -> tuple[Room, np.ndarray]:
-    """The nodes after some changes, in both forms."""
+    """Returns the nodes after some changes, in both forms."""
     room, array = Room(np.array(gpus)), np.array(gpus)
     for node, more in changes:
         room.add(node % len(gpus), more)
@@ -28,7 +28,7 @@ def as_list(nodes: Ints | None) -> list[int] | None:
 
 
 @given(GPUS, CHANGES, st.integers(1, 6), st.integers(1, 9), st.sets(st.integers(0, 11)))
-def test_a_gang_finds_the_nodes_that_a_search_of_all_finds(
+def test_a_gang_gets_the_nodes_that_an_exhaustive_search_finds(
     gpus: list[int], changes: list[tuple[int, int]], workers: int, each: int, without: set[int]
 ) -> None:
     room, array = changed(gpus, changes)

@@ -1,4 +1,4 @@
-"""What selection promises, round by round, and what holds of every pick."""
+"""Selection keeps its promises round by round, and its rules in every pick."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 def some_shares(given: Snapshot) -> Shares:
-    """Any shares will do for what holds of every pick: all accounts have the same part of all."""
+    """Returns equal shares for all accounts, which suffice to check rules of single picks."""
     leaves = Tree.of(given.accounts.parent).is_leaf[:, None]
     capacity = np.bincount(given.cluster.node_generation, given.cluster.capacity)
     each = np.where(leaves, capacity / max(leaves.sum(), 1), 0.0)
@@ -80,7 +80,7 @@ def test_no_gpu_idles_while_a_waiting_gang_that_may_use_it_fits(given, reclaim):
 
 @EXAMPLES
 @given(snapshots(may_preempt=False))
-def test_nobody_is_stopped_or_moved_where_nobody_may_be(given):
+def test_a_fill_round_stops_or_moves_no_gang(given):
     one = decide(given, some_shares(given))
     assert one.stops == []
     assert one.moves == []
@@ -88,7 +88,7 @@ def test_nobody_is_stopped_or_moved_where_nobody_may_be(given):
 
 @EXAMPLES
 @given(snapshots(), st.sets(st.integers(0, 8)))
-def test_nothing_comes_to_a_closed_node(given, closed):
+def test_no_gang_starts_on_a_closed_node(given, closed):
     given = with_closed(given, closed)
     one = decide(given, some_shares(given))
     assert (used_on_nodes(one) <= given.cluster.capacity).all()
@@ -98,7 +98,7 @@ def test_nothing_comes_to_a_closed_node(given, closed):
             assert job not in one.moves
 
 
-def test_what_a_gang_leaves_on_a_closed_node_is_nobody_s():
+def test_gpus_that_a_gang_leaves_on_a_closed_node_stay_free():
     jobs = [Job(0, gpus=4, on=(0,)), Job(0, gpus=4, on=(0,)), Job(1, gpus=4, accepts=(0,))]
     given = snapshot([(0, 8), (0, 8), (1, 8)], [Account(cap={0: 4}), Account()], jobs, trading=False)
     picks = decide(with_closed(given, {0}), by_hand([[4, 4], [0, 0]], [[4, 4], [4, 0]])).picks
@@ -113,8 +113,8 @@ def test_the_same_seed_gives_the_same_picks(given):
     assert all((second.picks.nodes[job] == nodes).all() for job, nodes in first.picks.nodes.items())
 
 
-def test_hours_that_run_out_within_a_quantum_stop_nobody_before_its_end():
-    """They leave no GPU for another round, and nobody waits; caps hold all the same."""
+def test_gpu_hours_that_run_out_within_a_quantum_stop_no_gang_before_its_end():
+    """The hours leave no GPU for another round and no job waits; caps still hold."""
     given = snapshot([(0, 4)], [Account()], [Job(0, gpus=4, on=(0,)), Job(0)], may_preempt=True)
     spent = replace(given, accounts=replace(given.accounts, room=np.zeros((1, 1))))
     between = replace(spent, settings=replace(spent.settings, reclaim=True))

@@ -1,4 +1,4 @@
-"""Who gets how much of which generation."""
+"""Shares give each account the right amount of the right generations."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def is_about(rows: list[list[float]]) -> object:
     return pytest.approx(np.array(rows), abs=1e-6)
 
 
-def test_who_can_go_elsewhere_leaves_a_generation_to_who_cannot():
+def test_accounts_that_can_use_others_leave_a_generation_to_those_that_cannot():
     view = snapshot([(0, 1), (1, 1)], [Account(), Account()], [Job(0), Job(1, accepts=(1,))])
     assert shares(view).share == is_about([[1, 0], [0, 1]])
 
 
-def test_gangs_are_alike_only_to_those_of_their_shape_however_many_shapes_there_are():
+def test_only_gangs_of_one_shape_are_alike_however_many_shapes_there_are():
     view = snapshot([(0, 1_000_003)], [Account()], [Job(0)])
     gpus = np.arange(2, 70_000)
     every, one = np.ones(len(gpus), dtype=np.int64), np.zeros(len(gpus), dtype=np.int64)
@@ -44,13 +44,13 @@ def test_gangs_are_alike_only_to_those_of_their_shape_however_many_shapes_there_
     assert sorted(found.gpus) == gpus.tolist()
 
 
-def test_totals_are_compared_over_all_generations():
+def test_max_min_compares_totals_over_all_generations():
     jobs = [*(Job(0) for _ in range(10)), Job(1, accepts=(1,))]
     view = snapshot([(0, 9), (1, 1)], [Account(), Account()], jobs)
     assert shares(view).share == is_about([[9, 0], [0, 1]])
 
 
-def test_nobody_is_locked_out_of_the_generation_that_its_tickets_earn():
+def test_no_account_is_locked_out_of_a_generation_it_is_entitled_to():
     jobs = [Job(0, gpus=8, rate={0: 1.0, 1: 4.0}), Job(1, gpus=8, accepts=(1,))]
     found = shares(snapshot([(0, 8), (1, 8)], [Account(100), Account(1)], jobs))
     fast, rest = 800 / 101, 8 / 101
@@ -58,7 +58,7 @@ def test_nobody_is_locked_out_of_the_generation_that_its_tickets_earn():
     assert found.share == is_about([[rest, fast], [0, rest]])
 
 
-def test_who_gains_most_keeps_its_place_however_much_others_of_the_account_want():
+def test_the_job_that_gains_most_keeps_its_generation_however_much_others_want():
     jobs = [
         *[Job(0, rate={0: 1.0, 1: 9.0})] * 4,
         *[Job(0, rate={0: 1.0, 1: 1.0})] * 4,
@@ -68,7 +68,7 @@ def test_who_gains_most_keeps_its_place_however_much_others_of_the_account_want(
     assert found.share == is_about([[2, 1], [0, 1]])
 
 
-def test_what_one_of_a_team_leaves_goes_to_the_team_first():
+def test_what_one_user_leaves_goes_to_its_team_first():
     accounts = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
     jobs = [Job(2), *(Job(t) for t in (3, 4) for _ in range(12))]
     found = shares(snapshot([(0, 8)], accounts, jobs))
@@ -76,7 +76,7 @@ def test_what_one_of_a_team_leaves_goes_to_the_team_first():
     assert found.share[:, 0] == pytest.approx([4, 4, 1, 3, 4])
 
 
-def test_a_team_keeps_what_its_jobs_make_of_its_gpus_by_going_elsewhere_for_each_other():
+def test_a_team_keeps_the_progress_its_jobs_make_by_yielding_to_each_other():
     accounts = [Account(), Account(), Account(parent=0), Account(parent=1), Account(parent=1)]
     jobs = [Job(3), *[Job(2, accepts=(0,))] * 7, Job(4, accepts=(0,))]
     found = shares(snapshot([(0, 2), (1, 2)], accounts, jobs))
@@ -84,7 +84,7 @@ def test_a_team_keeps_what_its_jobs_make_of_its_gpus_by_going_elsewhere_for_each
     assert found.share == is_about([[1, 0], [1, 1], [1, 0], [0, 1], [1, 0]])
 
 
-def test_who_makes_no_room_where_it_is_scarce_loses_nothing_for_others_of_its_team():
+def test_a_user_that_frees_no_scarce_gpus_loses_nothing_to_its_team():
     accounts = [Account(), Account(parent=0), Account(tickets=100, parent=0), Account()]
     jobs = [
         Job(1),
@@ -96,7 +96,7 @@ def test_who_makes_no_room_where_it_is_scarce_loses_nothing_for_others_of_its_te
     assert found.share.sum(axis=1) == pytest.approx([13, 1, 12, 9], abs=1e-6)
 
 
-def test_who_may_have_nothing_more_counts_for_nobodys_entitlement():
+def test_an_account_at_its_limit_does_not_reduce_others_entitlements():
     jobs = [Job(t) for t in (2, 3, 4) for _ in range(9)]
     accounts = [Account(), Account(), Account(parent=0), Account(parent=0, cap={0: 0}), Account(parent=1)]
     found = shares(snapshot([(0, 8)], accounts, jobs))
@@ -105,7 +105,7 @@ def test_who_may_have_nothing_more_counts_for_nobodys_entitlement():
     assert shares(snapshot([(0, 8)], accounts, jobs)).entitled[:, 0].tolist() == [0, 8, 0, 0, 8]
 
 
-def test_caps_are_kept_and_what_they_leave_is_others():
+def test_caps_hold_and_what_they_leave_goes_to_others():
     jobs = [Job(t) for t in range(3) for _ in range(9)]
     found = shares(snapshot([(0, 8)], [Account(1), Account(2, cap_total=2), Account(4)], jobs))
     assert found.share[:, 0] == pytest.approx([1.2, 2, 4.8])
@@ -120,7 +120,7 @@ def test_a_job_without_measurements_counts_as_equally_fast_everywhere():
 
 @EXAMPLES
 @given(snapshots())
-def test_nobody_gets_more_than_there_is_or_than_it_can_use(view):
+def test_no_account_gets_more_than_exists_or_than_it_can_use(view):
     found, tree = shares(view), Tree.of(view.accounts.parent)
     capacity = np.bincount(view.cluster.node_generation, view.cluster.capacity)
     able = view.jobs.sharing(may_run(view, tree)[0])
@@ -157,7 +157,7 @@ def test_only_ratios_of_tickets_matter(view, factor):
     assert after.share.sum(axis=1) == pytest.approx(before.share.sum(axis=1), abs=1e-5)
 
 
-def test_a_guarantee_is_used_where_it_leaves_others_most_room():
+def test_a_guarantee_is_taken_where_it_leaves_others_the_most():
     jobs = [Job(0, gpus=4, accepts=(1,)), Job(1, accepts=(1,)), Job(1, workers=3, gpus=2)]
     jobs += [Job(2, gpus=4, accepts=(1,))]
     view = snapshot([(0, 8), (1, 8)], [Account(), Account(), Account()], jobs)
@@ -170,7 +170,7 @@ def test_a_cap_on_one_generation_leaves_the_choice_of_the_others():
     assert shares(view).share.sum(axis=1) == pytest.approx([5, 6])
 
 
-def test_caps_at_several_levels_give_nobody_more_than_its_jobs_can_use():
+def test_caps_at_several_levels_give_no_account_more_than_its_jobs_can_use():
     accounts = [Account(2), Account(2), Account(100, parent=0, cap={0: 2}), Account(parent=1)]
     accounts += [Account(4, parent=2, cap={3: 8}), Account(4, parent=3, cap={1: 7})]
     view = snapshot([(0, 16), (1, 4), (2, 8), (3, 6)], accounts, [Job(4), Job(5, workers=2, gpus=2)])
@@ -178,8 +178,8 @@ def test_caps_at_several_levels_give_nobody_more_than_its_jobs_can_use():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_totals_in_trees_are_max_min_at_every_level_beside_limits_on_totals(seed):
-    """By the linear programs of the judge: what of the generations an account has, only those below it decide."""
+def test_totals_in_trees_are_max_min_at_every_level_within_limits(seed):
+    """The judge's linear programs give the totals; which generations they consist of depends only on accounts below."""
     for number in range(30):
         given = mixed(Maker(seed, number))
         given = replace(given, accounts=tuple(replace(account, cap={}) for account in given.accounts))
@@ -196,22 +196,22 @@ def test_an_account_gets_of_each_generation_what_those_below_it_need():
     assert found.sum(axis=1) == pytest.approx([36, 4, 12, 24])
 
 
-def test_nobody_is_due_more_than_whole_gangs_can_have_of_the_nodes():
+def test_no_account_is_due_more_than_its_whole_gangs_can_use_of_the_nodes():
     accounts = [Account(8), Account(1)]
     odd = snapshot([(0, 8)], accounts, [*[Job(0, gpus=6)] * 2, *[Job(1)] * 8])
     assert shares(odd).share[:, 0] == pytest.approx([6, 2])
-    # Two workers of 3 fit on each node of 8, and three of them on two nodes.
+    # Two workers of 3 fit on each node of 8, so one gang of three workers fits on two nodes.
     wide = snapshot([(0, 8), (0, 8)], accounts, [*[Job(0, workers=3, gpus=3)] * 2, *[Job(1)] * 16])
     assert shares(wide).share[:, 0] == pytest.approx([9, 7])
 
 
-def test_gangs_of_two_shapes_can_have_together_what_each_leaves():
+def test_gangs_of_two_shapes_can_use_what_each_leaves():
     jobs = [*[Job(0, gpus=3)] * 5, *[Job(0, gpus=5)] * 5, *[Job(1)] * 16]
     found = shares(snapshot([(0, 8), (0, 8)], [Account(100), Account(1)], jobs)).share[:, 0]
     assert found == pytest.approx([16 * 100 / 101, 16 / 101])
 
 
-def test_a_limit_of_a_team_on_one_generation_costs_only_who_cannot_go_elsewhere():
+def test_a_teams_limit_on_a_generation_costs_only_users_that_can_use_no_other():
     accounts = [Account(cap={0: 2}), Account(parent=0), Account(parent=0), Account()]
     jobs = [*[Job(1)] * 4, *[Job(2, accepts=(0,))] * 4, *[Job(3)] * 8]
     found = shares(snapshot([(0, 4), (1, 4)], accounts, jobs)).share
@@ -219,7 +219,7 @@ def test_a_limit_of_a_team_on_one_generation_costs_only_who_cannot_go_elsewhere(
     assert found[2] == pytest.approx([2, 0])
 
 
-def test_a_team_keeps_what_it_is_guaranteed_where_those_above_divide():
+def test_a_team_keeps_its_guarantee_when_the_levels_above_divide():
     accounts = [Account(), Account(parent=0, cap_total=2), Account(), Account(parent=1), Account(parent=0)]
     jobs = [
         Job(2, workers=2, gpus=2, accepts=(1,)),

@@ -1,4 +1,4 @@
-"""Many rounds on one generation: who gets how much, who is stopped, and who starves."""
+"""Over many rounds on one generation each account gets its due, and none starves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def with_jobs(given: Snapshot, **columns: object) -> Snapshot:
 
 @DRAWS
 @pytest.mark.parametrize(("nodes", "gangs", "gpus"), [(2, 2, 4), (8, 9, 8)])
-def test_who_is_within_its_guarantee_is_never_stopped_for_surplus(ordering, nodes, gangs, gpus):
+def test_a_gang_within_a_guarantee_is_never_stopped_for_surplus(ordering, nodes, gangs, gpus):
     jobs = [*(Job(0, gpus=gpus) for _ in range(gangs)), Job(1)]
     played = play(snapshot([(0, gpus)] * nodes, [Account(), Account()], jobs, ordering=ordering), 150)
     first = played.ran(gangs)[0]
@@ -57,8 +57,8 @@ def test_gangs_that_need_the_whole_cluster_take_turns_with_single_gpus(ordering)
 
 
 @DRAWS
-def test_a_gang_whose_turn_hurts_another_within_its_guarantee_still_gets_as_much(ordering):
-    """Four single GPUs can always run beside nothing but the gang: both get the same part of their guarantees."""
+def test_a_gang_that_excludes_others_still_gets_its_part_of_its_guarantee(ordering):
+    """Four one-GPU jobs can always run except beside the gang: both get the same part of their guarantees."""
     jobs = [Job(0, workers=8), *(Job(1) for _ in range(4))]
     played = play(snapshot([(0, 8)], [Account(), Account()], jobs, ordering=ordering), 150)
     assert played.mean == pytest.approx([8 / 3, 8 / 3], rel=0.05)
@@ -72,7 +72,7 @@ def test_a_large_gang_gets_its_turn_before_later_jobs_of_its_own_account(orderin
     assert played.mean == pytest.approx([4, 4], rel=0.03)
 
 
-def test_surplus_that_comes_with_a_claim_is_paid_back_in_turns():
+def test_surplus_that_comes_with_a_claim_is_paid_back():
     """Each claim of 5 brings the first account 10 more, as the gang of 16 finds no room beside it."""
     jobs = [Job(1, workers=4, gpus=4), Job(1, gpus=5), *(Job(0, workers=5) for _ in range(3))]
     played = play(snapshot([(0, 4), (0, 8), (0, 8)], [Account(), Account(4)], jobs), 120)
@@ -80,14 +80,14 @@ def test_surplus_that_comes_with_a_claim_is_paid_back_in_turns():
 
 
 def test_holes_that_one_user_fills_cost_no_other_user_of_its_team_a_turn():
-    """Gangs of 2 fill what gangs of 8 and 4 leave; the gang of 8 in their team has its turns all the same."""
+    """Gangs of 2 fill what gangs of 8 and 4 leave; the gang of 8 in their team still has its turns."""
     accounts = [Account(8), Account(), Account(4, parent=1), Account(parent=1)]
     sizes = [(0, 8), (0, 4), (0, 4), (2, 2), (2, 6), (2, 2), (2, 2), (2, 6), (3, 8)]
     played = play(snapshot([(0, 8)] * 2, accounts, [Job(t, gpus=gpus) for t, gpus in sizes]), 120)
     assert len(played.ran(8)) * 8 / 120 == pytest.approx(16 / 9 / 5, abs=0.1)
 
 
-def test_what_a_user_claimed_of_its_team_is_no_longer_there_for_the_next():
+def test_what_one_user_claims_of_its_team_is_gone_for_the_next():
     accounts = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
     given = snapshot([(0, 4)], accounts, [Job(2, gpus=2), Job(3, gpus=2), Job(4), Job(4)])
     saved = Balances(
@@ -105,7 +105,7 @@ def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing(
 
 
 def test_an_account_goes_on_saving_for_its_first_gang_when_that_finds_no_room():
-    """A gang of 4 fits beside no gang of 5; later jobs of its account do, and would use up its claim each time."""
+    """A gang of 4 fits beside no gang of 5. Later jobs of its account do, and would use up its claim each time."""
     sizes = [(0, 5), (0, 2), (0, 2), (1, 4), (1, 1), (1, 3), (2, 5), (2, 5)]
     accounts = [Account(), Account(), Account(2)]
     played = play(snapshot([(0, 8)] * 2, accounts, [Job(t, gpus=gpus) for t, gpus in sizes]), 40)
@@ -125,7 +125,7 @@ def test_jobs_of_an_account_that_shares_evenly_take_turns():
 
 
 def test_a_minimum_hold_starves_no_large_gang():
-    """Seven users with single GPUs and one with a gang that needs all 64: it runs in one round of eight."""
+    """Seven users with one-GPU jobs and one with a gang that needs all 64 GPUs: it runs in one round of eight."""
     jobs = [Job(t) for t in range(7) for _ in range(64)] + [Job(7, workers=8, gpus=8)]
     given = snapshot(
         [(0, 8)] * 8, [Account() for _ in range(8)], jobs, quantum=15.0, min_hold=120.0, memory=3600.0
@@ -136,7 +136,7 @@ def test_a_minimum_hold_starves_no_large_gang():
     assert max(after - before for before, after in pairwise(ran)) <= 8 + 120 / 15
 
 
-def test_gangs_of_one_size_keep_gpus_for_the_minimum_hold():
+def test_gangs_of_one_size_keep_their_gpus_for_the_minimum_hold():
     given = snapshot(
         [(0, 1)], [Account() for _ in range(3)], [Job(t) for t in range(3)], quantum=15.0, min_hold=120.0
     )
@@ -152,14 +152,14 @@ def test_services_keep_their_gpus_while_their_account_is_within_its_guarantee():
         keeps=np.array([True, False, False, False, False, False, False]),
     )
     played = play(given, 100)
-    # The gang of 4 needs the node of which the service has a part: it has no turn while that is within its due.
+    # The gang of 4 needs the node where the service runs, so it has no turn while the service is within its due.
     assert played.ran(0) == list(range(played.ran(0)[0], 100))
     without = play(with_jobs(given, keeps=None), 100)
     assert len(without.ran(0)) < 90, "it would be stopped otherwise"
 
 
 def test_surplus_of_services_is_taken_back_last():
-    """Of 6 GPUs each account has 2, of which the third leaves one; two want it, and a service has it."""
+    """Of 6 GPUs each account has 2, and the third account leaves one, which a service has and two others want."""
     jobs = [
         *(Job(0, on=(0,)) for _ in range(3)),
         *(Job(1, on=(0,)) for _ in range(2)),
@@ -174,8 +174,8 @@ def test_surplus_of_services_is_taken_back_last():
     assert decide(more).stops == [2], "a claim stops it"
 
 
-def test_nothing_is_saved_up_for_a_service_that_goes_on_without_a_claim():
-    """The service has more than is guaranteed; of the rest its account, which is least ahead, has the next turn."""
+def test_nothing_is_saved_for_a_service_that_continues_without_a_claim():
+    """The service has more than its guarantee. Its account is the least ahead and has the next turn of the rest."""
     jobs = [Job(0, gpus=4, on=(0,)), Job(0), Job(1, gpus=3), Job(1)]
     given = with_jobs(
         snapshot([(0, 8)], [Account(), Account()], jobs), keeps=np.array([True, False, False, False])
@@ -183,8 +183,8 @@ def test_nothing_is_saved_up_for_a_service_that_goes_on_without_a_claim():
     assert decide(given, by_hand([[3.0], [3.0]], share=[[8.0], [4.0]])).runs == [0, 1, 2]
 
 
-def test_a_claim_takes_gpus_where_no_service_is():
-    """Two accounts have a node each, more than is guaranteed to them; the services of one may be on either."""
+def test_a_claim_takes_gpus_where_no_service_runs():
+    """Two accounts have a node each, more than their guarantees; the services of one may run on either node."""
     for services, training in ((0, 1), (1, 0)):
         jobs = [Job(0, on=(services,))] * 4 + [Job(1, on=(training,))] * 4 + [Job(2, gpus=2)]
         given = snapshot([(0, 4)] * 2, [Account() for _ in range(3)], jobs)
@@ -194,7 +194,7 @@ def test_a_claim_takes_gpus_where_no_service_is():
 
 
 def test_services_move_neither_for_faster_gpus_nor_for_room():
-    """The first two would be faster on the node that nobody has; the gang of 4 would fit if they moved."""
+    """The first two would be faster on the free node, and the gang of 4 would fit if they moved."""
     faster = with_jobs(
         snapshot([(0, 4), (1, 4)], [Account()], [Job(0, on=(0,), rate={0: 1.0, 1: 9.0}) for _ in range(2)]),
         keeps=np.array([True, False]),
@@ -207,7 +207,7 @@ def test_services_move_neither_for_faster_gpus_nor_for_room():
     assert 2 not in kept.runs
 
 
-def test_nobody_claims_the_gpus_of_a_service_without_notice():
+def test_no_claim_takes_the_gpus_of_a_service_before_its_notice_is_over():
     """Of 4 GPUs the two services of the first account have 3, of which 2 are guaranteed."""
     jobs = [Job(0, on=(0,)), Job(0, gpus=2, on=(0,)), *(Job(1) for _ in range(4))]
     for reclaim in (False, True):
@@ -221,7 +221,7 @@ def test_nobody_claims_the_gpus_of_a_service_without_notice():
         assert len(decide(unwarned).runs) == 3
 
 
-def test_within_a_guarantee_gpus_are_taken_back_at_once_and_nobody_else_is_stopped():
+def test_guaranteed_gpus_are_taken_back_at_once_and_only_from_surplus():
     jobs = [*(Job(0, on=(0,)) for _ in range(6)), *(Job(1, on=(0,)) for _ in range(2)), Job(1)]
     given = snapshot([(0, 8)], [Account(), Account()], jobs, reclaim=True)
     one = decide(given)
@@ -239,8 +239,8 @@ def test_turns_among_equal_claims_wait_for_the_quantum():
     assert decide(replace(given, settings=replace(given.settings, reclaim=True)), shares, owed).runs == [0]
 
 
-def test_every_draw_of_a_lottery_follows_the_shares():
-    """One GPU, so that each round is one draw; no debts, so that draws are independent."""
+def test_every_lottery_follows_the_shares():
+    """With one GPU each round is one lottery, and without debts lotteries are independent."""
     accounts = [Account(1), Account(2), Account(4), Account(1)]
     given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds, wins = 1500, np.zeros(4)
@@ -252,7 +252,7 @@ def test_every_draw_of_a_lottery_follows_the_shares():
 
 
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
-    """Two GPUs: a pair has half the chance of a single one to come first, and gets both when it does."""
+    """On two GPUs a pair has half the chance of a single job to come first, and gets both GPUs when it does."""
     given = snapshot(
         [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
     )

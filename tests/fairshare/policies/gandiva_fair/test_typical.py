@@ -1,4 +1,4 @@
-"""Jobs that nobody has measured yet are taken to be as the other jobs of their user."""
+"""Unmeasured jobs count as typical for their user's other jobs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def filled(rate: list[list[float]], account: list[int]) -> np.ndarray:
     return with_typical(rates, np.ones(rates.shape, dtype=bool), np.array(account), max(account) + 1)
 
 
-def test_what_is_unknown_follows_from_the_jobs_own_scale_and_the_mean_ratio_of_its_user() -> None:
+def test_an_unknown_rate_follows_from_the_jobs_scale_and_its_users_mean_ratio() -> None:
     found = filled([[1.0, 2.0], [1.0, 8.0], [NAN, 12.0], [3.0, NAN], [NAN, NAN]], [0] * 5)
     assert found == pytest.approx(np.array([[1, 2], [1, 8], [3, 12], [3, 12], [1, 4]]))
 
 
-def test_other_users_jobs_tell_nothing_and_what_is_known_stays() -> None:
+def test_other_users_jobs_do_not_count_and_known_rates_stay() -> None:
     rate = [[1.0, 2.0], [NAN, 12.0], [NAN, NAN]]
     assert filled(rate, [0, 1, 1]) == pytest.approx(np.array(rate), nan_ok=True)
 
 
 def test_teams_trade_by_the_few_jobs_that_were_measured() -> None:
-    """Those that run have been measured; those that wait, which a seller runs on what it is paid, never ran."""
+    """Running jobs are measured. Waiting ones, which a seller runs on what it is paid, never ran."""
     jobs = [
         Job(t, rate={0: 1.0, 1: speed_up} if number < 4 else {})
         for t, speed_up in ((0, 1.26), (1, 3.0))
