@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from accounting.access import audit
 from accounting.access.permissions import may, require
-from accounting.actions.checks import check_fields
+from accounting.actions.checks import check_choice, check_fields
 from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
@@ -51,8 +51,7 @@ def set_budget(
     A manager may set at most the budget of any tenant above in the same period.
     """
     require(actor, "budget.set", tenant)
-    if period not in Budget.Period.values:
-        raise Refused(f"Unknown period. Choose one of: {', '.join(Budget.Period.values)}.", "period")
+    check_choice("period", period, Budget.Period.values, "period")
     if not Decimal(amount).is_finite() or amount <= 0:
         raise Refused("A budget must be greater than 0.", "amount")
     if actor is not None and not may(actor, "budget.set"):

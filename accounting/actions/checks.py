@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from django.core.exceptions import ValidationError
@@ -13,6 +13,7 @@ from django.db.models import ProtectedError
 
 from accounting.core.errors import Refused
 from accounting.core.texts import why_no_name
+from accounting.core.wording import unknown_choice
 
 
 def check_fields(instance: models.Model, *names: str) -> None:
@@ -23,6 +24,12 @@ def check_fields(instance: models.Model, *names: str) -> None:
     except ValidationError as error:
         name, messages = next(iter(error.message_dict.items()))
         raise Refused(" ".join(messages), name) from None
+
+
+def check_choice(what: str, value: str, choices: Sequence[str], field: str) -> None:
+    """Raises Refused for a value that is none of `choices`."""
+    if value not in choices:
+        raise Refused(unknown_choice(what, value, choices), field)
 
 
 def check_name(name: str, field: str = "name") -> None:

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.access.permissions import require
-from accounting.actions.checks import refused_if_taken
+from accounting.actions.checks import check_choice, refused_if_taken
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant, User
@@ -116,8 +116,7 @@ def lock_membership(membership: Membership) -> Membership:
 
 
 def _check(membership: Membership) -> None:
-    if membership.role not in Membership.Role.values:
-        raise Refused(f"Unknown role. Choose one of: {', '.join(Membership.Role.values)}.", "role")
+    check_choice("role", membership.role, Membership.Role.values, "role")
     check_tickets(membership.tickets)
 
 

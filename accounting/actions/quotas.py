@@ -9,7 +9,7 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.access.permissions import require
-from accounting.actions.checks import check_fields
+from accounting.actions.checks import check_choice, check_fields
 from accounting.core.errors import Refused
 from accounting.models import Generation, Quota, Request, Tenant, User
 from accounting.models.requests import limit_target
@@ -66,17 +66,13 @@ class Which(TypedDict, total=False):
 def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
     """Returns a limit that is not stored; raises Refused with the field at fault."""
     quota = Quota(tenant=tenant, **which)
-    if quota.kind not in Quota.Kind.values:
-        raise Refused(f"Unknown kind of limit. Choose one of: {', '.join(Quota.Kind.values)}.", "kind")
+    check_choice("kind of limit", quota.kind, Quota.Kind.values, "kind")
     if quota.kind not in Quota.OF_A_PERIOD:
         quota.period, quota.days = "", None
     else:
         quota.period = quota.period or Quota.Period.MONTH
     _check_period(quota)
-    if quota.at_limit not in Quota.AtLimit.values:
-        raise Refused(
-            f"Unknown action at the limit. Choose one of: {', '.join(Quota.AtLimit.values)}.", "at_limit"
-        )
+    check_choice("action at the limit", quota.at_limit, Quota.AtLimit.values, "at_limit")
     if quota.at_limit == Quota.AtLimit.IDLE and quota.kind not in Quota.MAY_RUN_IDLE:
         raise Refused("This kind of limit can block or warn, but not make jobs preemptible.", "at_limit")
     if quota.generation and quota.kind in Quota.WITHOUT_GENERATION:
@@ -91,8 +87,7 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
 def _check_period(quota: Quota) -> None:
     if not quota.period:
         return
-    if quota.period not in Quota.Period.values:
-        raise Refused(f"Unknown period. Choose one of: {', '.join(Quota.Period.values)}.", "period")
+    check_choice("period", quota.period, Quota.Period.values, "period")
     if quota.period != Quota.Period.ROLLING:
         quota.days = None
     elif quota.days is None or not 1 <= quota.days <= LONGEST_DAYS:

@@ -12,6 +12,7 @@ from django.db.models import F, QuerySet
 from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions import grants
+from accounting.actions.checks import check_choice
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Quota, Request, Tenant, User
@@ -39,8 +40,7 @@ def ask(
     require(actor, "request.ask", tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived.")
-    if kind not in Request.Kind.values:
-        raise Refused(f"Unknown kind of request. Choose one of: {', '.join(Request.Kind.values)}.", "kind")
+    check_choice("kind of request", kind, Request.Kind.values, "kind")
     _check_text(reason, "reason", "Say what it is for.")
     _check_user(actor, tenant, wanted)
     now = now_from_database()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from accounting.access import audit
+from accounting.actions.checks import check_choice
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.notifications import mail
@@ -43,14 +44,8 @@ def subscribe_to_report(
             if report in ReportSubscription.OF_TEAMS
             else "Only operators may have this report."
         )
-    if rhythm not in ReportSubscription.Rhythm.values:
-        raise Refused(
-            f"Unknown rhythm. Choose one of: {' or '.join(ReportSubscription.Rhythm.values)}.", "rhythm"
-        )
-    if form not in ReportSubscription.Form.values:
-        raise Refused(
-            f"Unknown format. Choose one of: {', '.join(ReportSubscription.Form.values)}.", "form"
-        )
+    check_choice("rhythm", rhythm, ReportSubscription.Rhythm.values, "rhythm")
+    check_choice("format", form, ReportSubscription.Form.values, "form")
     if why := why_not_sent_to(actor):
         raise Refused(why)
     # The lock on the user's row makes one subscription of two concurrent requests.
@@ -71,16 +66,14 @@ def subscribe_to_report(
 def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) -> str:
     """Raises Refused for impossible combinations; returns how usage is grouped."""
     kinds = ReportSubscription.Report
-    if report not in kinds.values:
-        raise Refused(f"There is {', '.join(kinds.values)}.", "report")
+    check_choice("report", report, kinds.values, "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
         raise Refused("A statement needs a team; reports for operators have none.", "team")
     if report != kinds.USAGE and by:
         raise Refused("Only the usage report can be grouped.", "by")
     if report == kinds.USAGE:
         by = by or ReportSubscription.By.USER
-        if by not in ReportSubscription.By.values:
-            raise Refused(f"There is {', '.join(ReportSubscription.By.values)}.", "by")
+        check_choice("grouping", by, ReportSubscription.By.values, "by")
     if (by == ReportSubscription.By.LABEL) != bool(label):
         raise Refused("Grouping by label needs a label key; other groupings have none.", "label")
     if len(label) > LONGEST_LABEL or "\0" in label:

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.access.permissions import require
-from accounting.actions.checks import check_fields, check_name, refused_if_taken
+from accounting.actions.checks import check_choice, check_fields, check_name, refused_if_taken
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import User
 
@@ -76,10 +76,7 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
 @transaction.atomic(durable=True)
 def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User:
     require(actor, "user.change")
-    if portal_role not in User.PortalRole.values:
-        raise Refused(
-            f"Unknown portal role. Choose one of: {', '.join(User.PortalRole.values)}.", "portal_role"
-        )
+    check_choice("portal role", portal_role, User.PortalRole.values, "portal_role")
     user = lock_with_admins(user)
     if portal_role != User.PortalRole.ADMIN:
         _require_another_admin(user)
@@ -158,8 +155,7 @@ def set_preferences(
     user = User.objects.select_for_update(no_key=True).get(pk=actor.pk)
     before = {"theme": user.theme, "time_zone": user.time_zone}
     if theme is not None:
-        if theme not in User.Theme.values:
-            raise Refused(f"Unknown theme. Choose one of: {', '.join(User.Theme.values)}.", "theme")
+        check_choice("theme", theme, User.Theme.values, "theme")
         user.theme = theme
     if time_zone is not None:
         if time_zone not in available_timezones():
@@ -167,10 +163,7 @@ def set_preferences(
         user.time_zone = time_zone
     order = user.job_order
     if job_order is not None:
-        if job_order not in User.JobOrder.values:
-            raise Refused(
-                f"Unknown job order. Choose one of: {', '.join(User.JobOrder.values)}.", "job_order"
-            )
+        check_choice("job order", job_order, User.JobOrder.values, "job_order")
         user.job_order = job_order
     user.save(update_fields=["theme", "time_zone", "job_order"])
     if user.job_order != order:  # the only preference that rounds read

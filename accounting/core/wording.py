@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
@@ -32,6 +33,11 @@ def _day(day: date, form: str) -> str:
 
 def to_the_minute(local: datetime) -> str:
     return local.strftime("%-d %B %Y, %H:%M %Z")
+
+
+def unknown_choice(what: str, value: str, choices: Iterable[str]) -> str:
+    """Returns the error for a value that is none of `choices`; a long value is cut."""
+    return f'Unknown {what} "{value!s:.40}". Choose one of: {", ".join(choices)}.'
 
 
 NO_NUMBER = "–"  # for values that are not finite

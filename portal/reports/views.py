@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.clock import now_from_database
 from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import in_order
-from accounting.core.wording import to_the_minute
+from accounting.core.wording import to_the_minute, unknown_choice
 from accounting.models import Tenant, User
 from accounting.models.tenants import visible_tenants
 from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, report_of
@@ -239,7 +239,7 @@ def _asked_groups(query: Query, *, is_page: bool) -> By:
     if asked in set(GROUPS):
         return By(asked)
     if asked and not is_page:
-        raise WrongQuestion({"by": f"There is {', '.join(GROUPS)}."})
+        raise WrongQuestion({"by": unknown_choice("grouping", asked, GROUPS)})
     return By.USER
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from accounting.core.clock import now_from_database
+from accounting.core.wording import unknown_choice
 from portal.reports.periods import LABELS, Query, ReportPeriod, WrongQuestion, asked_period, read_zone
 
 PERIODS = {
@@ -57,7 +58,7 @@ def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = 
     problems: dict[str, str] = {}
     read_zone(query.get("zone", ""), UTC, problems)
     if key and key not in PERIODS:
-        problems["period"] = f"There is {', '.join([*PERIODS, *LABELS])}."
+        problems["period"] = unknown_choice("period", key, [*PERIODS, *LABELS])
     if problems and not is_page:
         raise WrongQuestion(problems)
     return read_period(key, usual)

@@ -8,6 +8,7 @@ from django.db import models, transaction
 
 from accounting.access import audit
 from accounting.access.permissions import require
+from accounting.actions.checks import check_choice
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.models import User
@@ -50,8 +51,7 @@ def drain_node(
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
     now = now_from_database()
-    if mode not in DrainMode.values:
-        raise Refused(f'Unknown mode "{mode}". Choose one of: {", ".join(DrainMode.values)}.', field="mode")
+    check_choice("mode", mode, DrainMode.values, "mode")
     if (deadline is not None) != (mode == DrainMode.DEADLINE):
         raise Refused(
             "Mode deadline needs a deadline." if deadline is None else "Only mode deadline takes a deadline.",

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.access.permissions import require
-from accounting.actions.checks import refused_if_taken
+from accounting.actions.checks import check_choice, refused_if_taken
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
@@ -56,8 +56,7 @@ def set_idle_rule(
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
         raise Refused("Choose a team or a cluster, not both.", "cluster")
-    if action not in IdleRule.Action.values:
-        raise Refused(f"Unknown action. Choose one of: {', '.join(IdleRule.Action.values)}.", "action")
+    check_choice("action", action, IdleRule.Action.values, "action")
     for field, minutes in (("after_minutes", after_minutes), ("grace_minutes", grace_minutes)):
         if not 1 <= minutes <= LONGEST_MINUTES:
             raise Refused(f"Must be from 1 to {LONGEST_MINUTES} minutes.", field)
