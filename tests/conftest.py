@@ -1,11 +1,11 @@
-"""Real servers for every test run, and Django's settings pointed at them.
+"""Real servers for every test run, and Django's settings for them.
 
-The process that pytest was called in starts PostgreSQL and Valkey in a temporary folder; with
-pytest-xdist the workers share them, each with a test database (pytest-django) and a Redis database
-of its own. FAIRLOT_TEST_DATABASE_URL and FAIRLOT_TEST_REDIS_URL name others instead.
+The main pytest process starts PostgreSQL and Valkey in a temporary folder; with pytest-xdist the workers share them,
+each with a test database (pytest-django) and a Redis database. FAIRLOT_TEST_DATABASE_URL and FAIRLOT_TEST_REDIS_URL
+select other servers.
 
-Django is set up only once the servers run (`pytest_configure`), so no conftest.py may import models
-at its top; test modules may.
+Django is set up only once the servers run (`pytest_configure`), so no conftest.py may import models at its top; test
+modules may.
 """
 
 import os
@@ -30,7 +30,7 @@ from tests.hangs import pytest_runtest_protocol  # noqa: F401 - a hook
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
 
 ROOT = Path(__file__).resolve().parents[1]
-# A developer's own settings must not change what a test sees.
+# A developer's settings must not change what a test sees.
 SETTINGS_OF_THE_SHELL = (
     "ALLOWED_HOSTS", "BEHIND_PROXY", "DEBUG", "FAIRLOT_CURRENCY", "FAIRLOT_ENVIRONMENTS",
     "FAIRLOT_HEADS_FILE", "FAIRLOT_HEADS_URL", "FAIRLOT_HEARTBEAT_FILE", "FAIRLOT_ISSUER",

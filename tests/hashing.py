@@ -1,4 +1,4 @@
-"""Password hashing for tests: the portal's own algorithm without its price, a third of a second each."""
+"""Password hashing for tests: the portal's algorithm without its cost, a third of a second each."""
 
 from django.contrib.auth.hashers import Argon2PasswordHasher
 

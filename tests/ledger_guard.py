@@ -1,8 +1,8 @@
-"""Passing the guards of the append-only tables, for tests only.
+"""Bypasses the guards of the append-only tables, for tests only.
 
-The triggers of accounting/migrations hold for everyone and honour no setting. Django empties the
-database after each test with real transactions by TRUNCATE, which they refuse; so tests switch them off
-around it, by DDL, in the same database transaction.
+The triggers of accounting/migrations apply to everyone and obey no setting. After tests with real transactions
+Django empties the database by TRUNCATE, which they refuse; so tests disable them around it, by DDL, in the same
+database transaction.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ APPEND_ONLY = (
 )
 
 
-# Whose rows are guarded otherwise, with the trigger that does so.
+# Tables whose rows another trigger guards.
 OTHERWISE = {"scheduling_idlestretch": "keep_billed"}
 CHANGES = (
     "scheduling_nodechange",
@@ -45,7 +45,7 @@ WITHOUT_REFERENCES = "SET LOCAL session_replication_role = replica"
 
 
 def with_partitions(tables: Sequence[str]) -> list[str]:
-    """These tables and the months of those that are kept by month: each has its own guards."""
+    """Returns these tables and their monthly partitions, each of which has its own guards."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits"
@@ -56,12 +56,12 @@ def with_partitions(tables: Sequence[str]) -> list[str]:
 
 
 def root_of(table: str) -> str:
-    """The table of which this is a month, or itself."""
+    """Returns the parent of a partition, or the table itself."""
     return next((kept for kept in KEPT if table.startswith(f"{kept}_")), table)
 
 
 def not_empty(tables: Sequence[str]) -> list[str]:
-    """Those that have rows of their own."""
+    """Returns the tables that contain rows."""
     looks = " UNION ALL ".join(
         f"SELECT '{table}' WHERE EXISTS (SELECT FROM ONLY {table})"  # noqa: S608 - own names
         for table in tables
@@ -85,7 +85,7 @@ def switch_on(tables: Sequence[str]) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def flush_passes_the_guards() -> Iterator[None]:
-    """Lets Django empty the test database, of what is in it: most tables and months are empty."""
+    """Lets Django empty the test database; only tables with rows are emptied, because most have none."""
     from django.db.backends.postgresql.operations import DatabaseOperations  # noqa: PLC0415
 
     original = DatabaseOperations.sql_flush
@@ -97,7 +97,7 @@ def flush_passes_the_guards() -> Iterator[None]:
         full = not_empty(with_partitions(tables))
         guarded = [table for table in full if root_of(table) in KEPT]
         deletes = [f"DELETE FROM {table}" for table in full]  # noqa: S608 - own names
-        # Whoever refers to a row goes with it, in whatever order, so nobody need look.
+        # Referring rows are deleted too, in any order, so references need no check.
         return [WITHOUT_REFERENCES, *switch_off(guarded), *deletes, *switch_on(guarded)] if full else []
 
     with pytest.MonkeyPatch.context() as patch:
@@ -107,19 +107,19 @@ def flush_passes_the_guards() -> Iterator[None]:
 
 @contextmanager
 def without_guards() -> Iterator[None]:
-    """All user triggers and checks of commits off inside, to forge what `verify_ledger` must find."""
+    """Disables all user triggers and commit checks, to forge what `verify_ledger` must find."""
     with without_triggers(*with_partitions(APPEND_ONLY)):
         yield
 
 
 @contextmanager
 def without_triggers(*tables: str) -> Iterator[None]:
-    """The triggers of these tables off inside, to make a past that tests need."""
+    """Disables the triggers of these tables, to create a past that tests need."""
     with transaction.atomic(), connection.cursor() as cursor:
         for table in tables:
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         yield
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no table is altered while checks wait for it
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table cannot be altered while checks are pending
         for table in tables:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
             for (name,) in _own_triggers(table):

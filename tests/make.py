@@ -15,7 +15,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def user(name: str, *, portal_role: str = User.PortalRole.USER, password: str | None = None) -> User:
-    """A user; without `password` one who cannot log in by password (hashing is slow on purpose)."""
+    """Creates a user; without `password` one who cannot log in by password, because hashing is slow on purpose."""
     return User.objects.create_user(
         username=name.lower(), first_name=name.capitalize(), portal_role=portal_role, password=password
     )
@@ -37,7 +37,7 @@ def membership(
 
 
 def generation(name: str, *, price: Decimal | str | None = None, since: datetime = LONG_AGO) -> Generation:
-    """A generation whose GPU-hour costs `price` from `since` on; without `price` it has none."""
+    """Creates a generation whose GPU-hour costs `price` from `since` on; by default it has no price."""
     made = Generation.objects.create(name=name)
     if price is not None:
         Price.objects.create(generation=made, per_gpu_hour=Decimal(price), valid=DateTimeTZRange(since, None))

@@ -1,4 +1,4 @@
-"""Work in threads of a pool, which must leave no connection of the database behind."""
+"""Work in threads of a pool, without leaving database connections behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connections
 
 
 def let_go(work: Callable[[], Any]) -> Any:
-    """Does `work` and closes what connections it opened in this thread."""
+    """Does `work` and closes the connections that it opened in this thread."""
     try:
         return work()
     finally:

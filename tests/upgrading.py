@@ -1,4 +1,4 @@
-"""A database of its own, as an earlier version left it: the tests' own one must not be migrated back."""
+"""A separate database in the state of an earlier version, because the tests' database must not be migrated back."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ALIAS = "upgraded"
 
 @contextmanager
 def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExecutor]:
-    """Under the alias ALIAS, with these migrations and those that they need."""
+    """Yields an executor for a database with these migrations and their dependencies, under the alias ALIAS."""
     name = f"{connections.settings['default']['NAME']}_upgraded"
     with connection.cursor() as cursor:
         cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
         cursor.execute(f'CREATE DATABASE "{name}"')
     connections.settings[ALIAS] = connections.settings["default"] | {"NAME": name}
     try:
-        connections[ALIAS].connect()  # by name: tests may reach no other database than their own
+        connections[ALIAS].connect()  # by name: tests may access no other database than theirs
         executor = MigrationExecutor(connections[ALIAS])
         executor.migrate(list(targets))
         yield executor
@@ -37,7 +37,7 @@ def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExec
 
 
 def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[..., Any]:
-    """Makes rows as they were in `state`: of a room's model, with these fields."""
+    """Returns a function that creates rows in the form of `state`: of a room's model, with these fields."""
     apps = executor.loader.project_state([state]).apps
 
     def make(room: str, model: str, **fields: object) -> Any:
@@ -47,7 +47,7 @@ def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[...
 
 
 def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
-    """What a job of any version is of."""
+    """Returns the rows that a job of any version refers to."""
     return {
         "cluster": make("scheduling", "Cluster", name="lab"),
         "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
@@ -56,7 +56,7 @@ def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
 
 
 def manage(*command: str, returncode: int = 0) -> str:
-    """What `manage.py` says in that database; it must end with this code."""
+    """Returns the output of `manage.py` in that database; the command must exit with this code."""
     url = urlsplit(os.environ["DATABASE_URL"])
     name = f"/{connections.settings[ALIAS]['NAME']}"
     env = os.environ | {"DATABASE_URL": urlunsplit(url._replace(path=name))}

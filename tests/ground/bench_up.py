@@ -1,4 +1,4 @@
-"""How long `make up` takes until the portal serves: `python -m tests.ground.bench_up`."""
+"""The time from `make up` until the portal serves: `python -m tests.ground.bench_up`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPEATS = 3
 
 
 def seconds_until_web_serves(folder: Path) -> float:
-    """Of one start in `folder`, which is stopped again once all its services run."""
+    """Returns the seconds of one start in `folder`, which is stopped once all its services run."""
     began = time.monotonic()
     run = Up(folder)
     try:

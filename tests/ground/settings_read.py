@@ -1,4 +1,4 @@
-"""Which variables a file reads from the environment, by its syntax tree."""
+"""Which environment variables a file reads, from its syntax tree."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ SETTINGS = ROOT / "portal" / "settings.py"
 
 
 def calls_on(path: Path, *objects: str) -> Iterator[ast.Call]:
-    """Calls of a method of one of these expressions, e.g. `env` or `os.environ`."""
+    """Yields calls of methods of these expressions, such as `env` or `os.environ`."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(value=value)) if ast.unparse(value) in objects:
@@ -21,12 +21,12 @@ def names_in(calls: Iterator[ast.Call]) -> set[str]:
 
 
 def settings_names() -> set[str]:
-    """Every variable that portal/settings.py reads."""
+    """Returns every variable that portal/settings.py reads."""
     return names_in(calls_on(SETTINGS, "env"))
 
 
 def required_settings() -> set[str]:
-    """The variables that have no default there."""
+    """Returns the variables without a default there."""
     return names_in(
         call
         for call in calls_on(SETTINGS, "env")

@@ -1,4 +1,4 @@
-"""The way of the data in docs/architecture.md leads through functions that are there."""
+"""The functions that docs/architecture.md names exist."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""docker-compose.yml and the Dockerfile name only what exists, and all that is needed."""
+"""docker-compose.yml and the Dockerfile name only what exists, and everything that is needed."""
 
 import importlib
 import json
@@ -28,7 +28,7 @@ def instructions(name: str) -> list[str]:
 
 
 def check_command(argv: list[str]) -> None:
-    """Fail unless what this command line starts exists."""
+    """Fails unless the program that this command line starts exists."""
     match argv:
         case ["granian", *options]:
             module, _, attribute = options[-1].partition(":")
@@ -106,7 +106,7 @@ def test_the_settings_read_the_secrets_that_the_command_makes(tmp_path):
     assert made.keys() == yaml.safe_load(COMPOSE_TEXT)["secrets"].keys()
     assert len(set(made.values())) == len(made)
     assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in made.values())
-    # On the host for its owner alone; in the containers for their users, who own nothing there.
+    # Readable on the host by its owner alone, and in the containers by users who own nothing there.
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o444}
     (folder / "redis_password").chmod(0o644)

@@ -1,4 +1,4 @@
-"""What `make up` shows."""
+"""The output of `make up`."""
 
 import io
 

@@ -1,4 +1,5 @@
-"""Patterns mean ASCII: to Python's `re`, \\d, \\w and \\s are digits, letters and blanks of all the world's scripts."""
+"""Patterns mean ASCII: in Python's `re`, \\d, \\w and \\s otherwise match the digits, letters and blanks of all
+scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ CLASS = re.compile(r"\\[dDwWsSbB]")
 
 
 def too_wide(tree: ast.AST) -> Iterator[int]:
-    """The lines of calls of `re` with a class of characters in their pattern, and without re.ASCII."""
+    """Yields the lines of `re` calls with a character class in their pattern but without re.ASCII."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.")):
             continue

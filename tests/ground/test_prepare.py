@@ -1,4 +1,4 @@
-"""What every start prepares, when several portals of one checkout start at the same time."""
+"""The preparation of each start, when several portals of one checkout start at the same time."""
 
 import subprocess
 import sys

@@ -14,7 +14,7 @@ from tests.ground.test_compose import PORTAL_SERVICES
 
 
 def queues_of(arguments: list[str]) -> list[str]:
-    """The queues that a command line of a Celery worker names."""
+    """Returns the queues in a Celery worker's command line."""
     return arguments[arguments.index("--queues") + 1].split(",")
 
 

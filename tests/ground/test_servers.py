@@ -23,7 +23,7 @@ from tests.waiting import wait_for
 
 @pytest.fixture
 def var():
-    """A folder that an unprivileged user may enter; pytest's own tmp_path is closed to others."""
+    """Yields a folder that an unprivileged user may enter; pytest's tmp_path is closed to others."""
     folder = Path(tempfile.mkdtemp(prefix="fairlot-servers-"))
     folder.chmod(0o711)
     yield folder
@@ -117,7 +117,7 @@ def test_root_hands_them_to_an_unprivileged_user_even_below_a_closed_folder(var)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user to become")
 def test_root_may_have_all_of_it_in_a_folder_of_its_own(var, monkeypatch):
-    """A checkout in /root: the servers' programs lie where nobody else may enter, too."""
+    """In a checkout in /root, the servers' programs are in a folder that nobody else may enter, too."""
     closed = var / "closed"
     closed.mkdir(mode=0o700)
     package = Postgres(var).programs.parents[1]

@@ -10,7 +10,7 @@ PORTAL_PART, EMBEDDED_PART = DOC.split("## `make up`")
 
 
 def rows(text: str) -> dict[str, str]:
-    """Variable and default of each row of the tables in `text`."""
+    """Returns variable and default of each row of the tables in `text`."""
     return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", text, re.MULTILINE))
 
 

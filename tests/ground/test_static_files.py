@@ -1,4 +1,4 @@
-"""What `collectstatic` makes, with the storage that production uses."""
+"""The output of `collectstatic`, with the storage that production uses."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`make up` as a user runs it: the real command, the real services, a folder of its own."""
+"""`make up` as a user runs it: the real command and services, in a temporary folder."""
 
 import http.client
 import os
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("crashes")]
 
 
 class Up:
-    """A running `python -m embedded up`; its output line by line."""
+    """A running `python -m embedded up` with its output line by line."""
 
     def __init__(self, var):
         self.var = var
@@ -43,7 +43,7 @@ class Up:
         return self.output.read_bytes()[self.offset :].decode()
 
     def wait_for(self, pattern):
-        """The first match of `pattern` in the output."""
+        """Returns the first match of `pattern` in the output."""
 
         def found():
             said = self.said()
@@ -58,7 +58,7 @@ class Up:
             self.wait_for(rf"^{name} +running")
 
     def pid(self, name):
-        """The pid in the last line about this service."""
+        """Returns the pid in the last line about this service."""
         return int(re.findall(rf"^{name} +\w+ +pid (\d+)", self.said(), re.MULTILINE)[-1])
 
     def get(self, path):
@@ -71,18 +71,18 @@ class Up:
             link.close()
 
     def left(self):
-        """What still runs in this folder, but for jobs: pid and command line."""
+        """Returns pid and command line of what still runs in this folder, except jobs."""
         data = [self.home.var / name / "data" for name in ("postgres", "valkey")]
         pids = [*marked_processes(self.home), *(pid for folder in data for pid in working_in(folder))]
         return {pid: command for pid in pids if (command := command_line(pid))}
 
     def jobs(self):
-        """The processes that run or keep a job of this folder: pid and command line."""
+        """Returns pid and command line of processes that run or supervise a job of this folder."""
         found = ((int(entry.name), command_line(entry.name)) for entry in Path("/proc").glob("[0-9]*"))
         return {pid: command for pid, command in found if f"{self.home.var}/jobs/" in command}
 
     def kill(self, *names):
-        """SIGKILL services, and wait until each runs again as another process."""
+        """Sends SIGKILL to services, and waits until each runs again as another process."""
         pids = {name: self.pid(name) for name in names}
         for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
@@ -97,7 +97,7 @@ class Up:
 
 
 def command_line(pid):
-    """Empty when it has ended."""
+    """Returns the command line; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
     except OSError:
@@ -105,7 +105,7 @@ def command_line(pid):
 
 
 def environment(var):
-    """Ours without what tests/conftest.py has set."""
+    """Returns our environment without the variables that tests/conftest.py has set."""
     ours = {name: value for name, value in os.environ.items() if name not in settings_names()}
     return {**ours, "FAIRLOT_VAR": str(var)}
 
@@ -142,7 +142,7 @@ def wait_until_gone(left):
 
 
 def accounts(var):
-    """Name and password hash of every account."""
+    """Returns name and password hash of every account."""
     connection = psycopg2.connect(Postgres(var).url)
     try:
         with connection.cursor() as cursor:
@@ -193,12 +193,12 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
     again.process.kill()
     again.process.wait()
     wait_until_gone(again.left)
-    # That a start after this finds them again, tests/proof/test_crashes.py shows.
+    # tests/proof/test_crashes.py shows that the next start finds them again.
     assert again.jobs(), "jobs go on when their supervisor is killed"
 
 
 def wait_for_jobs(run):
-    """Wait until one of the demo's jobs runs as a process."""
+    """Waits until one of the demo's jobs runs as a process."""
     wait_for(run.jobs, what="a job of the demo runs", every=0.1)
 
 

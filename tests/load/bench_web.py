@@ -1,8 +1,7 @@
-"""`make bench-web`: a whole portal with a scheduler at work, many users on its pages, open streams, submits in bulk.
+"""`make bench-web`: a whole portal with a working scheduler, many users on its pages, open streams, bulk submits.
 
-Starts a portal in a temporary folder, on this machine's loopback alone. Each user asks for one page after the
-other, with a pause for thinking in between. Everything shares the same processors: the portal, PostgreSQL,
-Valkey, the jobs and this program.
+It starts a portal in a temporary folder, on this machine's loopback alone. Each user requests one page after the
+other, with pauses for thinking. The portal, PostgreSQL, Valkey, the jobs and this program share the same cores.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ JSON = {"Accept": "application/json"}
 
 @dataclass(frozen=True)
 class Page:
-    """One kind of request; `weight` is how often of 100."""
+    """A kind of request; `weight` is its frequency in per cent."""
 
     name: str
     weight: int
@@ -72,7 +71,7 @@ MIX = (
 
 @dataclass
 class Laps:
-    """What was measured, by page."""
+    """The measurements by page."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -101,7 +100,7 @@ class Bench:
         until = time.monotonic() + seconds
         async with asyncio.TaskGroup() as group:
             for number, user in enumerate(self.scene["users"][:users]):
-                begins = think * number / users  # spread over the pause, as people are
+                begins = think * number / users  # spread over the pause, like people
                 group.create_task(
                     self._use(user, random.Random(number), begins=begins, think=think, until=until, laps=laps)
                 )
@@ -167,7 +166,7 @@ class Bench:
     # --- submits -------------------------------------------------------------------------------------------
 
     async def submit_in_bulk(self, jobs: int, a_call: int) -> tuple[float, Counter[str]]:
-        """Jobs accepted a second, by calls of `a_call` specs one after the other."""
+        """Returns jobs accepted per second, by consecutive calls of `a_call` specs."""
         statuses: Counter[str] = Counter()
         connection = await Connection.open(self.portal.port)
         user, done, begun = self.scene["users"][0], 0, time.perf_counter()
@@ -182,7 +181,7 @@ class Bench:
         return done / (time.perf_counter() - begun), statuses
 
     async def submit_singly(self, jobs: int, clients: int) -> tuple[float, Counter[str]]:
-        """Jobs accepted a second, by so many clients that submit one job after the other."""
+        """Returns jobs accepted per second, by `clients` clients that each submit one job after the other."""
         statuses: Counter[str] = Counter()
 
         async def client(number: int) -> None:
@@ -211,7 +210,7 @@ class Bench:
 
 @dataclass
 class Watch:
-    """Looks at the database's connections while the rest goes on."""
+    """Watches the database's connections in the background."""
 
     url: str
     most: int = 0
@@ -234,7 +233,7 @@ class Watch:
 
 
 def in_portal(portal: RunningPortal, name: str, **arguments: Any) -> dict[str, Any]:
-    """Runs a function of scene.py with the portal's own settings; its JSON answer."""
+    """Runs a function of scene.py with the portal's settings; returns its JSON answer."""
     done = subprocess.run(
         [*RUN, sys.executable, "-m", "tests.load.scene", name, json.dumps(arguments)],
         cwd=ROOT, env=portal._env(), capture_output=True, text=True, timeout=600, check=False,

@@ -1,6 +1,6 @@
-"""A client that costs little: HTTP/1.1 with kept connections, on asyncio alone.
+"""A cheap HTTP client: HTTP/1.1 with kept connections, on asyncio alone.
 
-It shares the processors with the portal that it measures, so it does nothing that a bench has no use for.
+It shares the cores with the portal that it measures, so it does only what the bench needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Answer:
 
 
 class Closed(Exception):
-    """The server closed the connection before the answer was whole."""
+    """The server closed the connection before the answer was complete."""
 
 
 class Connection(asyncio.Protocol):
@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing() and not self.must_close
 
     async def ask(self, request: bytes, *, within: float) -> Answer:
-        """The answer to `request`; raises Closed or TimeoutError."""
+        """Returns the answer to `request`; raises Closed or TimeoutError."""
         assert self._transport is not None
         self._buffer.clear()
         self._head_end, self._length = 0, -1
@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
             raise
 
     async def stream(self, request: bytes, *, within: float) -> int:
-        """The status of an answer that goes on; its bytes are counted in `streamed`."""
+        """Returns the status of an answer that continues; its bytes are counted in `streamed`."""
         self._streams = True
         return (await self.ask(request, within=within)).status
 
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
 
 
 def request(method: str, path: str, headers: dict[str, str], body: bytes = b"", *, host: str) -> bytes:
-    """The bytes of a request."""
+    """Returns the bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method == "POST":

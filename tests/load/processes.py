@@ -1,4 +1,4 @@
-"""What the processes of a running portal have cost: processor seconds by group, from /proc."""
+"""CPU seconds of a running portal's processes by group, from /proc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SERVICES = ("web", "worker", "background", "beat", "watch")
 
 
 def cpu_seconds(var: Path) -> dict[str, float]:
-    """By service, PostgreSQL, Valkey, jobs ("others") and this process; children that have ended included."""
+    """Returns seconds by service, PostgreSQL, Valkey, jobs ("others") and this process, including ended children."""
     spent: dict[str, float] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -28,7 +28,7 @@ def cpu_seconds(var: Path) -> dict[str, float]:
 
 
 def machine_seconds() -> float:
-    """Processor seconds that the whole machine has spent, whoever did."""
+    """Returns the CPU seconds of the whole machine."""
     user, nice, system, _, _, irq, soft, *_ = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )

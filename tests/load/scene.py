@@ -1,6 +1,6 @@
-"""Fills a running portal for the bench: teams, people who are signed in, and jobs with a past.
+"""Fills a running portal for the bench: teams, signed-in people, and past jobs.
 
-python -m tests.load.scene JSON-ARGUMENTS, with the portal's settings in the environment; prints JSON.
+Usage: python -m tests.load.scene JSON-ARGUMENTS, with the portal's settings in the environment; prints JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIGNED_IN_WITH = "django.contrib.auth.backends.ModelBackend"
 
 
 def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
-    """Users in teams of ten, with `jobs` that have ended and `waiting` that wait; how to sign in as each."""
+    """Creates users in teams of ten, with ended and waiting jobs; returns how to sign in as each."""
     dice = random.Random(26)
     cluster = Cluster.objects.get()
     people = _people(users)
@@ -67,7 +67,7 @@ def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
 
 
 def rounds(*, cluster: int, seconds: float) -> dict[str, Any]:
-    """Watches for so long how many quantum rounds there are, and how many seconds the latest one was overdue."""
+    """Watches for `seconds`; returns the number of quantum rounds, and the greatest delay of one in seconds."""
     until, overdue, quanta, numbers = time.monotonic() + seconds, 0.0, set(), set()
     while time.monotonic() < until:
         held = Cluster.objects.get(pk=cluster)
@@ -104,7 +104,7 @@ def _people(users: int) -> list[tuple[User, Tenant]]:
 
 
 def _sign_in(users: list[User]) -> dict[int, str]:
-    """A session of each, as the login page makes one."""
+    """Returns a session of each user, as the login page makes one."""
     store = SessionStore()
     keys = {user.pk: get_random_string(32, "abcdefghijklmnopqrstuvwxyz0123456789") for user in users}
     Session.objects.bulk_create(
@@ -127,7 +127,7 @@ def _sign_in(users: list[User]) -> dict[int, str]:
 def _ended_jobs(
     cluster: Cluster, people: list[tuple[User, Tenant]], count: int, dice: random.Random
 ) -> list[Job]:
-    """Of the last 20 days, each with a lease, its events and its usage in the ledger."""
+    """Creates jobs of the last 20 days, each with a lease, its events and its usage in the ledger."""
     now = now_from_database()
     generations = [
         node.generation for node in Node.objects.filter(cluster=cluster).select_related("generation")
@@ -183,7 +183,7 @@ def _ended_jobs(
 def _waiting_jobs(
     cluster: Cluster, people: list[tuple[User, Tenant]], count: int, dice: random.Random
 ) -> None:
-    """Short ones, so that the machine's processors are left to what is measured."""
+    """Creates short jobs, which leave the machine's cores to what is measured."""
     jobs = []
     for number in range(count):
         user, team = dice.choice(people)

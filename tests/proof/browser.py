@@ -1,4 +1,4 @@
-"""The demo's people, each at a browser of their own."""
+"""The demo's people, each with a browser."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def chromium() -> str:
 
 @dataclass
 class Person:
-    """Somebody who is signed in: a page to look at, and the REST API with the same session."""
+    """A signed-in person: a page, and the REST API with the same session."""
 
     name: str
     context: BrowserContext
     page: Page
 
     def get(self, path: str) -> Any:
-        """What the REST API answers."""
+        """Returns the answer of the REST API."""
         answer = self.context.request.get(f"/api/v1/{path}")
         assert answer.ok, answer.text()
         return answer.json()
@@ -47,11 +47,11 @@ class Person:
         return answer.json()
 
     def submit(self, **spec: Any) -> int:
-        """Submits through the REST API; the job's number."""
+        """Submits through the REST API; returns the job's id."""
         return self.post("jobs", {"spec": spec})["id"]
 
     def cancel_all(self) -> None:
-        """Cancels this person's own jobs that have not ended."""
+        """Cancels this person's unfinished jobs."""
         for job in self.get(f"jobs?owner={self.name}&limit=200")["items"]:
             if not job["ended_at"]:
                 self.post(f"jobs/{job['id']}/cancel")
@@ -59,7 +59,7 @@ class Person:
 
 @dataclass
 class People:
-    """Opens browsers; `complaints` is what any page's console said against us."""
+    """Opens browsers; `complaints` collects warnings and errors of all pages' consoles."""
 
     portal: RunningPortal
     chrome: Browser
@@ -67,7 +67,7 @@ class People:
     contexts: list[BrowserContext] = field(default_factory=list)
 
     def stranger(self, **options: Any) -> Page:
-        """A fresh browser, signed in nowhere."""
+        """Opens a browser that is not signed in."""
         context = self.chrome.new_context(
             base_url=self.portal.url, **{"viewport": {"width": 1280, "height": 800}} | options
         )
@@ -78,7 +78,7 @@ class People:
         return context.new_page()
 
     def sign_in(self, name: str, **options: Any) -> Person:
-        """Through the login page."""
+        """Signs in through the login page."""
         page = self.stranger(**options)
         page.goto("/")
         page.get_by_label("Username").fill(name)
@@ -98,7 +98,7 @@ class People:
             context.close()
 
     def _listen(self, message: ConsoleMessage) -> None:
-        # A cut connection and a page that is not there are logged by the browser itself.
+        # The browser itself logs a lost connection and a missing page.
         if (
             not superseded(message)
             and message.type in ("error", "warning")
@@ -108,5 +108,5 @@ class People:
 
 
 def superseded(message: ConsoleMessage) -> bool:
-    """htmx reports a request that a newer edit replaced as an error; that is how it should be."""
+    """Returns whether the message is about a request that a newer edit replaced, which htmx reports as an error."""
     return "htmx:error" in message.text and "AbortError" in message.text

@@ -1,4 +1,4 @@
-"""Whole portals for the proofs, which are slow to start, so each module shares one; and browsers to use them."""
+"""Whole portals for the proofs, shared by module because they start slowly; and browsers to use them."""
 
 import shutil
 import tempfile
@@ -36,7 +36,7 @@ def chrome() -> Iterator[Browser]:
 
 @pytest.fixture
 def people(portal: RunningPortal, chrome: Browser, request: pytest.FixtureRequest) -> Iterator[People]:
-    """The demo's people at their browsers; what they saw last is kept when the test fails."""
+    """Yields the demo's people with their browsers; keeps screenshots if the test fails."""
     people = People(portal, chrome)
     try:
         yield people

@@ -1,4 +1,4 @@
-"""What the proofs of test_crashes.py ask and do inside a running portal; see scenarios.py for how."""
+"""Scenarios of test_crashes.py that run inside a portal; see scenarios.py for how."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRANSIT = 15.0  # seconds that a gang may be between two states
 
 
 def quicken(*, quantum: float) -> dict[str, Any]:
-    """The demo with so short quanta that gangs change all the time; waits until some progress is known."""
+    """Shortens the demo's quanta so that gangs change all the time; waits until some progress is known."""
     cluster = update_cluster(
         actor=None, cluster=Cluster.objects.get(), quantum_seconds=quantum, overhead_limit=1.0
     )
@@ -34,7 +34,7 @@ def quicken(*, quantum: float) -> dict[str, Any]:
 
 
 def recovered(*, jobs_dir: str, steps: float) -> dict[str, Any]:
-    """Waits until what the database says and what runs are one, and more than `steps` steps are done."""
+    """Waits until the database and the running processes agree, and more than `steps` steps are done."""
     since = now_from_database()
     doubts = ["nothing was looked at"]
 
@@ -57,7 +57,7 @@ def recovered(*, jobs_dir: str, steps: float) -> dict[str, Any]:
 
 
 def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
-    """Waits for quanta while several workers and beats are there; the rounds that were run meanwhile."""
+    """Waits for quanta while several workers and beats run; returns the rounds that ran meanwhile."""
     answers: list[Any] = []
 
     def all_answer() -> bool:
@@ -109,7 +109,7 @@ def stuck_analyses(*, sent: int, stuck: int) -> dict[str, Any]:
         return {"stuck": waiting(), "rounds": rounds.count()}
 
 
-# --- how ---------------------------------------------------------------------------------------------
+# --- helpers -----------------------------------------------------------------------------------------
 
 
 def _steps() -> float:
@@ -117,7 +117,7 @@ def _steps() -> float:
 
 
 def _doubts(jobs_dir: str) -> list[str]:
-    """What does not go together at this moment, in words."""
+    """Returns, in words, what disagrees at this moment."""
     now = now_from_database()
     before = {lease.pk: lease.state for lease in Lease.objects.filter(state__in=Lease.HOLDING)}
     alive = {(process.job, process.epoch, process.rank) for process in job_processes(jobs_dir)}
@@ -130,7 +130,7 @@ def _doubts(jobs_dir: str) -> list[str]:
         since = lease.stop_asked_at if lease.state == Lease.State.STOPPING else lease.held_from
         if lease.state != Lease.State.RUNNING and since and now - since > timedelta(seconds=TRANSIT):
             doubts.append(f"lease {lease.pk} is {lease.state} since {since}")
-    # Read after the processes: what ran then and has no lease now may have ended meanwhile.
+    # Read after the processes: what ran then without a lease now may have ended meanwhile.
     held = set(Lease.objects.filter(state__in=Lease.HOLDING).values_list("job_id", "epoch"))
     still = {(process.job, process.epoch) for process in job_processes(jobs_dir)}
     doubts += [f"job {job}, epoch {epoch}, runs without a lease" for job, epoch in still - held]
@@ -139,7 +139,7 @@ def _doubts(jobs_dir: str) -> list[str]:
 
 @transaction.atomic
 def _check_books() -> None:
-    """What holds at every moment, as each is one transaction's work; hence all looks are at one moment."""
+    """Checks what holds at every moment because one transaction does it; hence all reads are of one snapshot."""
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     billed = dict(UsageSegment.objects.values_list("lease_id").annotate(total=Sum("gpu_seconds")))

@@ -1,4 +1,4 @@
-"""The jobs' own processes of one portal, by the variables that only its workers have."""
+"""Finds the processes of one portal's jobs by environment variables that only workers have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class JobProcess:
-    """A living process of a worker; `group` is its process group, `start` guards against reused numbers."""
+    """A living process of a worker; `group` is its process group, `start` guards against reused pids."""
 
     pid: int
     start: int
@@ -20,7 +20,7 @@ class JobProcess:
 
 
 def job_processes(jobs_dir: str | Path) -> list[JobProcess]:
-    """All that live now and whose checkpoints lie below `jobs_dir`."""
+    """Returns all living processes whose checkpoints are below `jobs_dir`."""
     return list(_found(f"FAIRLOT_CHECKPOINT_DIR={jobs_dir}/".encode()))
 
 
@@ -36,7 +36,7 @@ def _found(mark: bytes) -> Iterator[JobProcess]:
         try:
             environ = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it ended meanwhile, or is another user's and so none of ours
+            continue  # it ended meanwhile, or belongs to another user and so to none of our jobs
         stat = _stat(entry)
         if stat is None or not any(item.startswith(mark) for item in environ):
             continue
@@ -52,7 +52,7 @@ def _found(mark: bytes) -> Iterator[JobProcess]:
 
 
 def _stat(entry: Path) -> tuple[int, int] | None:
-    """(process group, start time), None for what is gone or a zombie."""
+    """Returns (process group, start time); None for a process that is gone or a zombie."""
     try:
         fields = (entry / "stat").read_bytes().rsplit(b")", 1)[1].split()
     except OSError:

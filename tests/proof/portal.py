@@ -1,4 +1,4 @@
-"""A whole Fairlot as a user has it: `python -m embedded up` in a folder of its own, and ways to talk to it."""
+"""A whole Fairlot as a user has it: `python -m embedded up` in a temporary folder, and ways to control it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from tests.waiting import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-# What the tests' own Django was given must not reach the portal under test.
+# Settings of the tests' own Django must not reach the portal under test.
 OWN = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -33,7 +33,7 @@ OWN = (
 
 @dataclass
 class RunningPortal:
-    """`start` returns when every service serves; `stop` when no process is left."""
+    """A portal; `start` returns when every service serves, `stop` when no process is left."""
 
     var: Path
     port: int = 0  # 0: a free one
@@ -45,7 +45,7 @@ class RunningPortal:
         self.lines.clear()
         self.port = self.port or free_port()
         self.process = subprocess.Popen(
-            # Should the tests be killed, it stops in order.
+            # If the tests are killed, it stops in order.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "embedded", "up"],
             cwd=ROOT,
             env=self._env(),
@@ -64,7 +64,7 @@ class RunningPortal:
             self.process.wait(PATIENCE)
 
     def kill(self, name: str) -> list[int]:
-        """SIGKILL to every process of a service, as a crash would; which they were."""
+        """Sends SIGKILL to every process of a service, like a crash; returns their pids."""
         pids = self.service_pids(name)
         assert pids, f"{name} does not run"
         for pid in pids:
@@ -77,14 +77,14 @@ class RunningPortal:
 
     @property
     def passwords(self) -> dict[str, str]:
-        """The demo's one-time passwords by user name."""
+        """Returns the demo's one-time passwords by user name."""
         text = (self.var / "secrets" / "demo-passwords").read_text()
         return dict(
             line.split()[:2] for line in text.splitlines() if line.strip() and not line.startswith("#")
         )
 
     def scenario(self, name: str, **arguments: Any) -> Any:
-        """Runs a function of tests/proof/scenarios.py with the portal's own settings; its JSON answer."""
+        """Runs a function of tests/proof/scenarios.py with the portal's settings; returns its JSON answer."""
         done = subprocess.run(
             [*RUN, sys.executable, "-m", "tests.proof", name, json.dumps(arguments)],
             cwd=ROOT,
@@ -99,7 +99,7 @@ class RunningPortal:
         return json.loads(done.stdout.strip().splitlines()[-1])
 
     def service_pids(self, name: str) -> list[int]:
-        """Processes of one service, by the mark that the supervisor gives them."""
+        """Returns the processes of one service, by the mark that the supervisor gives them."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -136,7 +136,7 @@ SERVICES = ("web", "worker", "background", "beat", "watch")
 
 
 def free_port() -> int:
-    """Outside of the kernel's own range, so that nobody's outgoing connection takes it during a restart."""
+    """Returns a port outside the kernel's range, so that no outgoing connection takes it during a restart."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe:

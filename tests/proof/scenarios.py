@@ -1,6 +1,6 @@
 """What the proofs do inside a running portal, through the same actions as its pages.
 
-python -m tests.proof NAME JSON-ARGUMENTS, with the portal's settings in the environment
+Usage: python -m tests.proof NAME JSON-ARGUMENTS, with the portal's settings in the environment.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from scheduling.spec.job_spec import JobSpec
 from tests.proof import crashes
 from tests.waiting import wait_for
 
-# A step of the training program takes this long on a GPU of speed 1.
+# The time of a step of the training program on a GPU of speed 1.
 SECONDS_PER_STEP = 0.1
-# Quanta after which all gangs have begun.
+# Quanta after which all gangs have started.
 WARM_UP = 10
 
 
 def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, Any]:
-    """Teams with these tickets keep all GPUs busy for `quanta` quanta; what the ledger says each got."""
+    """Lets teams with these tickets keep all GPUs busy for `quanta` quanta; returns what each got by the ledger."""
     cluster = _prepare(quantum=quantum, trading=False)
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Tickets {count}", count) for count in tickets]
     jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
     _wait_for_quanta(cluster, WARM_UP)
-    # Who came first had all GPUs until the others' gangs began: little or much, as the machine is quick or slow.
-    # It gives that back during the quanta that follow, which are none of those that count.
+    # The first team had all GPUs until the others' gangs started, for a time that depends on the machine. It repays
+    # that during the next quanta, which are not counted.
     wait_for(lambda: _is_even(cluster), what=lambda: f"nobody is owed much: {_owed(cluster)}", every=0.2)
     first, owed_before = _last_round(cluster), _owed(cluster)
     _wait_for_quanta(cluster, quanta)
@@ -83,7 +83,7 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
 
 
 def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[str, Any]:
-    """Two teams with equal tickets and different speed-ups: steps without trading, then with it."""
+    """Runs two teams with equal tickets and different speed-ups; returns steps without trading, then with it."""
     # Gangs are profiled where speeds may be traded on; the comparison begins when they are known.
     cluster = _prepare(quantum=quantum, trading=True)
     gpus = sum(node.gpus for node in cluster.nodes.all())
@@ -95,7 +95,7 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
     _wait_all_busy(cluster, gpus)
 
     def measured() -> bool:
-        """Each team has jobs whose speed on both generations is known."""
+        """Returns whether each team has jobs whose speed on both generations is known."""
         return all(
             any(JobSpeed.objects.filter(job=job, seconds__gt=0).count() == 2 for job in team)
             for team in jobs.values()
@@ -103,7 +103,7 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
 
     wait_for(measured, what="speeds on both generations", every=0.5)
     update_cluster(actor=None, cluster=cluster, trading=False)
-    _wait_for_quanta(cluster, 3)  # what was traded last has run out
+    _wait_for_quanta(cluster, 3)  # the last trades have ended
     without = _steps_in(cluster, jobs, quanta)
     update_cluster(actor=None, cluster=cluster, trading=True)
     first = _last_round(cluster)
@@ -136,11 +136,11 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
     }
 
 
-# --- how ---------------------------------------------------------------------------------------------
+# --- helpers -----------------------------------------------------------------------------------------
 
 
 def _prepare(*, quantum: float, trading: bool) -> Cluster:
-    """The demo's hardware, empty, with quick slices; freezing keeps two cores out of the measurement."""
+    """Returns the demo's cluster, empty, with short quanta; freezing keeps the two cores out of the measurement."""
     cluster = Cluster.objects.get()
     _cancel(Job.objects.unfinished())
     return update_cluster(
@@ -173,7 +173,7 @@ def _submit(cluster: Cluster, tenant: Tenant, user: User, count: int, sensitivit
 
 
 def _cancel(jobs: Iterable[Job]) -> None:
-    """Cancels and waits until nothing of them runs and all of it is in the ledger."""
+    """Cancels jobs and waits until they are gone and all their usage is in the ledger."""
     jobs = list(jobs)
     for job in jobs:
         cancel_job(actor=job.owner, job=job)
@@ -199,7 +199,7 @@ def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
 
 
 def _owed(cluster: Cluster) -> dict[str, list[float]]:
-    """GPU-seconds of each generation that each team with jobs is owed, as of the last round."""
+    """Returns GPU-seconds of each generation that each team with jobs is owed, as of the last round."""
     balances = ShareBalance.objects.filter(cluster=cluster, share__gt=0).order_by("tenant", "generation")
     owed: dict[str, list[float]] = {}
     for team, seconds in balances.values_list("tenant__name", "owed"):
@@ -208,9 +208,9 @@ def _owed(cluster: Cluster) -> dict[str, list[float]]:
 
 
 def _is_even(cluster: Cluster) -> bool:
-    """Whether every team is within two turns of a GPU of what it is owed in all, as when turns go on and on.
+    """Returns whether every team is within two quanta of a GPU of what it is owed, as in the steady state.
 
-    On which generation its gangs had it is one to them, which are as fast on each.
+    Only the sum over generations counts, because the gangs are equally fast on each.
     """
     quanta = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).order_by("-number")
     last, before = quanta.values_list("at", flat=True)[:2]
@@ -232,7 +232,7 @@ def _wait_for_quanta(cluster: Cluster, quanta: int) -> None:
 
 
 def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int) -> dict[str, float]:
-    """Steps that each team's jobs made, as they report them, during `quanta` quanta, and the seconds of these."""
+    """Returns the steps that each team's jobs report during `quanta` quanta, and the seconds of these."""
     begun, before = time.monotonic(), _steps(jobs)
     _wait_for_quanta(cluster, quanta)
     ended, after = time.monotonic(), _steps(jobs)
@@ -248,7 +248,7 @@ def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
 
 
 def hurry(*, cluster: str, quantum: float) -> dict[str, Any]:
-    """Short turns, whatever they cost."""
+    """Sets short quanta, whatever they cost."""
     found = Cluster.objects.get(name=cluster)
     update_cluster(actor=None, cluster=found, quantum_seconds=quantum, overhead_limit=1.0, trading=False)
     return {}

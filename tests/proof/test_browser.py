@@ -1,4 +1,4 @@
-"""What a user does with a whole running Fairlot, in a real browser."""
+"""Users of a whole running Fairlot, in a real browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("br
 
 STEPS = 200
 DIGITS = 'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.1'
-SOON = 600_000  # milliseconds; for what waits for a round and for processes on a busy machine
+SOON = 600_000  # milliseconds, for what waits for a round and for processes on a busy machine
 FINALLY = 600_000
 
 
@@ -41,7 +41,7 @@ def test_a_user_submits_a_program_watches_it_and_reads_the_bill(people: People) 
     expect(bob.page.locator("[data-log-state]")).to_have_text("Live")
     expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
 
-    # Bob is guaranteed one GPU and a little more, which goes to the job that he wants most.
+    # Bob is guaranteed little more than one GPU, which goes to his job with the highest priority.
     first = bob.submit(
         name="digits: goes first", command=DIGITS.format(steps=5000), priority=100, generations=["V100"]
     )
@@ -91,7 +91,7 @@ def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal
     expect(state).to_have_text("Complete", timeout=FINALLY)
     assert lines.all_text_contents() == raw_log(bob.page)
     check_the_training(lines.all_text_contents(), preempted=False)
-    # A part of the page may have been on its way to be refreshed when the web server was killed.
+    # A refresh of a page's part may have been under way when the web server was killed.
     people.complaints[:] = [said for said in people.complaints if "Failed to fetch" not in said]
 
 
@@ -124,7 +124,7 @@ def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name:
         expect(page.get_by_role("heading").first).to_be_visible()
         for width in (380, 1280):
             page.set_viewport_size({"width": width, "height": 800})
-            # A page hears of its new size before it is next drawn.
+            # A page learns its new size before it is next painted.
             page.evaluate(
                 "() => new Reservation((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
             )
@@ -149,7 +149,7 @@ def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: 
     expect(wrong).to_have_attribute("aria-describedby", "refusal")
     expect(page.locator("form:has(#budget-month-amount) #refusal")).to_be_visible()
 
-    # Two forms of this page go to one path.
+    # Two forms of this page have the same target.
     page.goto("/admin/tenants/astro/")
     page.locator("#budget-quarter-amount").fill("1000000")
     page.get_by_role("button", name="budget of a quarter").click()
@@ -188,7 +188,7 @@ def test_the_keyboard_is_enough(people: People) -> None:
     page.keyboard.press("/")
     search = page.get_by_role("searchbox", name="Search jobs")
     expect(search).to_be_focused()
-    page.keyboard.type("n?baseline")  # shortcuts rest in a field
+    page.keyboard.type("n?baseline")  # shortcuts are off in a field
     expect(search).to_have_value("n?baseline")
     search.fill("baseline")
     page.keyboard.press("Enter")
@@ -204,17 +204,19 @@ def test_the_keyboard_is_enough(people: People) -> None:
     expect(page.get_by_role("heading", name="New job")).to_be_visible()
 
 
-# --- the steps of the story --------------------------------------------------------------------
+# --- steps ---------------------------------------------------------------------------------------
 
 
 def shorten_the_quantum(ada: Person) -> None:
-    """So that a preemption comes soon."""
+    """Shortens the quantum so that a preemption comes soon."""
     page = ada.page
     page.get_by_role("navigation", name="Main", exact=True).get_by_role("link", name="Admin").click()
     page.get_by_role("link", name="Scheduling").click()
     page.get_by_label("Quantum, seconds").fill("5")
     page.get_by_label("Most overhead, %").fill("100")
-    page.get_by_label("Trade time between generations").uncheck()  # Astro would buy all the time it wants
+    page.get_by_label(
+        "Trade time between generations"
+    ).uncheck()  # otherwise Astro would buy all the time it wants
     page.get_by_role("button", name="Save").click()
     expect(page.locator("[data-answers]")).to_contain_text("demo")
     expect(page.get_by_label("Quantum, seconds")).to_have_value("5")
@@ -222,7 +224,7 @@ def shorten_the_quantum(ada: Person) -> None:
 
 
 def submit_the_digits(page: Page) -> int:
-    """Fills in the form and looks at all that the page says on the way; the job's number."""
+    """Fills in the form and checks everything that the page says on the way; returns the job's id."""
     page.get_by_role("link", name="New job").click()
     yaml, before = (
         page.get_by_role("textbox", name="YAML"),
@@ -259,14 +261,14 @@ def submit_the_digits(page: Page) -> int:
 
 
 def check_the_training(lines: list[str], *, steps: int = STEPS, preempted: bool = True) -> None:
-    """Each step once and in order, however often it was interrupted, and what was learned."""
+    """Checks that each step ran once and in order, however often it was interrupted, and that it learned."""
     made = [int(found[1]) for line in lines if (found := re.match(r"step (\d+) loss", line))]
     assert made == list(range(1, steps + 1))
     saved = [
         int(found[1]) for line in lines if (found := re.match(r"stopping as ordered; saved step (\d+)", line))
     ]
     resumed = [int(found[1]) for line in lines if (found := re.match(r"resuming .* of step (\d+)", line))]
-    # Told to stop after its last step it ends as if it had not been told, and its next turn says so again.
+    # If it is stopped after its last step it ends as usual, and its next attempt says so again.
     assert saved == [step for step in resumed if step < steps]
     if preempted:
         assert saved
@@ -276,7 +278,7 @@ def check_the_training(lines: list[str], *, steps: int = STEPS, preempted: bool 
 
 
 def check_the_history(bob: Person, job: int) -> None:
-    """The job's pages tell of the interruption: a turn that was taken away, and at least one more."""
+    """Checks that the job's pages show the interruption: a preempted attempt, and at least one more."""
     page = bob.page
     page.get_by_role("link", name="Overview").click()
     turns = page.get_by_role("region", name="GPUs it held").get_by_role("row")
@@ -290,7 +292,7 @@ def check_the_history(bob: Person, job: int) -> None:
 
 
 def check_the_bill(bob: Person, job: int) -> None:
-    """The usage report's figures are the ledger's, and are what the job took."""
+    """Checks that the usage report's figures are the ledger's, and match the job's time."""
     page = bob.page
     row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
     gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
@@ -298,7 +300,7 @@ def check_the_bill(bob: Person, job: int) -> None:
     began, ended = (datetime.fromisoformat(shown[at]) for at in ("first_started_at", "ended_at"))
     assert STEPS * 0.1 <= gpu_seconds < (ended - began).total_seconds() + 5  # it was started a little earlier
     turns = [event for event in bob.get(f"jobs/{job}/events")["items"] if event["kind"] == "picked"]
-    rounding = Decimal("0.00005") * len(turns)  # each turn is a transaction of its own
+    rounding = Decimal("0.00005") * len(turns)  # each attempt is one transaction
     assert abs(cost - gpu_seconds * Decimal("1.20") / 3600) <= rounding
 
     page.get_by_role("link", name="Usage").click()
@@ -323,20 +325,20 @@ def check_that_others_see_nothing(charlie: Person, job: int) -> None:
 
 
 def take_the_picture(people: People) -> None:
-    """The jobs as an operator sees them while teams contend; FAIRLOT_SCREENSHOT=1 makes it the README's."""
+    """Photographs an operator's job list while teams contend; FAIRLOT_SCREENSHOT=1 stores it for the README."""
     page = people.sign_in("olga").page
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_label("State").select_option("Not ended")
     expect(page).to_have_url(re.compile(r"/jobs/\?state=active$"))
     expect(page.get_by_role("region", name="Jobs")).to_contain_text("Running")
     expect(page.locator("[data-live-state]")).to_have_text("Live")
-    page.locator("h1").click()  # away from the field, so that nothing is marked as focused
+    page.locator("h1").click()  # removes the focus from the field
     folder = ROOT / ("docs" if os.environ.get("FAIRLOT_SCREENSHOT") == "1" else "artifacts")
     folder.mkdir(exist_ok=True)
     page.screenshot(path=folder / "screenshot.png", animations="disabled")
 
 
-# --- what a page shows -------------------------------------------------------------------------
+# --- reading pages -------------------------------------------------------------------------------
 
 
 def chip(page: Page, state: str) -> Locator:
@@ -348,20 +350,20 @@ def log_lines(page: Page) -> Locator:
 
 
 def raw_log(page: Page) -> list[str]:
-    """The lines of the file behind the page's own download link."""
+    """Returns the lines of the file behind the page's download link."""
     with page.expect_download() as download:
         page.get_by_role("link", name="Raw").click()
     return Path(download.value.path()).read_text().splitlines()
 
 
 def says(locator: Locator, value: Decimal) -> bool:
-    """Whether a figure on the page is `value`, rounded to the digits that are shown, and more than nothing."""
+    """Returns whether a figure on the page is `value` rounded to the digits shown, and greater than 0."""
     figure = Decimal(locator.inner_text().split()[0])
     return figure == value.quantize(figure) > 0
 
 
 def what_is_too_wide(page: Page) -> list[str]:
-    """The elements that make the page scroll sideways; what scrolls inside a box of its own may."""
+    """Returns the elements that make the page scroll sideways, except inside scrolling boxes."""
     return page.evaluate(
         """() => {
             const width = document.documentElement.scrollWidth;
@@ -374,7 +376,7 @@ def what_is_too_wide(page: Page) -> list[str]:
 
 
 def tables_that_are_cut(page: Page) -> list[str]:
-    """Those wider than their box, unless that scrolls, shows that it does, and the keyboard reaches it."""
+    """Returns tables wider than their box, unless that scrolls, shows that it does, and is reachable by keyboard."""
     return page.evaluate(
         """() => [...document.querySelectorAll("table")].filter((table) => {
             const box = table.closest(".table-wrap") ?? table.parentElement;
@@ -387,7 +389,7 @@ def tables_that_are_cut(page: Page) -> list[str]:
 
 
 def what_axe_says(page: Page, *rules: str) -> list[str]:
-    """Violations of these rules, or of all that axe-core has and the one for names that differ from what is shown."""
+    """Returns violations of these axe-core rules, by default all and the one for labels that differ from names."""
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}

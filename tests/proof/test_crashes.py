@@ -1,4 +1,4 @@
-"""kill -9 of every service, and of all, while gangs change every few seconds: nothing runs twice or is lost."""
+"""kill -9 of every service, and of all at once, while gangs change every few seconds: nothing runs twice or is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEED = random.randrange(10_000)
 
 
 class Lookout(threading.Thread):
-    """Looks at the process table all the time, for two process groups of one worker at one moment."""
+    """Watches the process table for two living process groups of one worker."""
 
     def __init__(self, jobs_dir: Path) -> None:
         super().__init__(daemon=True)
@@ -46,7 +46,7 @@ class Lookout(threading.Thread):
                 self.epochs.add((process.job, process.epoch))
             for several in workers.values():
                 for one, other in combinations(several, 2):
-                    # Found one after the other; only those count that live at one and the same moment.
+                    # Both are found one after the other; only pairs that live at the same moment count.
                     if one.group != other.group and is_alive(one) and is_alive(other) and is_alive(one):
                         self.twice.append(f"{one} and {other}")
             self.looks += 1
@@ -83,7 +83,7 @@ def test_after_any_crash_everything_goes_on_once(portal: RunningPortal) -> None:
             steps = told["steps"]
     assert looking.twice == []
     assert looking.looks > 50
-    # Gangs did change meanwhile, or all this would say little.
+    # Without changes of gangs the test would prove little.
     assert len(looking.epochs) > len({job for job, _ in looking.epochs})
 
 
@@ -115,13 +115,13 @@ def test_no_round_waits_for_analyses_that_are_stuck(portal: RunningPortal) -> No
 
 
 def kill(portal: RunningPortal, service: str) -> None:
-    """SIGKILL to all processes of a service; returns when another process is there in its place."""
+    """Sends SIGKILL to all processes of a service; returns when another process has replaced them."""
     pids = portal.kill(service)
     wait_for(lambda: set(portal.service_pids(service)) - set(pids), what=f"another {service}")
 
 
 def kill_all(portal: RunningPortal) -> None:
-    """SIGKILL to the supervisor; returns when the kernel and the guard have ended its services."""
+    """Sends SIGKILL to the supervisor; returns when the kernel and the guard have ended its services."""
     assert portal.process is not None
     portal.process.kill()
     portal.process.wait()
@@ -131,7 +131,7 @@ def kill_all(portal: RunningPortal) -> None:
 
 @contextmanager
 def running(portal: RunningPortal, celery: list[list[str]]) -> Iterator[None]:
-    """More Celery programs of the same portal, each in a process group of its own."""
+    """Runs more Celery programs of the same portal, each in its own process group."""
     log = portal.var / "more.log"
     with log.open("ab") as sink:
         processes = [

@@ -1,4 +1,4 @@
-"""The claim itself, on real processes and the real services. Figures go to artifacts/fairness.json."""
+"""The central claim, on real processes and real services. Figures go to artifacts/fairness.json."""
 
 import json
 import sys
@@ -9,11 +9,11 @@ from tests.proof.portal import ROOT, RunningPortal
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("figures")]
 
-# Each a little less than some ticks of the clock that starts rounds, so that quanta last just so many.
+# A little less than a multiple of the tick that starts rounds, so that quanta last exactly so long.
 QUANTUM, SHORT_QUANTUM = 2.9, 1.9
-# The smallest team has a little more than one of eight GPUs, and may begin a turn or two ahead on each
-# generation and end a turn or two behind: four to eight GPU-quanta, little against 5 % of 180. (Of 90 they
-# were 5.6 % once, on a machine where rounds came late.)
+# The smallest team has a little more than one of eight GPUs, and may begin a quantum or two ahead on each generation
+# and end a quantum or two behind: four to eight GPU-quanta, little against 5 % of 180. (With 90 it was 5.6 % once, on a
+# machine where rounds came late.)
 QUANTA = 160
 
 
@@ -35,7 +35,7 @@ def test_with_trading_both_teams_make_more_steps(portal: RunningPortal) -> None:
 
 
 def keep(name: str, figures: dict) -> None:
-    """Prints the figures and stores them for whoever wants to see more than pass or fail."""
+    """Prints the figures and stores them."""
     text = json.dumps(figures, indent=2)
     sys.stdout.write(text)
     folder = ROOT / "artifacts"
