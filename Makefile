@@ -35,12 +35,13 @@ soak: bootstrap ## test for hours: thousands of random economies, 500 nodes, a t
 	@SCALE=$${SCALE:-1} $(python) -m pytest -s tests/cluster/test_scale.py
 	@RUNS=$${RUNS:-1000} exec $(python) -m pytest -s tests/cluster/test_random_faults.py
 
-lint: bootstrap ## check style, types, import contract, templates, migrations and Django settings
+lint: bootstrap ## check style, types, import contract, templates, words, migrations and Django settings
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	$(unconnected) .venv/bin/mypy
 	.venv/bin/lint-imports
 	bin/templates check
+	bin/words
 	$(unconnected) $(python) -W error -W 'ignore:Got an error checking:RuntimeWarning' manage.py makemigrations --check --dry-run
 	$(unconnected) PUBLIC_URL=https://fairlot.example $(python) -W error manage.py check --deploy --fail-level WARNING
 
