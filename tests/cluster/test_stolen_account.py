@@ -224,11 +224,11 @@ LEFT = {
     "It sees": sees,
     "It reads": reads_in_tenants,
     "It runs programs": runs_programs,
-    "It rules Fairlot's jobs": rules_fairlots_jobs,
-    "It writes secrets of jobs": writes_jobs_secrets,
-    "It lies in wait for secrets": lies_in_wait,
-    "It moves walls": moves_walls,
-    "It makes namespaces": makes_namespaces,
+    "It controls Fairlot's jobs": rules_fairlots_jobs,
+    "It overwrites secrets of jobs": writes_jobs_secrets,
+    "It intercepts future secrets": lies_in_wait,
+    "It changes network rules": moves_walls,
+    "It creates namespaces": makes_namespaces,
     "It answers for services": answers_for_services,
 }
 DOC = Path(__file__).resolve().parents[2] / "docs" / "kubernetes.md"
