@@ -21,6 +21,7 @@ COPY accounting accounting
 COPY scheduling scheduling
 COPY portal portal
 COPY templates templates
+COPY docs docs
 COPY static static
 COPY examples examples
 # The settings want these; nothing is connected to, and none of them stays in the image.

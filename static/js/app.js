@@ -130,6 +130,26 @@ window.addEventListener("resize", markLargeTables);
 document.addEventListener("htmx:after:swap", markLargeTables);
 document.addEventListener("toggle", markLargeTables, { capture: true });
 
+// --- tooltips of terms: placed beside their link, away with Escape until pointed at again --------
+function placeTooltip(event) {
+  const term = event.target.closest?.(".term");
+  if (!term) return;
+  const [link, tooltip] = term.children;
+  const { left, bottom, top } = link.getBoundingClientRect();
+  const fitsBelow = bottom + tooltip.offsetHeight < window.innerHeight;
+  tooltip.style.left = `${Math.max(8, Math.min(left, window.innerWidth - tooltip.offsetWidth - 8))}px`;
+  tooltip.style.top = `${fitsBelow ? bottom : top - tooltip.offsetHeight}px`;
+}
+document.addEventListener("pointerover", placeTooltip);
+document.addEventListener("focusin", placeTooltip);
+for (const left of ["pointerout", "focusout"]) {
+  document.addEventListener(left, (event) => event.target.closest?.(".term")?.removeAttribute("data-dismissed"));
+}
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const term of document.querySelectorAll(".term:is(:hover, :focus-within)")) term.dataset.dismissed = "";
+});
+
 // --- shortcuts: never inside a field, never with a modifier ------------------------------------
 const PLACES = { h: "Home", j: "Jobs", c: "Cluster", s: "Our share", t: "Trades", u: "Usage", a: "Admin" };
 let goUntil = 0;

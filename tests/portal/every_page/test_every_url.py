@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from accounting.models import User
+from portal.docs.help import section_for
 from scheduling.models import Session
 from tests.portal.scene import SECRETS, Scene, with_a_session
 
@@ -36,6 +37,10 @@ MOVED = dict.fromkeys(WHO, 302)
 # What GET answers on each URL of the resolver, by its name; "?…" is what the page needs to be asked.
 EXPECTED: dict[str, dict[str, int]] = {
     "home": PAGE,
+    "docs": PAGE,
+    "docs?q=drain": PAGE,
+    "docs_page": PAGE,
+    "docs_picture": PAGE,
     "login": MOVED | {ANONYMOUS: 200},
     "logout": POSTED,
     "password_change": PAGE,
@@ -361,7 +366,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "schedule_id": scene.schedule.pk,
         "slug": "astro",
         "username": "bob",
-        "name": scene.world.cluster.name,
+        "name": {"docs_page": "jobs", "docs_picture": "screenshot.png"}.get(name, scene.world.cluster.name),
         "verb": verbs and verbs.group(1),
         "node": scene.node.name,
         "team": "astro",
@@ -400,15 +405,20 @@ def text_of(response: HttpResponseBase) -> str:
     return CSRF_TOKEN.sub("", response.content.decode("utf-8", "replace"))
 
 
+def is_page(response: HttpResponseBase) -> bool:
+    """Whether it is a whole page with the top bar, where the link to its help is."""
+    return response.status_code == 200 and not response.streaming and b'class="topbar"' in response.content
+
+
 def test_no_url_is_missing_in_the_table() -> None:
     names = {name for name, _ in every_name(get_resolver())}
     assert names == {key.partition("?")[0] for key in EXPECTED}
 
 
-def test_everybody_gets_what_the_table_says_and_charlie_reads_no_name_of_astros(
+def test_everybody_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_each_page_has_help(
     scene: Scene, clients: dict[str, Client]
 ) -> None:
-    """One walk for both, as it is long. What Bob reads shows that there are names to be leaked."""
+    """One walk for all, as it is long. What Bob reads shows that there are names to be leaked."""
     secret = re.compile(rf"\b({'|'.join(SECRETS)})")
     wrong, leaks, shown = [], [], ""
     for key, url in walk(scene):
@@ -416,6 +426,8 @@ def test_everybody_gets_what_the_table_says_and_charlie_reads_no_name_of_astros(
             response = client.get(url)
             if response.status_code != EXPECTED[key][who]:
                 wrong.append(f"{key} for {who}: {response.status_code}, not {EXPECTED[key][who]}")
+            if is_page(response) and section_for(response.resolver_match.url_name) is None:
+                wrong.append(f"{key} for {who}: no section of the documentation in portal/docs/help.py")
             # The address asked for comes back in links; it is the reader's own.
             text = text_of(response).replace("team=astro", "") if who in {BOB, CHARLIE} else ""
             if who == CHARLIE:

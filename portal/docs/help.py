@@ -1,0 +1,90 @@
+"""Which section of the documentation the `?` of each page leads to."""
+
+from __future__ import annotations
+
+from portal.docs import library
+
+# Name of the URL → "page#anchor". A name that is not here uses the one before its last underscore.
+HELP = {
+    "home": "README",
+    "docs": "README",
+    "docs_page": "README",
+    "password_change": "operate#lift-a-lock-from-a-login",
+    "preferences": "jobs#choose-the-order-of-your-jobs",
+    "tokens": "jobs#call-the-api",
+    "secrets": "jobs#keep-a-secret",
+    "secret": "jobs#keep-a-secret",
+    "jobs": "jobs#follow-a-job",
+    "job": "jobs#follow-a-job",
+    "job_log": "jobs#read-the-log",
+    "job_spec": "jobs#job-specification",
+    "job_bill": "accounting#what-is-booked",
+    "submit": "jobs#submit-a-job",
+    "sessions": "sessions#start-a-session",
+    "session_new": "sessions#start-a-session",
+    "session": "sessions#keep-a-session-running",
+    "services": "services#create-a-service",
+    "service_new": "services#create-a-service",
+    "service": "services#roll-out-a-revision",
+    "schedules": "schedules#create-a-schedule",
+    "schedule_new": "schedules#create-a-schedule",
+    "schedule": "schedules#missed-and-overlapping-runs",
+    "schedule_edit": "schedules#choose-the-times",
+    "cluster": "scheduling#read-the-gpu-map",
+    "share": "team#see-your-teams-share",
+    "share_anomalies": "anomalies",
+    "trades": "team#allow-or-limit-trades",
+    "trade_limits": "team#allow-or-limit-trades",
+    "usage": "accounting#reports",
+    "usage_statement": "accounting#statements",
+    "usage_report": "accounting#receive-reports-by-mail",
+    "usage_idle": "idle",
+    "usage_fairness": "accounting#fairness",
+    "usage_capacity": "accounting#closed-hours",
+    "usage_operations": "exports#usage--operations",
+    "usage_export": "exports#export-jobs-for-other-tools",
+    "requests": "limits#answer-a-request",
+    "request": "limits#answer-a-request",
+    "request_new": "limits#ask-for-more",
+    "teams": "team",
+    "team": "team",
+    "team_member": "team#add-a-member",
+    "team_member_leaving": "team#remove-a-member",
+    "team_budget": "limits#set-a-budget",
+    "admin_tenants": "operate#create-a-team",
+    "admin_tenant": "operate#create-a-team",
+    "admin_member": "team#add-a-member",
+    "admin_member_leaving": "team#remove-a-member",
+    "admin_quota": "limits#set-a-limit",
+    "admin_budget": "limits#set-a-budget",
+    "admin_users": "operate#create-a-user",
+    "admin_user": "operate#create-a-user",
+    "admin_locks": "operate#lift-a-lock-from-a-login",
+    "admin_lock": "operate#lift-a-lock-from-a-login",
+    "admin_generations": "operate#set-a-price",
+    "admin_price": "operate#set-a-price",
+    "admin_clusters": "operate#attach-a-kubernetes-cluster",
+    "admin_cluster": "operate#attach-a-kubernetes-cluster",
+    "admin_cluster_policy": "scheduling#choose-a-policy",
+    "admin_cluster_volume": "jobs#use-a-volume",
+    "admin_nodes": "operate#drain-a-node",
+    "admin_node": "operate#drain-a-node",
+    "admin_settings": "scheduling#settings-of-a-cluster",
+    "admin_audit": "permissions",
+    "openapi-view": "jobs#call-the-api",
+}
+
+
+def section_for(url_name: str | None) -> library.Section | None:
+    """Returns the section that explains the page, or None if no entry fits its name."""
+    name = url_name or ""
+    while name and name not in HELP:
+        name = name.rpartition("_")[0]
+    return section_at(HELP[name]) if name else None
+
+
+def section_at(place: str) -> library.Section:
+    """Returns the section at "page#anchor", or a page's first one at "page"; raises KeyError if neither exists."""
+    page, _, anchor = place.partition("#")
+    sections = library.pages()[page].sections
+    return {section.anchor: section for section in sections}[anchor] if anchor else sections[0]

@@ -1,0 +1,160 @@
+"""The documentation: the pages of docs/, their sections, and the search over them.
+
+Only the files found in docs/ when they are first read are served; no path of a request reaches the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+from django.urls import get_script_prefix, reverse
+from django.utils.safestring import SafeString
+from markdown_it.token import Token
+
+from portal.docs import markdown
+
+INDEX = "README"
+PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with the text up to the next one."""
+
+    page: str
+    page_title: str
+    anchor: str
+    title: str
+    level: int
+    text: str
+
+    @property
+    def address(self) -> str:
+        return f"{address_of_page(self.page)}#{self.anchor}"
+
+
+@dataclass(frozen=True)
+class Page:
+    name: str
+    title: str
+    html: SafeString
+    sections: tuple[Section, ...]
+
+    @property
+    def address(self) -> str:
+        return address_of_page(self.name)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A section that matches a search, with the text around the first match."""
+
+    section: Section
+    before: str
+    match: str
+    after: str
+
+
+def address_of_page(name: str) -> str:
+    return reverse("docs") if name == INDEX else reverse("docs_page", args=[name])
+
+
+def pages() -> dict[str, Page]:
+    """Returns all pages by name: the index, the pages in its order, then the others by name."""
+    return _pages(get_script_prefix())
+
+
+@cache
+def _pages(_prefix: str) -> dict[str, Page]:
+    """Reads the pages once for each prefix of the portal's addresses, which their links contain."""
+    folder: Path = settings.BASE_DIR / "docs"
+    texts = {path.stem: path.read_text() for path in folder.glob("*.md")}
+    order = texts.get(INDEX, "")
+    names = sorted(
+        texts, key=lambda name: (name != INDEX, order.find(f"({name}.md") % (len(order) + 1), name)
+    )
+    return {name: _page(name, texts[name]) for name in names}
+
+
+@cache
+def pictures() -> dict[str, Path]:
+    """Returns the pictures of docs/ by file name."""
+    folder: Path = settings.BASE_DIR / "docs"
+    return {path.name: path for path in folder.iterdir() if path.suffix in PICTURES}
+
+
+def search(query: str, limit: int = 30) -> list[Hit]:
+    """Returns the sections that contain every word of the query; those with the words in the title come first."""
+    words = query.casefold().split()
+    if not words:
+        return []
+    ranked = []
+    for section in (section for page in pages().values() for section in page.sections):
+        title, text = section.title.casefold(), f"{section.page_title} {section.text}".casefold()
+        if all(word in title or word in text for word in words):
+            ranked.append(
+                (-sum(word in title for word in words), -sum(text.count(word) for word in words), section)
+            )
+    return [_hit(section, words) for *_, section in sorted(ranked, key=lambda entry: entry[:2])[:limit]]
+
+
+def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
+    """Cuts the text around the first word of the query that occurs in it."""
+    text = section.text
+    places = [(at, len(word)) for word in words if (at := text.lower().find(word)) >= 0]
+    at, length = min(places, default=(0, 0))
+    start, end = max(0, at - around), at + length + around
+    start = text.rfind(" ", 0, start) + 1 if start else 0
+    before, after = (
+        text[start:at],
+        text[at + length : end].rpartition(" ")[0] if end < len(text) else text[at + length :],
+    )
+    return Hit(
+        section,
+        f"…{before}" if start else before,
+        text[at : at + length],
+        f"{after}…" if end < len(text) else after,
+    )
+
+
+def _page(name: str, text: str) -> Page:
+    tokens = markdown.parse(text, _address)
+    sections = tuple(_sections(name, tokens))
+    return Page(name, sections[0].title, SafeString(markdown.render(tokens)), sections)
+
+
+def _address(target: str) -> str | None:
+    """Returns where a link of a page leads in the portal; None for files outside docs/."""
+    if "://" in target or target.startswith(("#", "mailto:")):
+        return target
+    name, _, anchor = target.partition("#")
+    if name in pictures():
+        return reverse("docs_picture", args=[name])
+    if "/" in name or not name.endswith(".md"):
+        return None
+    page = address_of_page(name.removesuffix(".md"))
+    return f"{page}#{anchor}" if anchor else page
+
+
+def _sections(name: str, tokens: list[Token]) -> Iterator[Section]:
+    """Yields the sections in order; the first is the page's own heading."""
+    starts = [place for place, token in enumerate(tokens) if token.type == "heading_open"]
+    page_title = markdown.plain_text(tokens[starts[0] + 1])
+    for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
+        texts = (_text(token) for token in tokens[start + 3 : end])
+        yield Section(
+            page=name,
+            page_title=page_title,
+            anchor=str(tokens[start].attrs["id"]),
+            title=markdown.plain_text(tokens[start + 1]),
+            level=int(tokens[start].tag[1:]),
+            text=" ".join(" ".join(texts).split()),
+        )
+
+
+def _text(token: Token) -> str:
+    return markdown.plain_text(token) if token.type == "inline" else token.content

@@ -1,0 +1,34 @@
+"""The documentation's pages, pictures and search, for every user who is signed in."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.docs import library
+
+
+@require_safe
+def page(request: HttpRequest, name: str = library.INDEX) -> HttpResponse:
+    """Shows a page, or with ?q= the sections that match; raises Http404 for a page that does not exist."""
+    shown = library.pages().get(name)
+    if shown is None:
+        raise Http404
+    query = request.GET.get("q", "").strip()
+    context = {
+        "page": shown,
+        "pages": library.pages().values(),
+        "query": query,
+        "hits": library.search(query),
+    }
+    return render(request, "docs/page.html", context)
+
+
+@require_safe
+def picture(_request: HttpRequest, name: str) -> HttpResponse:
+    """Sends a picture of docs/; raises Http404 for any other file."""
+    path = library.pictures().get(name)
+    if path is None:
+        raise Http404
+    return HttpResponse(path.read_bytes(), content_type=library.PICTURES[path.suffix])

@@ -1,0 +1,48 @@
+"""Links from pages to the documentation: `{% load guide %}`."""
+
+from __future__ import annotations
+
+from django import template
+from django.template import RequestContext
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from portal.docs import terms
+from portal.docs.help import section_at, section_for
+from portal.templatetags.fairlot import icon
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def help_link(context: RequestContext) -> SafeString:
+    """Returns the `?` that leads to the page's section of the documentation, or to its index for a page without one."""
+    match = context["request"].resolver_match
+    section = section_for(match.url_name if match else "") or section_at("README")
+    return format_html(
+        '<a class="button button-plain" href="{}" aria-label="Help: {}">{}</a>',
+        section.address,
+        section.title,
+        icon("help"),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def term(context: RequestContext, name: str, text: str = "") -> SafeString:
+    """Returns a link to a term of the glossary whose tooltip has the definition; `text` stands for the term itself.
+
+    The tooltip shows on hover and on focus (static/js/app.js places it) and describes the link to screen readers.
+    """
+    request = context["request"]
+    count = request.terms = getattr(request, "terms", 0) + 1
+    section = terms.term(name)
+    identity = f"term-{section.anchor}-{count}"
+    return format_html(
+        '<span class="term"><a href="{}" aria-describedby="{}">{}</a>'
+        '<span role="tooltip" class="tooltip" id="{}">{}</span></span>',
+        section.address,
+        identity,
+        text or name,
+        identity,
+        terms.definition(name),
+    )
