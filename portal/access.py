@@ -16,7 +16,7 @@ View = Callable[..., HttpResponse]
 
 
 def permitted(verb: str) -> Callable[[View], View]:
-    """For whoever may do `verb` anywhere, by the table of accounting/access/permissions.py."""
+    """Admits users who may do `verb` anywhere, by the table of accounting/access/permissions.py; others get 404."""
 
     def decorate(view: View) -> View:
         @wraps(view)
