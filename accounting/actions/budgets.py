@@ -58,7 +58,7 @@ def set_budget(
         _check_above(actor, tenant, period, Decimal(amount))
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one at a time
     budget = Budget.objects.select_for_update().filter(tenant=tenant, period=period).first()
-    before = _told(budget) if budget and budget.removed_at is None else {}
+    before = _audit_values(budget) if budget and budget.removed_at is None else {}
     budget = budget or Budget(tenant=tenant, period=period)
     if not before:
         budget.removed_at, budget.nonce, budget.by_forecast = None, new_nonce(), True
@@ -72,7 +72,7 @@ def set_budget(
         _set_webhook(actor, budget, webhook_url.strip())
     check_fields(budget, "amount", "webhook_url")
     budget.save()
-    after = _told(budget)
+    after = _audit_values(budget)
     audit.record(actor=actor, verb="budget.set", target=tenant, tenant=tenant, before=before, after=after)
     return budget
 
@@ -128,7 +128,7 @@ def remove_budget(*, actor: User | None, budget: Budget) -> None:
     if held is None:
         raise Refused("This budget no longer exists.")
     audit.record(
-        actor=actor, verb="budget.remove", target=held.tenant, tenant=held.tenant, before=_told(held)
+        actor=actor, verb="budget.remove", target=held.tenant, tenant=held.tenant, before=_audit_values(held)
     )
     held.removed_at = now_from_database()
     held.save(update_fields=["removed_at"])
@@ -163,7 +163,7 @@ class Outlook:
         watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
         return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
 
-    def is_told_by(self, warning: BudgetWarning) -> bool:
+    def is_covered_by(self, warning: BudgetWarning) -> bool:
         """Returns whether the warning also covers the threshold of the present amount."""
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
@@ -217,7 +217,7 @@ def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
         return []
     stands = replace(stands, budget=budget)
     told = budget.warnings.filter(begins=stands.begins)
-    known = {warning.threshold for warning in told if stands.is_told_by(warning)}
+    known = {warning.threshold for warning in told if stands.is_covered_by(warning)}
     untold = [threshold for threshold in stands.reached if threshold not in known]
     told.filter(threshold__in=untold, lifted_at=None).update(lifted_at=Now())
     new = [
@@ -280,6 +280,6 @@ def _body(warning: BudgetWarning, stands: Outlook) -> str:
     return json.dumps(told, cls=DjangoJSONEncoder)
 
 
-def _told(budget: Budget) -> dict[str, object]:
+def _audit_values(budget: Budget) -> dict[str, object]:
     names = ("period", "amount", "percentages", "by_forecast", "webhook_url")
     return {name: getattr(budget, name) for name in names}

@@ -16,7 +16,7 @@ from typing import Any
 from accounting.access import audit
 from accounting.actions.checks import check_name
 from accounting.actions.quotas import Which, check_limit, find, limit_of, remove_within, set_within
-from accounting.actions.quotas import told as say
+from accounting.actions.quotas import audit_values as limit_values
 from accounting.actions.tenants import archive_within, check_tickets, create_within, set_tickets_within
 from accounting.core.errors import Refused
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
@@ -50,12 +50,12 @@ def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, A
             return {}
 
 
-def told(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
+def audit_values(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values for the audit trail; limits of deleted objects as they were written."""
     if request.kind != Kind.LIMIT:
         return dict(values)
     try:
-        return say(quota_of(request.tenant, values))
+        return limit_values(quota_of(request.tenant, values))
     except Refused:
         return dict(values)
 
@@ -195,23 +195,23 @@ def _end_team(request: Request) -> str:
     return f"{team} is archived"
 
 
-def quota_of(tenant: Tenant, told: Mapping[str, Any]) -> Quota:
+def quota_of(tenant: Tenant, values: Mapping[str, Any]) -> Quota:
     """Returns the described limit, not stored, with its parts by primary key."""
-    user, generation = told.get("user_id"), told.get("generation_id")
+    user, generation = values.get("user_id"), values.get("generation_id")
     which = Which(
-        kind=told.get("kind", ""),
+        kind=values.get("kind", ""),
         user=User.objects.filter(pk=user).first() if user else None,
         generation=Generation.objects.filter(pk=generation).first() if generation else None,
-        each_user=bool(told.get("each_user")),
-        period=told.get("period", ""),
-        days=told.get("days"),
-        at_limit=told.get("at_limit") or Quota.AtLimit.BLOCK,
+        each_user=bool(values.get("each_user")),
+        period=values.get("period", ""),
+        days=values.get("days"),
+        at_limit=values.get("at_limit") or Quota.AtLimit.BLOCK,
     )
     if (user and not which["user"]) or (generation and not which["generation"]):
         raise Refused("The user or GPU type no longer exists.")
     quota = limit_of(tenant, **which)
     try:
-        limit = Decimal(str(told.get("limit", "")))
+        limit = Decimal(str(values.get("limit", "")))
     except InvalidOperation:
         raise Refused("Must be a number, such as 2.50.", "limit") from None
     check_limit(quota, limit)

@@ -130,13 +130,13 @@ def set_price(
         actor=actor,
         verb="price.set",
         target=generation,
-        before=_told(running) if running else {"per_gpu_hour": None},
-        after=_told(price) | {"since": since},
+        before=_audit_values(running) if running else {"per_gpu_hour": None},
+        after=_audit_values(price) | {"since": since},
     )
     return price
 
 
-def _told(price: Price) -> dict[str, object]:
+def _audit_values(price: Price) -> dict[str, object]:
     of_classes = {name: getattr(price, name) for name in Price.CLASSES if getattr(price, name) is not None}
     return {"per_gpu_hour": price.per_gpu_hour} | of_classes | {"currency": price.currency}
 

@@ -37,7 +37,9 @@ def take_back_usage(
     require(actor, "ledger.correct")
     booked = correct_usage(actor=actor, segments=segments, reason=reason, payer=payer)
     for one in booked:
-        audit.record(actor=actor, verb="ledger.correct", target=one, after=_told(segments, reason, payer))
+        audit.record(
+            actor=actor, verb="ledger.correct", target=one, after=_audit_values(segments, reason, payer)
+        )
     return booked
 
 
@@ -69,7 +71,7 @@ def _resume(actor: User | None, reason: str) -> LedgerHead:
     return head
 
 
-def _told(segments: Sequence[UsageSegment], reason: str, payer: Payer | None) -> dict[str, object]:
+def _audit_values(segments: Sequence[UsageSegment], reason: str, payer: Payer | None) -> dict[str, object]:
     return {
         "jobs": sorted({one.job_id for one in segments}),
         "segments": len(segments),

@@ -55,7 +55,7 @@ def add_within(*, actor: User | None, membership: Membership) -> Membership:
     _check(membership)
     with refused_if_taken(f"{user} belongs to {tenant} already.", "user"):
         membership.save(force_insert=True)
-    audit.record(actor=actor, verb="member.add", target=user, tenant=tenant, after=_told(membership))
+    audit.record(actor=actor, verb="member.add", target=user, tenant=tenant, after=_audit_values(membership))
     return membership
 
 
@@ -70,7 +70,7 @@ def change_membership(
     """Changes a membership; None leaves a value unchanged."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
-    before = _told(membership)
+    before = _audit_values(membership)
     membership.role = role if role is not None else membership.role
     membership.tickets = tickets if tickets is not None else membership.tickets
     _check(membership)
@@ -81,7 +81,7 @@ def change_membership(
         target=membership.user,
         tenant=membership.tenant,
         before=before,
-        after=_told(membership),
+        after=_audit_values(membership),
     )
     return membership
 
@@ -101,7 +101,7 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
         verb="member.remove",
         target=membership.user,
         tenant=membership.tenant,
-        before=_told(membership),
+        before=_audit_values(membership),
     )
     membership.delete()
 
@@ -120,5 +120,5 @@ def _check(membership: Membership) -> None:
     check_tickets(membership.tickets)
 
 
-def _told(membership: Membership) -> dict[str, Any]:
+def _audit_values(membership: Membership) -> dict[str, Any]:
     return {"tenant": membership.tenant.name, "role": membership.role, "tickets": membership.tickets}

@@ -108,13 +108,13 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Like set_quota, in the transaction of a caller that checked the permission."""
     lock_limits_of(quota.tenant)
     held = find(quota)
-    before = told(held) if held else {}
+    before = audit_values(held) if held else {}
     quota = held or quota
     check_limit(quota, limit)
     quota.save()
     tenant = quota.tenant
     audit.record(
-        actor=actor, verb="quota.set", target=tenant, tenant=tenant, before=before, after=told(quota)
+        actor=actor, verb="quota.set", target=tenant, tenant=tenant, before=before, after=audit_values(quota)
     )
     return quota
 
@@ -122,7 +122,7 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Like remove_quota, in the caller's transaction; `quota` is stored and locked."""
     audit.record(
-        actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=told(quota)
+        actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)
     )
     quota.delete()
 
@@ -150,7 +150,7 @@ def remove_quota(*, actor: User | None, quota: Quota) -> None:
     remove_within(actor=actor, quota=held)
 
 
-def told(quota: Quota) -> dict[str, object]:
+def audit_values(quota: Quota) -> dict[str, object]:
     """Returns a limit in the form of the audit trail, without default values."""
     generation = quota.generation.name if quota.generation else None
     said: dict[str, object] = {"kind": quota.kind, "generation": generation, "limit": quota.limit}

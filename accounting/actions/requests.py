@@ -58,7 +58,7 @@ def ask(
         extends=extends if kind == Request.Kind.EXTENSION else None,
     )
     request.save(force_insert=True)
-    after = grants.told(request, request.wanted) | {"until": until, "reason": request.reason}
+    after = grants.audit_values(request, request.wanted) | {"until": until, "reason": request.reason}
     audit.record(actor=actor, verb="request.ask", target=request, tenant=tenant, after=after)
     operators = User.objects.exclude(portal_role=User.PortalRole.USER).exclude(pk=actor.pk)
     said = f"{actor.get_username()} asks for something that an operator may grant."
@@ -110,8 +110,8 @@ def approve_within(
     held.granted = grants.checked(held.kind, tenant, granted)
     grants.grant(actor, held, until)
     held.save()
-    before = grants.told(held, held.wanted)
-    after = grants.told(held, held.granted) | {"until": until, "answer": held.answer}
+    before = grants.audit_values(held, held.wanted)
+    after = grants.audit_values(held, held.granted) | {"until": until, "answer": held.answer}
     audit.record(actor=actor, verb="request.approve", target=held, tenant=tenant, before=before, after=after)
     if held.granted == held.wanted and until == held.until:
         _tell(held, "was approved", f"{_name(actor)} has granted what was asked for.")
@@ -144,7 +144,8 @@ def end_within(*, request: Request) -> Request | None:
     more = Request.objects.in_force().filter(extends=held)
     more.update(ended_at=held.ended_at, ending=f"over with request {held.pk}")
     audit.record(
-        actor=None, verb="request.end", target=held, tenant=tenant, before=grants.told(held, held.granted or {}),
+        actor=None, verb="request.end", target=held, tenant=tenant,
+        before=grants.audit_values(held, held.granted or {}),
         after={"ending": held.ending},
     )  # fmt: skip
     _tell(held, "has come to its end", "What was granted until some time is over.")

@@ -69,14 +69,14 @@ class LimitUsage:
             case _:
                 return f"{self.whose} has used {used} of {limit} {_unit(quota)}, {quota.when()}"
 
-    def told(self, seen: Container[int]) -> str:
+    def in_words(self, seen: Container[int]) -> str:
         """Returns the text for a reader who sees the tenants `seen`; for other tenants without names and figures."""
         if self.quota.tenant_id in seen:
             return str(self)
         return f"A{a_limit_above(self.tenant)[1:]} is reached"
 
     def in_short(self, seen: Container[int]) -> str:
-        """Returns the text of `told` in a few words."""
+        """Returns the text of `in_words` in a few words."""
         if self.quota.tenant_id not in seen:
             return f"{a_limit_above(self.tenant)} reached"
         quota = self.quota
@@ -101,7 +101,7 @@ def a_limit_above(tenant: Tenant) -> str:
     return f"a limit above {tenant.name}"
 
 
-def sight(tenant: Tenant, reader: User | None) -> frozenset[int]:
+def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
     """Returns the ids of `tenant` and of the tenants above it whose limits `reader` may see; `reader` sees `tenant`.
 
     None stands for anyone who sees `tenant`, for texts that are stored for all of them.

@@ -29,7 +29,7 @@ from accounting.models import (
     LedgerEntry,
     LedgerTransaction,
 )
-from accounting.reports.write_offs import waived
+from accounting.reports.write_offs import written_off
 from accounting.usage.plan import closed_sums
 
 CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
@@ -69,7 +69,7 @@ class Identity:
 
     currency: str
     tenants: Sequence[Share]
-    waived: Decimal
+    written_off: Decimal
     classes: Decimal
     free: Decimal
     others: Decimal
@@ -88,7 +88,7 @@ class Identity:
 
     @property
     def sum(self) -> Decimal:
-        return self.borne + self.waived + self.classes + self.unallocated + self.drained + self.down
+        return self.borne + self.written_off + self.classes + self.unallocated + self.drained + self.down
 
     @property
     def closes(self) -> bool:
@@ -124,7 +124,7 @@ def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None
     ).filter(period__startswith__gte=first, period__startswith__lt=last)
     rows = list(_rows(closed))
     tenants = _tenants(book, first, last)
-    taken_back = _waived(book, list(books), first, last)
+    taken_back = _written_off(book, list(books), first, last)
     classes = _classes(of_book, first, last)
     currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys() | classes.keys())
     return CapacityReport(
@@ -175,7 +175,7 @@ def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, lis
     return found
 
 
-def _waived(
+def _written_off(
     book: int | None, books: Sequence[ClosedBook], first: datetime, last: datetime
 ) -> dict[str, Decimal]:
     """Returns, by currency, what corrections took back without billing anybody else.
@@ -184,7 +184,7 @@ def _waived(
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
     found = _not_borne(book, first, min(last, archived)) if first < archived else {}
-    for (currency,), cost in waived(books, first, last, ("currency",)).items():
+    for (currency,), cost in written_off(books, first, last, ("currency",)).items():
         found[currency] = found.get(currency, Decimal(0)) + cost
     return found
 
@@ -236,7 +236,7 @@ def _identity(
     return Identity(
         currency=currency,
         tenants=tenants,
-        waived=taken_back.get(currency, Decimal(0)),
+        written_off=taken_back.get(currency, Decimal(0)),
         classes=classes.get(currency, Decimal(0)),
         free=worth("free"),
         others=worth("others"),

@@ -11,8 +11,8 @@ from django.db.models import Q, Sum
 
 from accounting.core.calendar import hours_beginning_in
 from accounting.models import ClosedBook, Tenant
-from accounting.reports.write_offs import waived
-from accounting.usage.archived import waived_of_archived
+from accounting.reports.write_offs import written_off
+from accounting.usage.archived import written_off_of_archived
 from accounting.usage.plan import closed_sums
 
 Place = tuple[int, str, str]  # tenant, generation, currency
@@ -65,7 +65,7 @@ def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> 
             ]
     books = list(ClosedBook.objects.filter(of_book))
     corrected: dict[Place, Decimal] = {}
-    for told in (waived(books, first, last, names), waived_of_archived(books, first, last, names)):
+    for told in (written_off(books, first, last, names), written_off_of_archived(books, first, last, names)):
         for place, cost in told.items():
             corrected[place] = corrected.get(place, Decimal(0)) - cost
     tenants = Tenant.objects.in_bulk()

@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 from accounting.models import ClosedBook, CorrectedSegment, UsageSegment
 
 
-def waived(
+def written_off(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
     """Returns the money written off in closed time of [first, last), by these fields of segments. Two queries.

@@ -48,10 +48,10 @@ def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
     return not lacks_some
 
 
-def waived_of_archived(
+def written_off_of_archived(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns for archived time what `waived` returns for the rest."""
+    """Returns for archived time what `written_off` returns for the rest."""
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:
         return {}

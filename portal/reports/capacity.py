@@ -166,7 +166,7 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
     """Yields who bears the worth of capacity, tenants first; the amounts sum to it."""
     for share in identity.tenants:
         yield share.tenant, share.cost
-    yield "Taken back by corrections", identity.waived
+    yield "Taken back by corrections", identity.written_off
     if identity.classes:
         yield "Prices of classes", identity.classes
     yield "Unallocated", identity.unallocated

@@ -76,7 +76,7 @@ class Explainer:
         if job.has_ended:
             return []
         limits = self._limits
-        return limits.told(job, [*limits.reached(job, Quota.AtLimit.IDLE), *limits.warnings(job)])
+        return limits.in_words(job, [*limits.reached(job, Quota.AtLimit.IDLE), *limits.warnings(job)])
 
     def _waiting(self, job: Job) -> Explanation:
         reason = Reason(job.reason)
@@ -91,7 +91,7 @@ class Explainer:
             case Reason.PLACE_LOST:
                 sentence = self._place_lost(job)
             case _:
-                sentence = self._not_now(job, reason, self._limits.told(job, binding))
+                sentence = self._not_now(job, reason, self._limits.in_words(job, binding))
         helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
         if reason is Reason.PREEMPTIBLE and job.preemptible:
             helps = ("It starts when GPUs are idle, or when it is let take part again.",)
@@ -220,7 +220,7 @@ class Explainer:
         return f"{job.tenant.name} has the GPUs that its limits let it share"
 
     def _detail(self, job: Job) -> list[str]:
-        lines = self._limits.told(job, self._limits.warnings(job, is_new=job.pk is None))
+        lines = self._limits.in_words(job, self._limits.warnings(job, is_new=job.pk is None))
         away: Counter[tuple[str, str]] = Counter()
         for node in self._accepted(job):
             if node.state != Node.State.READY:

@@ -302,7 +302,7 @@ class _Place:
                     continue
                 job = draft.job
                 found = limits.warnings(job, is_new=True, beside=len(accepted))
-                warnings = limits.told(job, found)
+                warnings = limits.in_words(job, found)
             accepted.append((position, draft, warnings))
         jobs = self._store([(draft, warnings) for _, draft, warnings in accepted])
         outcomes |= {position: job for (position, _, _), job in zip(accepted, jobs, strict=True)}

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.limits.quotas import LimitUsage, a_limit_above, sight
+from accounting.limits.quotas import LimitUsage, a_limit_above, visible_lineage
 from accounting.models import Quota
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
@@ -31,7 +31,7 @@ class Overrun:
     def why(self, job: Job) -> str:
         """Returns the reason for everybody who sees the job: whose limit it is and how much, unless a team above set
         it."""
-        if self.quota.tenant_id not in sight(job.tenant, None):
+        if self.quota.tenant_id not in visible_lineage(job.tenant, None):
             return f"{a_limit_above(job.tenant)} lets it run no longer"
         return f"the longest run of {self.whose(job)} is {self.quota.limit.normalize():f} h"
 
@@ -110,7 +110,7 @@ def end_overlong(*, job_id: int) -> bool:
     if over.quota.at_limit == Quota.AtLimit.BLOCK:
         cancel_within(actor=None, job=job, why=f"Stopped: {over.why(job)}")
         after: dict[str, object] = {"quota": over.quota.pk}
-        if over.quota.tenant_id in sight(job.tenant, None):
+        if over.quota.tenant_id in visible_lineage(job.tenant, None):
             after |= {"limit": over.quota.limit, "whose": over.whose(job)}
         audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
         return True

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import cached_property
 
 from accounting.core.clock import now_from_database
-from accounting.limits.quotas import LimitUsage, sight
+from accounting.limits.quotas import LimitUsage, visible_lineage
 from accounting.limits.spending import frees_at, left_of
 from accounting.models import Quota, User
 from accounting.pricing.tariff import prices_at
@@ -42,19 +42,19 @@ class Binding:
     def seen(self, job: Job) -> Container[int]:
         """Returns the tenants whose limits the reader may see."""
         if job.tenant_id not in self._seen:
-            self._seen[job.tenant_id] = sight(job.tenant, self.reader)
+            self._seen[job.tenant_id] = visible_lineage(job.tenant, self.reader)
         return self._seen[job.tenant_id]
 
-    def told(self, job: Job, found: Collection[LimitUsage]) -> list[str]:
+    def in_words(self, job: Job, found: Collection[LimitUsage]) -> list[str]:
         """Returns one sentence per limit, without its full stop; all limits that the reader may not see share one."""
-        return list(dict.fromkeys(self._told(one, job) for one in found))
+        return list(dict.fromkeys(self._in_words(one, job) for one in found))
 
     def in_short(self, job: Job, found: Collection[LimitUsage]) -> str:
         """Returns the first limit in a few words; empty if there is none."""
         return next((one.in_short(self.seen(job)) for one in found), "")
 
-    def _told(self, one: LimitUsage, job: Job) -> str:
-        said = one.told(self.seen(job))
+    def _in_words(self, one: LimitUsage, job: Job) -> str:
+        said = one.in_words(self.seen(job))
         is_short = one.quota.kind in Quota.OF_A_PERIOD and not one.is_reached
         if is_short and one.quota.tenant_id in self.seen(job):
             return f"{said}; what is left does not last for a round"

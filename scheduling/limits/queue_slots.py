@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from accounting.core.errors import Refused
-from accounting.limits.quotas import LimitUsage, a_limit_above, sight
+from accounting.limits.quotas import LimitUsage, a_limit_above, visible_lineage
 from accounting.models import Quota, Tenant, User
 from scheduling.limits.usage import NAMED, usages_of
 
@@ -39,6 +39,6 @@ class QueuePlaces:
 
 
 def _said(usage: LimitUsage, reader: User | None) -> str:
-    if usage.quota.tenant_id in sight(usage.tenant, reader):
+    if usage.quota.tenant_id in visible_lineage(usage.tenant, reader):
         return str(usage)
     return f"As many jobs wait as {a_limit_above(usage.tenant)} lets"

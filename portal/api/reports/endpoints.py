@@ -87,7 +87,7 @@ def capacity(
             {
                 "currency": one.currency,
                 "tenants": one.tenants,
-                "written_off": one.waived,
+                "written_off": one.written_off,
                 "classes": one.classes,
                 "unallocated": one.unallocated,
                 "used_by_others": one.others,

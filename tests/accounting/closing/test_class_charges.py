@@ -158,12 +158,12 @@ def test_who_is_corrected_gets_the_charge_back_too_and_who_pays_instead_pays_it(
         correct_usage(actor=None, segments=segments, reason="a test", payer=Payer(cast.bio, cast.charlie))
     assert (cost(cast, tenant=cast.astro), cost(cast, tenant=cast.bio)) == (0, 2)
     (identity,) = capacity_report(NOON, NOON + HOUR).identities
-    assert (identity.waived, identity.classes, identity.closes) == (0, 1, True)
+    assert (identity.written_off, identity.classes, identity.closes) == (0, 1, True)
     anew = list(UsageSegment.objects.filter(version=1).select_related("generation"))
     with transaction.atomic():
         correct_usage(actor=None, segments=anew, reason="a test")
     (identity,) = capacity_report(NOON, NOON + HOUR).identities
-    assert (identity.waived, identity.classes, identity.closes, cost(cast)) == (2, 1, True, 0)
+    assert (identity.written_off, identity.classes, identity.closes, cost(cast)) == (2, 1, True, 0)
 
 
 def test_what_is_taken_back_before_its_hour_is_settled_makes_nothing_else_dearer(cast: Cast) -> None:

@@ -46,7 +46,7 @@ def test_tenants_and_what_nobody_held_bear_what_capacity_was_worth(cast: Cast) -
         if payer:
             segments = list(type(segments[0]).objects.filter(version=1).select_related("generation"))
     (identity,) = capacity_report(NOON, NOON + 3 * HOUR).identities
-    assert identity.waived == segments[0].cost > 0
+    assert identity.written_off == segments[0].cost > 0
     assert identity.closes
 
 

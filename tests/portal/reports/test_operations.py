@@ -198,8 +198,8 @@ def test_the_chargeback_is_the_capacity_identitys_tenants_line_to_the_last_digit
         assert {team: cost for team, cost in by_team.items() if cost} == {
             one.tenant: one.cost for one in identity.tenants
         }
-        assert sum(Decimal(row["corrections"]) for row in rows) == -identity.waived
-        assert (identity.waived > 0) is corrected
+        assert sum(Decimal(row["corrections"]) for row in rows) == -identity.written_off
+        assert (identity.written_off > 0) is corrected
     assert {row["path"] for row in rows} == {"Uni / Astro", "Uni / Bio"}
     told = browser.get(f"/api/v1/chargeback?{WIDE}").json()["tables"]["chargeback"]["rows"]
     assert told == [dict(row.items()) for row in rows]
