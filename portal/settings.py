@@ -26,7 +26,7 @@ class Environment(FileAwareMapping):  # type: ignore[misc] # it has no types
 
 
 class Env(environ.FileAwareEnv):  # type: ignore[misc] # the same
-    """Refuses numbers and switches that are none, instead of reading them as something else; empty is as unset."""
+    """Refuses invalid numbers and switches instead of guessing; an empty value counts as unset."""
 
     def int(self, var: str, default: int) -> int:
         text = self.str(var, "")

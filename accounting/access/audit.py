@@ -30,7 +30,7 @@ def record(
     """Writes one audit event in the caller's transaction.
 
     `actor` None stands for Fairlot. `tenant` decides which managers may read the event. `before` and `after` hold
-    what changed; dates, decimals and UUIDs are stored as text. Names are stored as they are now.
+    what changed; dates, decimals and UUIDs are stored as text. Names keep their present form.
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)
     event.save(force_insert=True)

@@ -27,7 +27,7 @@ def check_fields(instance: models.Model, *names: str) -> None:
 
 
 def check_choice(what: str, value: str, choices: Sequence[str], field: str) -> None:
-    """Raises Refused for a value that is none of `choices`."""
+    """Raises Refused for a value that is not one of `choices`."""
     if value not in choices:
         raise Refused(unknown_choice(what, value, choices), field)
 

@@ -175,7 +175,7 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
 
 @dataclass(slots=True)
 class _Team:
-    """What a tenant held of one generation in the hour, in GPU-seconds, whoever pays for it."""
+    """What a tenant held of one generation in the hour, in GPU-seconds, independent of the payer."""
 
     borrowed: Decimal
     held: Decimal = Decimal(0)

@@ -36,7 +36,7 @@ def to_the_minute(local: datetime) -> str:
 
 
 def unknown_choice(what: str, value: str, choices: Iterable[str]) -> str:
-    """Returns the error for a value that is none of `choices`; a long value is cut."""
+    """Returns the error for a value that is not one of `choices`; a long value is cut."""
     return f'Unknown {what} "{value!s:.40}". Choose one of: {", ".join(choices)}.'
 
 

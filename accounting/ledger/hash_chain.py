@@ -3,7 +3,7 @@
 A leaf is the SHA-256 of what a transaction says. Each transaction has two: one over what stays in the database, that
 is the transaction, its entries, the owners of their accounts, and of a closing its capacity and hours of nodes; and
 one over its vouchers, which may be archived. A seal has the leaves of the transactions since the seal before it, and
-a digest of these leaves and of that seal's digest. So a digest covers everything before it: whoever noted one can
+a digest of these leaves and of that seal's digest. So a digest covers everything before it: anybody who noted one can
 tell later whether anything up to it has changed.
 
 When the vouchers of a month are archived, the chain gets links with leaves of what stays of their transactions, and

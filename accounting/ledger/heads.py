@@ -1,7 +1,7 @@
 """Ledger heads: one signed chain over the seals of all books, the audit trail and all other journals.
 
 Every seal gets a head, which contains the digest of that seal and of the previous head. So a head covers everything
-sealed before it: whoever keeps one can check later whether today's books still descend from it. The signing key is
+sealed before it: anybody who keeps one can check later whether today's books still descend from it. The signing key is
 outside the database (accounting/ledger/signing.py); access to the database alone is not enough to make a head.
 
 Nothing continues silently: sealing stops, until somebody resumes it with a reason, if the last head is older than a

@@ -91,7 +91,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _InClasses:
-    """GPU-seconds in classes with a price of their own; `unknown` is what they changed where nothing else is
+    """GPU-seconds in classes that have a price; `unknown` is what they changed where nothing else is
     archived."""
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
@@ -210,7 +210,7 @@ def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
 def _in_classes(
     reader: UsageReader, hours: Hours, *, without: Collection[int]
 ) -> dict[tuple[str, str, int | None], _InClasses]:
-    """Returns time in classes with a price of their own, by generation, currency and price."""
+    """Returns time in classes that have a price, by generation, currency and price."""
     begins, ends = reader.begins, reader.ends
     charged = _segments(reader).uncorrected().filter(class_charge__isnull=False)
     segments = charged.exclude(generation__in=without)

@@ -42,7 +42,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Buckets:
-    """Each "day" or "hour" of a time zone, for which a report has rows of their own; with None one for all time."""
+    """Each "day" or "hour" of a time zone, for which a report has separate rows; with None one row for all time."""
 
     unit: str | None
     time_zone: str

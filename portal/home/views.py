@@ -22,7 +22,7 @@ SHOWN_JOBS = 6
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Shows the user's jobs, the teams' share and the machines, as they are now."""
+    """Shows the present state of the user's jobs, the teams' share and the machines."""
     user = request.user
     everybodys = (
         user.is_operator and not Job.objects.filter(owner=user).exists()

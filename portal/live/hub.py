@@ -1,7 +1,7 @@
 """One Redis subscription per web process, fanned out to the open pages.
 
 A subscriber holds each changed topic once, so that it stays small however slow its page is. When Redis is away,
-pages are told and refresh by polling.
+pages are informed and refresh by polling.
 """
 
 from __future__ import annotations

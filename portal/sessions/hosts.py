@@ -1,4 +1,4 @@
-"""The host of each session and service. Its program is untrusted and gets an origin of its own."""
+"""The host of each session and service. Its program is untrusted, so it gets a separate origin."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class _Commit:
 
     @staticmethod
     def _leaving(present: dict[int, _Open], picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
-        """Returns, by job, the present leases that do not stay as they are."""
+        """Returns, by job, the present leases that the decision changes."""
         leave = {}
         for job, lease in present.items():
             generation, nodes = picks.get(job, (None, []))

@@ -28,7 +28,7 @@ MOST_ROUNDS = 20
 def ask_shadow(*, cluster_id: int) -> int:
     """Asks the cluster's shadow policy about the rounds since it was last asked; returns how many.
 
-    It sees the views of those rounds and is told what really happened. A newly chosen shadow policy begins with the
+    It sees the views of those rounds, and what really happened. A newly chosen shadow policy begins with the
     last round. Returns 0 at once if the cluster has none, or another worker asks.
     """
     cluster = Cluster.objects.get(pk=cluster_id)

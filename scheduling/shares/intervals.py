@@ -95,7 +95,7 @@ def save_shares(
 ) -> None:
     """Stores what each user is owed, if the policy says so, and its share until the next round.
 
-    `corrected` says whether the policy was told of the corrections so far.
+    `corrected` says whether the policy has received the corrections so far.
     """
     owed = owed_now(situation, decision)
     places = [

@@ -450,7 +450,7 @@ def rank_of(pod: Object) -> int:
 
 
 def began(job: Object) -> datetime | None:
-    """Returns when the present attempt began, in whole seconds. A bare pod is created anew for each attempt."""
+    """Returns when the present attempt began, in whole seconds. Each attempt of a bare pod is a new pod."""
     told = job["metadata"]["creationTimestamp"] if is_bare(job) else job.get("status", {}).get("startTime")
     return datetime.fromisoformat(told) if told else None
 
