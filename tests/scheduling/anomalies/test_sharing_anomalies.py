@@ -1,4 +1,4 @@
-"""Analyses of sharing anomalies: read from what was observed, team by team, and neither lost nor doubled."""
+"""Analyses of sharing anomalies read what was observed, run team by team, and are neither lost nor doubled."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ C = SharingAnomaly.Cause
 
 @pytest.fixture
 def lab(transactional_db: None) -> World:
-    """Two nodes of four V100; Astro and Bio have as many tickets each."""
+    """Returns two nodes of four V100; Astro and Bio have equal tickets."""
     made = world(v100=4)
     made.node("v100-1", made.people.v100, 4)
     return made
@@ -57,14 +57,14 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def begins(lab: World) -> datetime:
-    """A day that is over; the nodes have been there all the time."""
+    """Returns the begin of a past day throughout which the nodes existed."""
     moment = start_of_day(now_from_database()) - timedelta(days=2)
     there_since(moment - hours(1))
     return moment
 
 
 def analyse(lab: World, begins: datetime) -> SharingAnalysis:
-    """To its end."""
+    """Runs an analysis of the day to its end."""
     ends = begins + timedelta(days=1)
     analysis = request_analysis(actor=lab.people.olga, cluster=lab.cluster, begins=begins, ends=ends)
     while continue_analyses(seconds=60, at_once=1):
@@ -80,7 +80,7 @@ def found(analysis: SharingAnalysis) -> list[tuple[Job, str]]:
 
 
 def hog(lab: World, begins: datetime, until_hour: float = 5) -> Job:
-    """A job of Bio's that holds all there is."""
+    """Returns a job of Bio that holds all GPUs."""
     job = waited(lab, lab.people.charlie, lab.people.bio, begins, workers=2)
     ran(job, begins, begins + hours(until_hour), *lab.cluster.nodes.order_by("name"))
     return job
@@ -125,7 +125,7 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
 
 
 def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
-    """Of GPUs at once, or of hours that were spent; the private cluster has neither."""
+    """The limit is on GPUs at once, or on hours that are spent; the private cluster has neither."""
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):
         quota = accounting_actions.set_quota(
@@ -148,7 +148,7 @@ def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datet
 
 
 def test_a_quota_counts_as_it_was_then(lab: World, begins: datetime) -> None:
-    """It was 2 for some hours, then more, and is gone since."""
+    """It was 2 for some hours, then higher, and was then removed."""
     cast, node = lab.people, lab.cluster.nodes.first()
     for limit, hour in ((2, 0), (8, 5)):
         quota = accounting_actions.set_quota(
@@ -183,7 +183,7 @@ def test_hours_count_as_spent_only_while_their_limit_was_in_force(lab: World, be
 
 
 def test_tickets_count_as_long_as_they_were_held(lab: World, begins: datetime) -> None:
-    """Astro had a hundred of two hundred tickets for a quarter of the day, then three hundred of four hundred."""
+    """Astro had 100 of 200 tickets for a quarter of the day, then 300 of 400."""
     cast = lab.people
     waited(lab, cast.alice, cast.astro, begins)
     waited(lab, cast.bob, cast.astro, begins)
@@ -289,7 +289,7 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
 
 
 def test_hours_of_rolling_days_are_spent_until_the_oldest_are_let_go_of(lab: World, begins: datetime) -> None:
-    """Each user's by itself."""
+    """Each user's hours count separately."""
     cast, since = lab.people, begins - hours(20)
     for lease, (who, first) in enumerate([(cast.bob, 0), (cast.bob, 5), (cast.alice, 7)]):
         held = since + hours(first)
@@ -348,7 +348,7 @@ def test_work_that_was_lost_with_a_node_and_done_again_is_found(lab: World, begi
 
 
 def test_the_private_cluster_follows_the_hardware(lab: World, begins: datetime) -> None:
-    """A node came after five hours and another went for good after seventeen: waiting for either is no anomaly."""
+    """A node comes after five hours and another is removed after seventeen: a wait for either is no anomaly."""
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.filter(node_id=other.pk).update(at=begins + hours(5))
@@ -434,7 +434,7 @@ def test_a_killed_worker_neither_loses_a_team_nor_does_it_twice(
     analysis = request_analysis(actor=None, cluster=lab.cluster, begins=begins, ends=begins + hours(24))
 
     class Killed(BaseException):
-        """As a worker that is killed after it has written what it found, before it has committed."""
+        """Raised where a worker is killed between writing its findings and committing them."""
 
     saved = SharingPart.save
 
@@ -449,7 +449,7 @@ def test_a_killed_worker_neither_loses_a_team_nor_does_it_twice(
     assert not SharingAnomaly.objects.exists()
     assert analysis.parts.filter(done_at=None).count() == 2
     assert finish_analysis(analysis) is False
-    assert continue_analyses(seconds=0, at_once=1) is True  # one team, and its time was up
+    assert continue_analyses(seconds=0, at_once=1) is True  # one team, then its time is up
     assert SharingAnalysis.objects.with_progress().get().teams_done == 1
     while continue_analyses(seconds=60, at_once=1):
         pass
@@ -483,7 +483,7 @@ def test_a_team_that_cannot_be_analysed_says_so_and_the_others_are(
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What goes wrong in analyses for as long as it is named here: reading the past, or replaying it."""
+    """Returns a set of failures; while it names one, reading or replaying the past fails so."""
     from scheduling.anomalies import actions as anomalies  # noqa: PLC0415 - what is replaced
 
     wrong = set()

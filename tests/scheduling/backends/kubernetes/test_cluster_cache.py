@@ -1,4 +1,4 @@
-"""What a watcher makes of events on Jobs and pods, in whichever order they come; no cluster needed."""
+"""A watcher handles events on Jobs and pods in any order. These tests need no cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOWHERE = {
 
 
 def job(**status: Any) -> dict[str, Any]:
-    """Of one worker, let run."""
+    """Returns a Job of one worker that may run."""
     begin = objects.Turn(1, str(TOKEN), "A100", ["node-1"])
     made = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=begin)
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
@@ -54,7 +54,7 @@ def test_who_has_waited_for_all_of_it_knows_how_old_it_is() -> None:
     class Filled(threading.Event):
         def set(self) -> None:
             super().set()
-            ages.append(view.staleness())  # as a thread asks that was woken at once
+            ages.append(view.staleness())  # as a thread does that was just woken
 
     view.jobs.replace([], 3.0)
     view.pods.filled = Filled()
@@ -91,7 +91,7 @@ def test_a_job_that_is_deleted_before_its_end_was_ended_by_that() -> None:
 
 
 def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase: str = "") -> dict[str, Any]:
-    """As the Job controller makes it of the Job's template."""
+    """Returns the pod that the Job controller makes from the Job's template."""
     template = made["spec"]["template"]
     metadata = {
         "name": f"{made['metadata']['name']}-{rank}-{uid}",
@@ -109,7 +109,7 @@ def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase
 
 
 def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one_made_anew() -> None:
-    """Its pods were left to themselves and have ended; the order was given again, and the new pods are gated."""
+    """Orphaned pods of the deleted Job have ended. The order is repeated, and the new pods are gated."""
     turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-1"])
     made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
     made["metadata"] |= {"uid": "first", "namespace": "fairlot-1"}
@@ -128,7 +128,7 @@ def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one
 
 
 def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_its_job() -> None:
-    """Jobs and pods are told by two streams, of which either may be ahead."""
+    """Jobs and pods arrive by two streams, and either may be ahead."""
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     suspended["spec"]["suspend"] = True
     view = view_of(job())
@@ -147,7 +147,7 @@ UNSEEN = ["lost: a worker was taken away before anybody looked"]
 
 
 class Noting:
-    """Orders to a cluster that is not there."""
+    """Records orders to a cluster that does not exist."""
 
     def __init__(self) -> None:
         self.stopped: list[str] = []
@@ -179,7 +179,7 @@ def gang_that_runs() -> tuple[View, dict[str, Any], list[dict[str, Any]]]:
 
 
 def tended(view: View) -> list[str]:
-    """Why gangs were taken back. There is no API server: nothing may be let through its gate."""
+    """Returns why gangs were taken back. Without an API server no gang may be let through its gate."""
     orders, nowhere = Noting(), Api(NOWHERE)
     Tender().tend(nowhere, view, lambda job_id: orders)
     nowhere.close()
@@ -208,7 +208,7 @@ def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() 
 
 
 def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
-    """Its index counts as done, so the Job controller makes none in its place."""
+    """Its index counts as completed, so the Job controller does not replace it."""
     _, made, pods = gang_that_runs()
     view = View()
     view.jobs.replace([made | {"status": {"active": 1, "succeeded": 1, "completedIndexes": "0"}}])
@@ -247,7 +247,7 @@ def test_workers_that_are_deleted_as_their_job_was_stopped_are_not_lost_though_t
 
 
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
-    """A pod without a Job that has ended; `told`: when its deadline was set, `deleted`: when it was deleted."""
+    """Returns an ended pod without a Job; `told` is when its deadline was set, `deleted` when it was deleted."""
     made = objects.new_pod(JOB_ID, POD, owner="ours", turn=objects.Turn(1, str(TOKEN), "A100", ["node-1"]))
     made["metadata"] |= {"uid": "pod", "namespace": "fairlot-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     made["metadata"]["annotations"][objects.BECAUSE] = because
@@ -275,13 +275,13 @@ BEFORE, SAME, AFTER = (f"2026-01-01T00:0{moment}Z" for moment in ("0:59", "1:00"
     [
         (bare(), End.SUCCEEDED, 0),
         (bare(exitCode=3), End.FAILED, 3),
-        # It was told after it had ended, which its kubelet had not said yet.
+        # The deadline was set after it had ended, which its kubelet had not reported yet.
         (bare(told=AFTER), End.SUCCEEDED, 0),
         (bare(told=AFTER, exitCode=3), End.FAILED, 3),
         (bare(deleted=AFTER), End.SUCCEEDED, 0),
         (bare(deleted=AFTER, exitCode=3), End.FAILED, 3),
         (bare(told=AFTER, because="lost: for a reason"), End.SUCCEEDED, 0),
-        # It ended as it was told, whatever it says.
+        # It ended because of its deadline, whatever its exit code is.
         (bare(told=BEFORE), End.STOPPED, None),
         (bare(told=SAME), End.STOPPED, None),
         (bare(told=BEFORE, exitCode=143), End.STOPPED, None),

@@ -1,4 +1,4 @@
-"""Events of Kubernetes in plain words, as real clusters of version 1.36 wrote them."""
+"""Events of Kubernetes are shown in plain words. The samples are from real clusters of version 1.36."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_an_event_is_a_word_once_however_often_it_is_told() -> None:
 
 
 def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
-    """Else the turn may be over before its time line has the reason."""
+    """Otherwise the attempt may be over before its timeline shows the reason."""
     known: list[int] = []
 
     class Nothing:
@@ -198,7 +198,7 @@ def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
             known.append(job_id)
 
         def stir(self) -> None:
-            """Nobody waits."""
+            """Does nothing, as no thread waits."""
 
         def gang(self, job_id: int) -> None:
             return None
@@ -212,7 +212,7 @@ def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
 
 
 def test_a_word_that_comes_before_its_turn_waits_for_it() -> None:
-    """A gang's Job is made first and given its turn then; events come by another stream."""
+    """A gang's Job exists before its attempt is recorded, and events arrive by another stream."""
     pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
     made = objects.new_job(7, pod, workers=2, owner="ours")
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}

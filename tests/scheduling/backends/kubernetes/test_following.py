@@ -1,4 +1,4 @@
-"""Who is followed, who waits and who gives way, by an API server that does as a test wants it."""
+"""Log streams are followed, queued and closed, against an API server that the test controls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAMP = "2026-11-21T19:03:{:02d}.{:09d}Z "
 
 @dataclass
 class Speech:
-    """What the kubelet has of one pod; a stream of it stays open until it is ended."""
+    """The log that the kubelet has of one pod; a stream of it stays open until it is ended."""
 
     lines: list[bytes] = field(default_factory=list)
     open: list[Text] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Speech:
 
 
 class Text:
-    """A stream, as far as `Api.text` gives one."""
+    """A log stream in the form that `Api.text` returns."""
 
     def __init__(self) -> None:
         self.pieces_to_come: queue.Queue[bytes | Exception | None] = queue.Queue()
@@ -58,7 +58,7 @@ class Text:
 
 
 class Server:
-    """Answers for the logs of pods; `asked` has all requests."""
+    """Answers requests for pod logs; `asked` records all requests."""
 
     def __init__(self) -> None:
         self.speeches: dict[str, Speech] = {}
@@ -93,7 +93,7 @@ class Server:
 
 @dataclass
 class Stage:
-    """Workers of jobs, one rank each, and a follower that is told of them."""
+    """Workers of one-rank jobs, and a follower that is told about them."""
 
     server: Server
     follower: Follower

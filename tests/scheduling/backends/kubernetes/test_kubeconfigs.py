@@ -1,4 +1,4 @@
-"""Which kubeconfigs are taken, and by which words others are refused."""
+"""Valid kubeconfigs are accepted, and others are refused with a clear message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def base64_of(data: bytes) -> str:
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    """A good one; `cluster` and `user` replace what is in those."""
+    """Returns a valid kubeconfig; `cluster` and `user` replace fields in these sections."""
     reached = {"server": "https://k.example:6443", "certificate-authority-data": base64_of(CERTIFICATE)}
     found: dict[str, Any] = {
         "apiVersion": "v1",

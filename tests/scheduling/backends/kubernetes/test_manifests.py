@@ -1,4 +1,4 @@
-"""deploy/kubernetes says what it should, as far as that can be told without a cluster."""
+"""Checks the manifests in deploy/kubernetes as far as possible without a cluster."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
     for validation in spec["validations"]:
         assert len(validation["message"]) > 30
         assert validation["reason"] == "Forbidden"
-    # A mistake in one must not stop the rest of the cluster: of other namespaces they see nothing.
+    # Policies see only tenant namespaces, so that a mistake in one cannot stop the rest of the cluster.
     only_tenants = {"matchExpressions": [{"key": namespaces.TENANT, "operator": "Exists"}]}
     if name == "fairlot-namespaces":
         assert spec["matchConstraints"]["objectSelector"] == only_tenants
@@ -84,7 +84,7 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
         "fairlot-services",
         "fairlot-work",
         "fairlot-deletes",
-    ):  # they judge Fairlot alone, wherever it is
+    ):  # these check Fairlot itself, in every namespace
         [condition] = spec["matchConditions"]
         assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
     else:
@@ -92,7 +92,7 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
 
 
 def test_deleting_is_refused_to_fairlot_alone() -> None:
-    """So a namespace can go with all that is in it, and people may delete what RBAC lets them delete."""
+    """So a namespace can be deleted with all its contents, and people may delete what RBAC allows."""
     for policy in POLICIES:
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
             if policy["metadata"]["name"] == "fairlot-deletes":
@@ -102,16 +102,16 @@ def test_deleting_is_refused_to_fairlot_alone() -> None:
 
 
 def test_no_right_lets_it_read_a_secret() -> None:
-    """What may be patched may be read: a patch is answered with all that there is, or with what it copied."""
+    """A right to patch is a right to read: the answer to a patch has the whole object, or what it copied."""
     for role in ("fairlot", namespaces.ROLE):
         verbs = {verb for verb, _, resource, _ in granted(role) if resource.startswith("secrets")}
         assert verbs <= {"create", "update"}
 
 
 def test_policies_bear_the_version_that_a_check_asks_for_and_it_grows_with_every_change() -> None:
-    """A change of a policy increases rights.POLICIES_VERSION and the labels, and puts its new digest here.
+    """A change of a policy increases rights.POLICIES_VERSION and the labels, and updates the digest here.
 
-    Another wording of a refusal is no such change, because the policies in force decide the same.
+    A new wording of a refusal is no such change, because the policies in force decide the same.
     """
     assert {policy["metadata"]["name"] for policy in POLICIES} == rights.POLICIES
     versions = {policy["metadata"]["labels"]["app.kubernetes.io/version"] for policy in POLICIES}
@@ -128,5 +128,5 @@ def test_kustomize_takes_all_files_and_kubectl_apply_f_all_but_its_own() -> None
     listed = yaml.safe_load((FOLDER / "Kustomization").read_text())["resources"]
     assert listed == [path.name for path in FILES]
     assert {path.name for path in FOLDER.iterdir()} == {*listed, "Kustomization"}
-    # In this order: the namespace before what lies in it, rights only when the policies are there.
+    # The order matters: the namespace before its contents, and policies before rights.
     assert (listed[0], listed[-1]) == ("account.yaml", "rbac.yaml")

@@ -1,4 +1,4 @@
-"""What a check asks for is what the manifests grant, right for right."""
+"""The check of rights asks for exactly the rights that the manifests grant."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import yaml
 from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, OPTIONAL, TENANT_ROLE, Need, needed
 
 RBAC = Path(__file__).resolve().parents[4] / "deploy" / "kubernetes" / "rbac.yaml"
-# Verb, group, resource, and the one name that it is limited to.
+# Verb, group, resource, and the one name that the right is limited to.
 Granted = tuple[str, str, str, str]
 
 
 def granted(role: str) -> list[Granted]:
-    """Everything that a ClusterRole of the manifests grants."""
+    """Returns all rights that a ClusterRole of the manifests grants."""
     documents = yaml.safe_load_all(RBAC.read_text())
     (rules,) = [
         found["rules"]

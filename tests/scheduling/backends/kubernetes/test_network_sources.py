@@ -1,4 +1,4 @@
-"""Where the portal's web servers are, as settings say it; and what jobs may reach, as admins say it."""
+"""Settings say where the portal's web servers are, and admins say what jobs may reach."""
 
 from __future__ import annotations
 

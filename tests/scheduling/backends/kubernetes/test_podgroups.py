@@ -1,4 +1,4 @@
-"""Whether an API server offers PodGroups that Fairlot knows, and what becomes of them, by made-up answers."""
+"""Fairlot detects the PodGroups of an API server and handles their states, with made-up answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = {
 
 
 class Server:
-    """What an API server answers to each path; 404 to all others."""
+    """An API server with an answer for some paths, and 404 for all others."""
 
     def __init__(self, **resources: list[str]) -> None:
         self.answers: dict[str, Object | Refused] = {
@@ -59,10 +59,10 @@ class Server:
         ({"v1": ["priorityclasses"]}, ""),
         ({"v1": ["priorityclasses"], "v1alpha2": ["podgroups", "podgroups/status", "workloads"]}, "v1alpha2"),
         ({"v1alpha2": ["podgroups"], "v1beta1": ["podgroups"], "v1alpha3": ["podgroups"]}, "v1beta1"),
-        # Of Kubernetes 1.21, and of one whose gate is off.
+        # Kubernetes 1.21, and a server whose feature gate is off.
         ({"v1": ["priorityclasses"], "v1beta1": ["priorityclasses"], "v1alpha2": ["podgroups"]}, "v1alpha2"),
         ({"v1alpha2": ["workloads"]}, ""),
-        # Of 1.35, and of times to come: what they are like is not known here.
+        # Kubernetes 1.35, and a future version whose format is not known here.
         ({"v1alpha1": ["workloads", "podgroups"], "v1": ["priorityclasses", "podgroups"]}, ""),
     ],
 )
@@ -115,7 +115,7 @@ def test_an_api_server_that_refuses_groups_is_left_alone_with_them_for_a_while(c
     assert not groups.ensure(server.api, "fairlot-1", JOB)
     assert groups.version(server.api) == ""
     assert PodGroups().version(server.api) == "v1alpha2"
-    # That of another gang, which is there already, is none the worse for it.
+    # An existing PodGroup of another gang stays unchanged.
     one = f"{ROOT}/v1alpha2/namespaces/fairlot-2/podgroups/fairlot-aaaaaaab-0"
     server.answers[one] = {"metadata": {"ownerReferences": [{"kind": "Job", "uid": "uid-1"}]}}
     assert groups.ensure(server.api, "fairlot-2", JOB)
@@ -156,7 +156,7 @@ def test_nothing_is_asked_for_pods_that_name_no_group() -> None:
 
 
 def test_who_waits_for_others_is_told_from_who_keeps_them_waiting() -> None:
-    """In the words of Kubernetes 1.36."""
+    """Uses the messages of Kubernetes 1.36."""
     assert only_waits(
         "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
         "one or more plugins asked to wait and no plugin rejected pod"

@@ -1,4 +1,4 @@
-"""Which jobs of a cluster run as pods without Jobs, and what is made of it when such a pod is gone unasked."""
+"""Some jobs run as pods without Jobs, and a pod that disappears unasked costs its job an attempt."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def lab() -> World:
-    """An attached cluster, whose API server is asked nothing here."""
+    """Returns an attached cluster whose API server is not used."""
     made = world(v100=4, backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(
         cluster=made.cluster, sealed_kubeconfig=seal(b"{}"), server="https://east:6443", bare_pods=True
@@ -69,7 +69,7 @@ def test_the_database_takes_no_gang_for_a_bare_pod(lab: World) -> None:
 
 
 def test_who_deletes_a_running_pod_costs_its_job_a_turn_and_not_its_life(lab: World) -> None:
-    """A pod that goes does not say who wanted it: Fairlot knows whether it did."""
+    """A deleted pod does not say who deleted it; Fairlot knows whether it did."""
     job = start(lab, environment="example/train")
     lease = lab.lease(job)
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as told")

@@ -1,4 +1,4 @@
-"""Logs of workers as kubelets tell them: no line twice and none lost, wherever the telling breaks off."""
+"""Logs of workers are complete and without duplicates, wherever a kubelet's stream breaks off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduling.backends.kubernetes.transcript import Foreign, Occupied, Transcr
 from scheduling.backends.logfiles import LogFiles
 
 START = 1_790_000_000
-Line = tuple[int, bytes]  # nanoseconds since START, text with its end
+Line = tuple[int, bytes]  # nanoseconds since START, text with its line end
 
 
 def stamp(moment: int) -> bytes:
@@ -23,7 +23,7 @@ def stamp(moment: int) -> bytes:
 
 
 class Kubelet:
-    """Tells lines since a second, as far as it still has them."""
+    """Returns log lines since a second, as far as it still has them."""
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
@@ -42,7 +42,7 @@ def text(folder: Path) -> bytes:
 
 
 def listen(folder: Path, kubelet: Kubelet, *, until: int | None = None, pieces: int = 1 << 16) -> None:
-    """One answer, of which `until` bytes arrive; then whoever listened goes on elsewhere."""
+    """Reads one answer, of which `until` bytes arrive before the connection breaks."""
     transcript = open_one(folder)
     transcript.begin()
     data = kubelet.tell(transcript.since)[:until]
@@ -100,7 +100,7 @@ def test_whatever_breaks_off_each_line_is_there_once(
 
 @given(seed=st.integers(0, 10**6))
 def test_marks_of_any_age_lead_to_the_same_log(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Marks are written now and then; those who crash leave old ones behind."""
+    """Marks are written at intervals, so a crash leaves old ones behind."""
     folder, chance = tmp_path_factory.mktemp("logs"), Random(seed)
     told = sorted(
         (chance.randrange(5 * 10**9), chance.choice([b"x\n", b"xx\n", b"x y\n"])) for _ in range(40)

@@ -1,4 +1,4 @@
-"""What the local backend makes of kill -9, reboots, and programs that fork away."""
+"""The local backend survives kill -9, reboots, and programs that fork away."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ for detach in (False, True):
         time.sleep(600)
         os._exit(0)
 """
-CLEAN = "exec env -i /bin/sh -c 'sleep 600 & exec sleep 600'"  # nothing of its environment is left
+CLEAN = "exec env -i /bin/sh -c 'sleep 600 & exec sleep 600'"  # clears its environment
 
 
 def start_and_die(root: Path, gang: Gang) -> None:
-    """A portal process that starts a gang and is killed at once."""
+    """Starts a gang in a portal process that is killed at once."""
     Rig(root).backend.start(gang)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -50,7 +50,7 @@ def test_a_gang_outlives_the_killed_starter_and_is_adopted(rig: Rig) -> None:
     rig.wait(gang, Phase.RUNNING)
     rig.wait_for_log("step 1")
     successor = rig.another_backend()
-    successor.start(gang)  # its order is repeated after the crash
+    successor.start(gang)  # the order is repeated after the crash
     fifo = rig.files().folder / "work" / "rank-0" / "go"
     until(fifo.exists, "the program")
     fifo.write_text("on\n")
@@ -68,7 +68,7 @@ def test_a_starter_killed_at_any_moment_leaves_one_gang_or_none(rig: Rig) -> Non
         starter.kill()
         starter.join()
         starter.close()
-        rig.backend.start(gang)  # as the outbox would
+        rig.backend.start(gang)  # as the outbox does
         rig.wait(gang, Phase.RUNNING)
         rig.wait_for_log("begun", job=job)
         rig.stop(gang)
@@ -155,7 +155,7 @@ def test_after_a_reboot_what_ran_is_lost_when_it_was_last_seen(rig: Rig) -> None
     rig.wait(gang, Phase.RUNNING)
     kill_supervisor(rig, gang)
     until(lambda: not rig.processes_of(gang), "the end by the parent's death")
-    # The same files as another boot would find them: the supervisor's number is another program's now.
+    # The files look as after a reboot: the supervisor's pid belongs to another program.
     status, beat = read_json(rig.files().status(1)), read_json(rig.files().beat)
     assert status is not None
     assert beat is not None
@@ -167,7 +167,7 @@ def test_after_a_reboot_what_ran_is_lost_when_it_was_last_seen(rig: Rig) -> None
     seen = rig.wait(gang)
     assert (seen.end, seen.message) == (End.LOST, "the machine was restarted")
     assert seen.ended_age is not None
-    assert seen.ended_age > 1e7  # by the wall clock, long ago
+    assert seen.ended_age > 1e7  # long ago by the wall clock
 
 
 def test_a_start_that_was_killed_before_its_supervisor_came_up_is_started_by_the_next(rig: Rig) -> None:
@@ -190,7 +190,7 @@ def test_what_a_program_leaves_behind_is_ended_with_it(rig: Rig) -> None:
 
 
 def test_a_program_that_hops_from_process_to_process_is_caught(rig: Rig) -> None:
-    # Each process forks the next one and ends: no list of processes is ever up to date.
+    # Each process forks the next one and ends, so every list of processes is out of date.
     hop = "import os\nprint('hopping', flush=True)\nwhile True:\n    if os.fork() > 0: os._exit(0)"
     gang = rig.start(rig.gang(f'python -c "{hop}" & sleep 600'))
     rig.wait_for_log("hopping")
@@ -235,7 +235,7 @@ def test_the_supervisor_is_small(rig: Rig) -> None:
 
 
 def memory_of(pid: int) -> int:
-    """Most bytes that were ever resident."""
+    """Returns the peak resident memory in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Devices of GPUs: a job opens those of its own and no others, and people read when it cannot."""
+"""A job can open the device files of its own GPUs only, and people are warned when that cannot be ensured."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ NAMES = (
 
 @pytest.fixture
 def dev(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Files in place of devices. The GPU "a" has nvidia1 and renderD129, "b" nvidia0; nvidia10 is unknown."""
+    """Yields files in place of devices. GPU "a" has nvidia1 and renderD129, "b" has nvidia0; nvidia10 is unknown."""
     (ROOT / "artifacts").mkdir(exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="dev-", dir=ROOT / "artifacts"))  # jobs see no /tmp of the machine
+    made = Path(tempfile.mkdtemp(prefix="dev-", dir=ROOT / "artifacts"))  # jobs do not see the machine's /tmp
     made.chmod(0o755)
     (made / "dri").mkdir()
     for name in NAMES:
         (made / name).write_text("opened\n")
         (made / name).chmod(0o666)
-    if os.geteuid() == 0:  # a real one, which acts as /dev/null does
+    if os.geteuid() == 0:  # a real device file, which acts like /dev/null
         (made / "nvidia10").unlink()
         with suppress(PermissionError):
             os.mknod(made / "nvidia10", stat.S_IFCHR, os.makedev(1, 3))

@@ -1,4 +1,4 @@
-"""The example program: it learns, it resumes exactly, and several workers are one gang."""
+"""The example program learns, resumes exactly, and runs as one gang of several workers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_freeze_longer_than_a_step_is_not_taken_for_a_stop(rig: Rig) -> None:
     rig.freeze(gang)
     rig.wait(gang, Phase.FROZEN)
     frozen = time.monotonic()
-    until(lambda: time.monotonic() > frozen + 0.5)  # the length of the freeze is what is tested
+    until(lambda: time.monotonic() > frozen + 0.5)  # the test is about the length of the freeze
     thawed = rig.gang(TRAIN, epoch=2)
     rig.backend.thaw(thawed)
     step = max(map(int, re.findall(r"^step (\d+)", rig.log(), re.MULTILINE)))
@@ -83,7 +83,7 @@ def test_two_workers_train_one_model_and_resume_together(rig: Rig) -> None:
     alone = rig.gang(TRAIN + "--steps 200 --seconds-per-step 0", job=2)
     assert rig.wait(rig.start(alone)).end is End.SUCCEEDED
     together, single = checkpoint(rig, 1), checkpoint(rig, 2)
-    # The sums are the same up to the order of adding.
+    # Sums are equal up to the order of addition.
     assert np.allclose(together["parameters"], single["parameters"], atol=1e-6)
     parts = [int(step) for step in re.findall(r"did its part of step (\d+)", rig.log(rank=1))]
     assert sorted(set(parts)) == list(range(1, 201))
@@ -146,7 +146,7 @@ def test_a_faster_gpu_makes_steps_faster_as_much_as_the_model_gains(rig: Rig) ->
         until(lambda: "final" in rig.log(job), "the end")
         return time.monotonic() - first
 
-    # 19 steps of 0.1 s, a quarter of that, and half of it; a busy machine may add to each, at times a lot.
+    # 19 steps of 0.1 s, a quarter of that, and half of it; a busy machine may add a lot to each.
     jobs = itertools.count(1)
     assert seconds(1, 1, next(jobs)) >= 1.8
     for sensitivity, least, most in ((0.5, 0.9, 1.8), (1, 0.45, 0.9)):

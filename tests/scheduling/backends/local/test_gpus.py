@@ -1,4 +1,4 @@
-"""Finding GPUs through NVML: the real bindings, against a library that stands in for the driver's."""
+"""Finds GPUs through the real NVML bindings and a stand-in for the driver's library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[4]
-# The C functions that nvml.h declares, for a machine with two GPUs; the second tells no utilisation.
+# The C functions that nvml.h declares, for a machine with two GPUs, the second without utilisation.
 STAND_IN = r"""
 #include <stdio.h>
 #include <string.h>
@@ -115,7 +115,7 @@ NONE: dict[str, Any] = {"gpus": [], "busy": [], "devices": {}}
 
 
 def ask(library_path: Path, since: dict[str, int] | None = None, script: str = ASK) -> Any:
-    """What a fresh Python says about the GPUs that the library in this folder shows."""
+    """Returns what a new Python process reads from the GPUs of the library in this folder."""
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, json.dumps(since or {})],
@@ -168,7 +168,7 @@ def test_utilisation_leaves_out_gpus_that_do_not_tell(tmp_path: Path) -> None:
 def test_utilisation_is_of_all_the_time_since_the_look_before(tmp_path: Path) -> None:
     library = stand_in(tmp_path, samples="100, 0, 9, 0, 0")
     assert ask(library, {FIRST: 200_000})["busy"] == [[FIRST, 9 / 4, 3 << 30, 1, 1_000_000]]
-    # The driver's clock was set back, or nothing was measured since: the next look begins anew.
+    # The driver's clock was set back, or nothing was measured since: the next look starts from zero.
     assert ask(library, {FIRST: 1_000_000})["busy"] == [[FIRST, 87, 3 << 30, 1, 0]]
 
 
@@ -199,7 +199,7 @@ def test_a_broken_driver_is_an_error_in_plain_words(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_for_ever_for_a_driver_that_hangs(tmp_path: Path) -> None:
-    """Once it was waited for in vain nobody waits for it again, and the process ends all the same."""
+    """After one wait in vain there is no second one, and the process still ends."""
     said = ask(stand_in(tmp_path, init=-1), script=ASK_FOR_A_MOMENT)
     assert said == [
         "the NVIDIA driver does not answer within 0.2 s",

@@ -1,7 +1,7 @@
-"""What local jobs can and cannot do to other teams and to the portal: each line of the table in the docs.
+"""Local jobs can do to other teams and the portal only what the table in the docs says.
 
-One job of another team, the thief (thief.py), tries every line; what worked is compared with the table. The rig
-runs as root with and without namespaces, and, in a process of its own, as an ordinary user.
+A job of another team, the thief (thief.py), tries every row; what worked is compared with the table. The rig runs as
+root with and without namespaces, and, in its own process, as an ordinary user.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TABLE = ROOT / "docs" / "local-jobs.md"
 MODES = ("root, with namespaces", "root, without", "ordinary user, with namespaces", "ordinary user, without")
 VICTIM, OTHER_TEAM, ORDINARY = 2_011_000_001, 2_011_000_002, 2_011_000_003  # user ids
 MARK = "isolation-test-environment"
-# It leaves things where a careless job would, and waits.
+# Leaves things where a careless job would, and waits.
 VICTIMS = """
 echo secret >"$HOME/note"; echo secret >note; echo secret >"$FAIRLOT_CHECKPOINT_DIR/state"
 umask 000; echo open >/tmp/$OPEN; echo open >/dev/shm/$OPEN
@@ -38,7 +38,7 @@ echo in place; exec sleep 600
 
 
 def table() -> dict[str, dict[str, bool]]:
-    """What the docs say, by row and mode."""
+    """Returns the table of the docs by row and mode."""
     rows = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     head = next(row for row in rows if row[0] == "can a job …")
     assert tuple(head[1:]) == MODES
@@ -50,7 +50,7 @@ def table() -> dict[str, dict[str, bool]]:
 
 
 class Scene:
-    """A portal's places, a victim's job and a thief's, on one rig."""
+    """A portal's folders, a victim's job and a thief's job, on one rig."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.open = folder, name
@@ -78,7 +78,7 @@ class Scene:
         self.rig.backend = self.rig.another_backend()
 
     def steal(self) -> dict[str, Any]:
-        """What a thief's job found to work: by row of the table, and each attempt."""
+        """Returns what worked for a thief's job: by row of the table, and each attempt."""
         rig = self.rig
         with ExitStack() as stack:
             portal = subprocess.Popen(["sleep", "600"], env={"PASSWORD": f"{MARK}-{self.open}-portal"})
@@ -101,7 +101,7 @@ class Scene:
             portals = [os.getpid(), portal.pid, rig.supervisor(victim)]
             targets = self._targets(sleepers, portals, listener.getsockname()[1])
             environment = {"THIEF": THIEF.read_text(), "TARGETS": json.dumps(targets, default=str)}
-            # It waits until its own supervisor has written all its files.
+            # Waits until its own supervisor has written all its files.
             script = 'while ! test -e go; do sleep 0.05; done; exec python -c "$THIEF"'
             thief = rig.start(rig.gang(script, job=2, uid=OTHER_TEAM, environment=environment))
             rig.wait(thief, Phase.RUNNING)
@@ -160,7 +160,7 @@ class Scene:
 
 
 def row_named(begin: str) -> str:
-    """The row of the table that begins so."""
+    """Returns the row of the table that begins with `begin`."""
     [row] = [row for row in table() if row.startswith(begin)]
     return row
 
@@ -174,7 +174,7 @@ FORCED = {
 
 
 def main(mode: str, folder: str, name: str) -> None:
-    """Prints what a thief found in this mode; this process has its user already."""
+    """Prints what a thief could do in this mode; the process already runs as its user."""
     scene = Scene(Path(folder), name)
     if mode in FORCED:
         isolation.force(scene.rig.places, FORCED[mode])
@@ -212,7 +212,8 @@ def test_a_thief_gets_what_the_table_says_and_no_more(mode: str, open_folder: Pa
 
 
 def opening(*needed: object) -> list[str]:
-    """A command that opens closed folders above `needed` to every user, for what it starts alone; [] if none is."""
+    """Returns a command that opens closed folders above `needed` to all users, for its children only; [] if none is
+    closed."""
     closed = {
         path: above
         for path in map(Path, map(str, needed))

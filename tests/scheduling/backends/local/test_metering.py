@@ -1,4 +1,4 @@
-"""From samples of use to stretches without any."""
+"""A meter turns samples of use into intervals without use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = st.lists(
 
 
 def told(samples: list[tuple[float, float]], negligible: float = 0.0) -> list[tuple[float, float]]:
-    """(moment, seconds without use) of all that a meter tells."""
+    """Returns (moment, seconds without use) for everything that a meter reports."""
     meter: Meter[str] = Meter(negligible=negligible)
     found = [(at, meter.sample("job", at, amount)) for at, amount in samples]
     return [(at, unused) for at, unused in found if unused is not None]
@@ -66,7 +66,7 @@ def test_no_told_stretch_has_a_use_or_a_gap_in_it(steps: list[tuple[float, float
 
 @given(steps=STEPS)
 def test_a_use_is_told_before_any_idleness_after_it(steps: list[tuple[float, float]]) -> None:
-    """So that who has been told of idleness hears of its end at once."""
+    """So that a user warned of idle GPUs sees at once that they are busy again."""
     meter: Meter[str] = Meter()
     at, idle = 0.0, False
     for step, amount in steps:
@@ -88,6 +88,6 @@ def test_leases_are_measured_apart_and_forgotten() -> None:
     assert other is None
     assert meter.sample("one", 32.0, 0.0) is None
     meter.keep({"other"})
-    assert meter.sample("one", 33.0, 0.0) is None  # its first one again
+    assert meter.sample("one", 33.0, 0.0) is None  # a first sample again
     assert [meter.sample("one", 33.0 + at, 0.0) for at in (4, 8, 12, 16, 20, 24, 28)] == [None] * 7
     assert meter.sample("one", 63.0, 0.0) == 30

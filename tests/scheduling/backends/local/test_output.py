@@ -1,4 +1,4 @@
-"""Logs and progress of local jobs: floods, binary, caps, patterns, and what reaches a program."""
+"""Logs and progress of local jobs: floods, binary output, caps, patterns, and what a program gets."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
     port = environment.pop("MASTER_PORT")
     assert 20_000 <= int(port) < 30_000
     environment.pop("FAIRLOT_RUN")
-    environment.pop("LC_CTYPE", None)  # Python's own doing
+    environment.pop("LC_CTYPE", None)  # set by Python itself
     assert environment == {
         "CUDA_VISIBLE_DEVICES": "1,9",
         "FAIRLOT_CHECKPOINT_DIR": str(folder / "checkpoint"),
@@ -163,13 +163,13 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
 
 
 def test_a_program_finds_a_name_for_the_user_that_it_runs_as(rig: Rig) -> None:
-    """As PyTorch's does; the machine has no account of that user."""
+    """PyTorch needs it, and the machine has no account for that user."""
     seen = rig.wait(rig.start(rig.python("import getpass; print(getpass.getuser())")))
     assert (seen.end, rig.log()) == (End.SUCCEEDED, f"uid{USER if rig.has_users else os.geteuid()}\n")
 
 
 def test_a_program_may_open_its_output_again(rig: Rig) -> None:
-    """The pipe is the supervisor's, and the job's user may be another one."""
+    """The supervisor owns the pipe, and the job may run as another user."""
     gang = rig.start(rig.gang("echo one >/dev/stdout; echo two >/dev/stderr; echo three >/proc/self/fd/1"))
     assert rig.wait(gang).end is End.SUCCEEDED, rig.log()
     assert rig.log() == "one\ntwo\nthree\n"

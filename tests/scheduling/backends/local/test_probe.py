@@ -1,4 +1,4 @@
-"""Finding out what keeps jobs apart: no answer is no reason to run them with less, and a refusal says why."""
+"""The probe finds what isolates jobs: no answer is no reason to isolate less, and a refusal says why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.backends.local.isolation import Isolation, Places
 from tests.scheduling.local_rig import Rig
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no users for jobs")
-# Says that all is well, except when it is asked for mounts.
+# Reports success except when asked for mounts.
 PROBE = """
 import json, os, signal, sys
 if json.load(sys.stdin)["confinement"]["view"] is not None:
@@ -63,7 +63,8 @@ def test_only_what_the_machine_does_not_allow_is_a_refusal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, code: int
 ) -> None:
     def fail(_: object) -> None:
-        raise sandbox._heard(sandbox._told(OSError(number, "a reason")))  # as from a process of the probe's
+        # as a process of the probe reports it
+        raise sandbox._heard(sandbox._told(OSError(number, "a reason")))
 
     monkeypatch.setattr(sandbox, "probe", fail)
     monkeypatch.setattr("sys.stdin", io.StringIO("{}"))
@@ -113,7 +114,7 @@ def test_a_closed_folder_above_the_jobs_is_named(tmp_path: Path, monkeypatch: py
     closed.mkdir(0o700)
     found = isolation.known(Places(jobs=closed / "jobs"))
     assert not found.keeps_apart
-    # Of several the outermost, which may be one of the machine's.
+    # Of several closed folders the outermost, which may be the machine's own.
     above = isolation.closed_ancestor(closed / "jobs")
     assert f"other users may not enter {above}, " in found.why_no_users
 

@@ -1,8 +1,8 @@
-"""The local backend on a real GPU of this machine, the first that its driver tells of; nothing else may use it.
+"""The local backend works on the first real GPU of this machine, which nothing else may use meanwhile.
 
     .venv/bin/python -m pytest tests/scheduling/backends/local/test_real_gpu.py
 
-Root tries what root's jobs get, an ordinary user what its own get.
+Root tests what root's jobs get, an ordinary user what its own jobs get.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def gpu() -> Gpu:
 
 @pytest.fixture
 def rig(open_folder: Path) -> Iterator[Rig]:
-    """A rig whose jobs may have this machine's GPUs."""
+    """Yields a rig whose jobs may use this machine's GPUs."""
     it = Rig(open_folder / "jobs")
     it.places = replace(it.places, dev=devices.DEV)
     it.backend = it.another_backend()
@@ -56,7 +56,7 @@ def rig(open_folder: Path) -> Iterator[Rig]:
 
 @pytest.fixture(params=WAYS, ids=WAYS.get)
 def each_way(rig: Rig, request: pytest.FixtureRequest) -> Rig:
-    """The same, with and without namespaces."""
+    """Returns the rig, once with and once without namespaces."""
     found = rig.backend.isolation
     if request.param and not found.namespaces:
         pytest.skip(f"no namespaces on this machine: {found.why_no_namespaces}")
@@ -67,7 +67,7 @@ def each_way(rig: Rig, request: pytest.FixtureRequest) -> Rig:
 
 
 def job(rig: Rig, gpu: Gpu, *asked: object, **changes: Any) -> Gang:
-    """A gang that runs gpu_program.py on the GPU."""
+    """Returns a gang that runs gpu_program.py on the GPU."""
     workers = [Worker(0, "here", (0,), (gpu.uuid,), None)]
     return rig.gang("", command=["python", "-c", PROGRAM, *map(str, asked)], gpus=workers, **changes)
 
@@ -77,7 +77,7 @@ def used(gpu: Gpu) -> gpus.Utilization:
 
 
 def finish(files: JobFiles) -> None:
-    """Tells a job that counts to say what it found."""
+    """Tells a counting job to print its result."""
     (files.folder / "work" / "rank-0" / "enough").touch()
 
 

@@ -1,4 +1,4 @@
-"""What a process of a job is and sees from its birth until it is the job's program."""
+"""A process of a job is protected from its birth until it executes the job's program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING = 0, ctypes.c_int(-3)
 
 
 def main(folder: str) -> None:
-    """Prints how a process is at its birth and in its mounts; this one is a supervisor's stand-in."""
+    """Prints the state of a process at its birth and within its mounts; this process stands in for a supervisor."""
     shared = Path(folder) / "shared"
     (shared / "left").write_text("of others")
     sandbox.SHARED = (*sandbox.SHARED, str(shared))
@@ -30,7 +30,7 @@ def main(folder: str) -> None:
     sandbox.prepare_folders(job, None)
     view = places.confinement(Isolation(users=False, namespaces=True), job, None)["view"]
     assert view is not None
-    view["temporary"] = []  # so that the folder is seen if nothing else hides it
+    view["temporary"] = []  # so that the folder is visible unless something else hides it
     sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
     namespaces = sandbox.Namespaces(view)
     told, tell = os.pipe()
@@ -47,13 +47,13 @@ def main(folder: str) -> None:
 
 
 def dumpable() -> int:
-    """Whether processes of the same user may look into this one."""
+    """Returns whether processes of the same user may inspect this one (PR_GET_DUMPABLE)."""
     return int(ctypes.CDLL(None).prctl(GET_DUMPABLE, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("user", ["root", "an ordinary user"])
 def test_no_process_of_the_same_user_looks_into_one_that_begins(user: str, tmp_path: Path) -> None:
-    """Its open files are the supervisor's, and at its birth it sees all of the machine."""
+    """At its birth it has the supervisor's open files and sees the whole machine."""
     (tmp_path / "shared").mkdir()
     command = [sys.executable, "-m", __name__, str(tmp_path)]
     if user != "root":
@@ -79,7 +79,7 @@ def test_no_process_of_the_same_user_looks_into_one_that_begins(user: str, tmp_p
 
 
 def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in containers, whose ordinary users may not lower the score that they were given."""
+    """In containers ordinary users may not lower the OOM score that they were given."""
     written: list[str] = []
     monkeypatch.setattr(Path, "write_text", lambda path, text: written.append(text))
     for score, expected in (("0", ["500"]), ("900", [])):
@@ -90,7 +90,7 @@ def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.
 
 
 def test_a_job_has_a_session_keyring_of_its_own(tmp_path: Path) -> None:
-    """That of who started Fairlot may hold keys."""
+    """The keyring of the user who started Fairlot may hold keys."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
     told, tell = os.pipe()

@@ -1,4 +1,4 @@
-"""Whatever a job puts in the place of a file: it can be stopped, reads nothing of others, and holds nobody up."""
+"""Whatever a job puts in place of a file, it can be stopped, reads no other data, and blocks nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def directory(path: Path, outside: Path) -> None:
 
 def listening(path: Path, outside: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
-        os.chdir(path.parent)  # a socket's path is short
+        os.chdir(path.parent)  # the path of a socket must be short
         made.bind(path.name)
 
 
@@ -60,7 +60,7 @@ def _stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file of somebody else's; its last word would be a number of steps."""
+    """Returns a file of another user; its last word would be a number of steps."""
     path = tmp_path / "outside"
     path.write_text("secret 42\n")
     return path
@@ -71,7 +71,7 @@ def is_untouched(outside: Path) -> bool:
 
 
 def replace(path: Path, spoil: Spoil, outside: Path) -> None:
-    """What a job does at a moment of its choice: the old file away, something else in its place at once."""
+    """Replaces a file by something else at once, as a job can do at any moment."""
     made = path.with_name("made")
     spoil(made, outside)
     if path.exists() and path.is_dir() != made.is_dir():
@@ -87,7 +87,7 @@ def running(rig: Rig, **changes: object) -> Gang:
 
 
 def wait_for_beats(rig: Rig, count: int = 2) -> None:
-    """Until the supervisor has looked at all files again."""
+    """Waits until the supervisor has looked at all files again."""
     for _ in range(count):
         before = read_json(rig.files().beat)
         until(lambda before=before: read_json(rig.files().beat) != before, "a heartbeat")
@@ -280,8 +280,8 @@ def test_a_folder_in_place_of_the_progress_file_is_gone_with_a_killed_supervisor
 
 
 def test_folders_outside_are_made_by_the_program_and_not_by_its_supervisor(rig: Rig, tmp_path: Path) -> None:
-    """The supervisor may have more rights than the program: it makes nothing at a place that a user names."""
-    outside = f"/tmp/{os.getpid()}-{tmp_path.name}"  # where every user may make something
+    """The supervisor may have more rights than the program, so it creates nothing at a path that a user names."""
+    outside = f"/tmp/{os.getpid()}-{tmp_path.name}"  # where every user may create files
     made = {"HOME": f"{outside}/home", "TMPDIR": f"{outside}/tmp"}
     rig.wait(rig.start(rig.gang('cd "$HOME" && cd "$TMPDIR" && echo there', environment=made)))
     shutil.rmtree(outside, ignore_errors=True)
@@ -306,7 +306,7 @@ def test_a_log_counts_only_as_far_as_a_log_may_reach_or_has_data(tmp_path: Path)
     size = logs.size(0)
     assert 1000 <= size <= 1000 + 3 * NOTE_ROOM
     assert logs.read(0, size - 5, 1 << 30, is_over=lambda: True).complete
-    logs.log(1).write_bytes(b"x" * 200_000)  # of a time when the limit was higher
+    logs.log(1).write_bytes(b"x" * 200_000)  # written when the limit was higher
     os.sync()
     assert logs.size(1) == 200_000
 

@@ -1,4 +1,4 @@
-"""What the local backend measures, of real processes; and of GPUs, by the library that stands in for the driver's."""
+"""The local backend measures the use of real processes, and of GPUs through a stand-in for the driver's library."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SHORT = 3.0
 
 @pytest.fixture(autouse=True)
 def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of some seconds; the rule's own length is a test of the meter's."""
+    """Uses windows of a few seconds; the meter's own tests cover the real length."""
     monkeypatch.setattr("scheduling.backends.metering.WINDOW", SHORT)
     monkeypatch.setattr(use, "EVERY", 0.2)
-    # A machine that is busy with other tests may let supervisors wait.
+    # Other tests on a busy machine may delay supervisors.
     monkeypatch.setattr("scheduling.backends.metering.LONGEST_GAP", 60.0)
 
 
@@ -56,7 +56,7 @@ def test_what_computes_is_not_and_what_its_children_compute_counts(rig: Rig) -> 
 
 
 def test_what_reports_progress_is_not_however_little_it_takes(rig: Rig) -> None:
-    """As programs do on declared GPUs, which wait for as long as a GPU of that speed would take."""
+    """Programs on declared GPUs wait for as long as a GPU of that speed would take."""
     gang = rig.start(rig.gang("i=0; while sleep 0.5; do i=$((i+1)); echo step $i; done"))
     rig.wait(gang, Phase.RUNNING)
     rig.wait_for_log("step 1")
@@ -98,7 +98,7 @@ def real(*uuids: str) -> list[Worker]:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> dict[str, int]:
-    """What the driver tells of each GPU."""
+    """Returns the utilisation that the driver reports for each GPU."""
     percents = {"GPU-a": 0, "GPU-b": 0}
 
     def told(since: object) -> list[gpus.Utilization]:
@@ -110,7 +110,7 @@ def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> d
 
 @pytest.fixture
 def processes() -> dict[str, int | None]:
-    """On each GPU, as the driver tells; of others it tells nothing."""
+    """Returns the processes on each GPU that the driver reports; other GPUs have no report."""
     return {}
 
 
@@ -154,7 +154,7 @@ def test_gpus_are_asked_for_all_the_time_since_the_look_before(
 
 
 def test_of_gpus_that_do_not_tell_the_processes_are_measured(rig: Rig, busy: dict[str, int]) -> None:
-    del busy["GPU-b"]  # a slice, as MIG cuts them, tells no utilisation
+    del busy["GPU-b"]  # a MIG slice reports no utilisation
     gang = rig.start(rig.gang("sleep 1000", gpus=real("GPU-a", "GPU-b")))
     rig.wait(gang, Phase.RUNNING)
     assert not first_of(rig.backend, idle=True).by_gpus

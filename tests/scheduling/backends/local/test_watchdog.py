@@ -1,4 +1,4 @@
-"""Supervisors that hang are ended and their GPUs are free again; slow ones and those without a disk are not."""
+"""Supervisors that hang are ended and free their GPUs; slow ones and those without disk space are not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def last_beat(rig: Rig) -> processes.Stamp:
 
 
 class Clock:
-    """The monotonic clock of the watchdog, in the hands of a test."""
+    """The watchdog's monotonic clock, controlled by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -72,7 +72,7 @@ def phase_of(rig: Rig, gang: Gang) -> Phase:
 
 
 def phase_after(rig: Rig, gang: Gang, clock: Clock, patiences: float) -> Phase:
-    """How the gang is after so much of the watchdog's patience, in which somebody looked each second."""
+    """Returns the gang's phase after a multiple of the watchdog's patience, with one look each second."""
     for _ in range(int(patiences * watchdog.PATIENCE)):
         clock.now += 1.0
         rig.look(gang)
@@ -105,7 +105,7 @@ def test_what_dropped_its_environment_after_the_last_heartbeat_is_found_by_its_d
     fifo.write_text("on\n")
 
     def below() -> list[processes.Process]:
-        """Without the first process of the job's own process table."""
+        """Returns the processes below, without the first one of the job's own process table."""
         found = processes.descendants(supervisor.pid)
         return [each for each in found if not processes.is_first(each.pid)]
 
@@ -124,7 +124,7 @@ def test_a_stop_of_a_job_whose_supervisor_hangs_ends_it(rig: Rig) -> None:
 
 
 def test_a_supervisor_that_only_pretends_to_run_is_ended(rig: Rig) -> None:
-    """Somebody who may write its heartbeat keeps it fresh, and the supervisor itself is stopped."""
+    """A process that may write its heartbeat keeps it fresh while the supervisor itself is stopped."""
     gang = running(rig)
     stop_supervisor(rig, gang)
     beat = read_json(rig.files().beat)
@@ -150,7 +150,7 @@ def test_a_supervisor_that_goes_on_in_time_lives(rig: Rig, clock: Clock) -> None
 
 
 def test_a_machine_that_slept_for_an_hour_loses_no_job(rig: Rig, clock: Clock) -> None:
-    """All that passes between two looks counts for little, whatever the clocks say, and however often."""
+    """The time between two looks counts for little, whatever the clocks say, and however often."""
     gang = running(rig)
     rig.look(gang)
     supervisor = stop_supervisor(rig, gang)
@@ -169,7 +169,7 @@ def test_while_the_disk_takes_nothing_silence_counts_for_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(watchdog, "_takes_writes", lambda root: False)
         assert phase_after(rig, gang, clock, 2) is Phase.RUNNING
-    # There is room again, and the supervisor has not had its time yet.
+    # There is disk space again, and the supervisor still has time.
     assert phase_after(rig, gang, clock, 0.9) is Phase.RUNNING
     assert phase_after(rig, gang, clock, 0.2) is Phase.ENDED
     assert not processes.is_alive(supervisor.pid, supervisor.start)
@@ -189,7 +189,7 @@ def test_a_disk_that_takes_no_writes_is_told_from_a_folder_that_somebody_spoilt(
     with monkeypatch.context() as patched:
         patched.setattr(opening, "replace_file", refuse)
         assert not watchdog._takes_writes(tmp_path)
-    # A job of the portal's own user could do this, which must not keep a silent supervisor alive.
+    # A job of the portal's own user could do this; it must not keep a silent supervisor alive.
     (tmp_path / ".beats").rmdir()
     (tmp_path / ".beats").symlink_to(tmp_path)
     assert watchdog._takes_writes(tmp_path)
@@ -323,7 +323,7 @@ def test_processes_are_found_by_program_and_arguments() -> None:
 
 
 def test_gangs_end_when_the_folder_of_all_jobs_was_removed(rig: Rig) -> None:
-    """Nobody gives orders there any more."""
+    """No orders arrive there any more."""
     gang = running(rig, "trap '' TERM; sleep 600 & wait; sleep 600", grace_seconds=1.0)
     supervisor = processes.look(rig.supervisor(gang))
     assert supervisor is not None
