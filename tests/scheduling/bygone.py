@@ -1,4 +1,4 @@
-"""Jobs and leases of a time that is over, stored as if they had been observed."""
+"""Creates jobs and leases of a past time, stored as if they had been observed."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tests.scheduling.world import World
 
 
 def there_since(moment: datetime) -> None:
-    """As if all that is known of nodes and of tickets had been so since then."""
+    """Backdates everything known about nodes and tickets to a moment."""
     backdated(TicketChange.objects.all(), moment)
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
 
 
 def backdated(changes: QuerySet[Any], at: datetime) -> None:
-    """As if these changes of limits or of tickets had been made then."""
+    """Backdates these changes of limits or tickets to a moment."""
     with without_triggers(changes.model._meta.db_table):
         changes.update(at=at)
 
 
 def newest(changes: type[models.Model]) -> QuerySet[Any]:
-    """The one that was made last."""
+    """Returns the last change."""
     return changes._default_manager.filter(pk=changes._default_manager.latest("pk").pk)
 
 
 def changed(node: Node, at: datetime, **values: object) -> None:
-    """As if the node had changed then."""
+    """Records a change of the node at a past moment."""
     NodeChange.objects.create(
         cluster=node.cluster, node_id=node.pk, name=node.name, at=at,
         **{"generation": node.generation, "gpus": node.gpus, "state": "ready", "failed_gpus": 0, "others_gpus": 0}
@@ -45,7 +45,7 @@ def changed(node: Node, at: datetime, **values: object) -> None:
 def waited(
     lab: World, owner: User, tenant: Tenant, at: datetime, *, gpus: int = 4, workers: int = 1, **fields: Any
 ) -> Job:
-    """A job that came then, and has no turn yet."""
+    """Creates a job submitted at a past moment, without attempts."""
     given = {"name": f"{owner.username}-{gpus}x{workers}", "spec": {}} | fields
     return Job.objects.create(
         cluster=lab.cluster,
@@ -61,7 +61,8 @@ def waited(
 def ran(
     job: Job, begins: datetime, ends: datetime, *on: Node, why: str = "succeeded", **fields: Any
 ) -> Lease:
-    """The job's next turn, each worker on a node of `on`; with `why` it ended, the job too if it succeeded."""
+    """Creates the job's next attempt, each worker on a node of `on`; it ended with `why`, and so did the job if it
+    succeeded."""
     job.epoch += 1
     had(job, begins, ends, on[0].generation)
     lease = Lease.objects.create(
@@ -84,14 +85,14 @@ def ran(
 
 
 def had(job: Job, begins: datetime, ends: datetime, generation: Generation) -> None:
-    """What a job says of its turns, beside their leases."""
+    """Updates what a job records of its attempts besides their leases."""
     job.first_started_at = job.first_started_at or begins
     job.first_generation = job.first_generation or generation
     job.held_for += ends - begins
 
 
 def _free(node: Node, begins: datetime, ends: datetime) -> int:
-    """The first GPU of the node after all that are held then."""
+    """Returns the first GPU of the node that is not held then."""
     held = HeldGpu.objects.filter(node=node, during__overlap=DateTimeTZRange(begins, ends, "[)"))
     return max((index + 1 for index in held.values_list("gpu_index", flat=True)), default=0)
 

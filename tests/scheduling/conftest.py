@@ -12,7 +12,7 @@ __all__ = ["clock", "open_folder", "rig"]
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """Sets the moment at which schedules believe to be; a day before the noon at first."""
+    """Returns a function that sets the time for schedules; it starts a day before noon."""
     from scheduling.schedules import actions as schedules  # noqa: PLC0415
     from scheduling.schedules import schedule_runs  # noqa: PLC0415 - they import models
     from tests.scheduling.scheduled import DAY, HOUR, NOON  # noqa: PLC0415
@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
 
 @pytest.fixture
 def books_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """Sets the moment at which the closing of hours believes to be, whenever the test runs."""
+    """Returns a function that sets the time for the closing of hours."""
     from scheduling.books import closing  # noqa: PLC0415 - it imports models
 
     def set_to(moment: datetime) -> None:

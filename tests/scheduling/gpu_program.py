@@ -1,10 +1,10 @@
-"""What tests run on a real GPU: needs the driver alone, no toolkit and no package.
+"""Runs on a real GPU in tests; needs only the driver, no toolkit and no package.
 
-gpu_program.py count            computes until there is a file `enough`, then says whether the result is right
-gpu_program.py ahead SECONDS    gives the GPU work for so long at once, waits for it, then says the same
-gpu_program.py hold MEBIBYTES   takes so much of the GPU's memory and does nothing
+gpu_program.py count            computes until there is a file `enough`, then prints whether the result is right
+gpu_program.py ahead SECONDS    queues work for so long at once, waits for it, then prints the same
+gpu_program.py hold MEBIBYTES   allocates memory of the GPU and does nothing
 gpu_program.py bursts SECONDS   computes for a moment every so many seconds
-gpu_program.py look             says how many GPUs it may use, or the driver's error code
+gpu_program.py look             prints how many GPUs it may use, or the driver's error code
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Cuda:
 
 
 class Cells:
-    """Each starts at 0 and is advanced; all that is done to them counts, and the end tells whether it was done once."""
+    """Counters on the GPU that start at 0. The end shows whether each step was done exactly once."""
 
     def __init__(self, cuda: Cuda) -> None:
         self.cuda = cuda
@@ -86,7 +86,7 @@ class Cells:
         self.times = 0
 
     def advance(self, times: int) -> None:
-        """Gives the GPU one kernel, and does not wait."""
+        """Queues one kernel on the GPU, and does not wait."""
         self.times += times
         arguments = (self.at, ctypes.c_uint32(times))
         given = (ctypes.c_void_p * 2)(*map(ctypes.addressof, arguments))  # read before the call returns
@@ -97,7 +97,7 @@ class Cells:
         self.cuda.call("cuCtxSynchronize")
 
     def times_in(self, seconds: float) -> int:
-        """How often one kernel advances them in about that time."""
+        """Returns how many steps one kernel does in about that time."""
         self.advance(1)
         self.wait()
         began = time.monotonic()
@@ -112,7 +112,7 @@ class Cells:
 
 
 def advanced(times: int) -> int:
-    """What 0 becomes, by squaring the step."""
+    """Returns the value of 0 after that many steps, by squaring the step."""
     value, factor, addend = 0, FACTOR, ADDEND
     while times:
         if times & 1:

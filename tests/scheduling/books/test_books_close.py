@@ -1,6 +1,7 @@
-"""Every second of every GPU is in one class, and the classes sum to capacity: whatever history is observed, billed
-and closed, across a change of clocks and the end of a month, with a clock that is set ahead and back over closed
-hours, the books say what counting GPU by GPU says.
+"""Every second of every GPU is in one class, and the classes sum to capacity.
+
+Random histories are observed, billed and closed, across a change of clocks and the end of a month, with a clock that
+jumps ahead and back over closed hours. The books must equal a count GPU by GPU.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ class Stretch:
         return self.begins + timedelta(seconds=seconds)
 
 
-# Both last Sundays are the last day of their month; that day and an hour or more around it.
+# In both years the last Sunday is the last day of its month; the hours cover that day and some around it.
 SPRING = Stretch(datetime(2024, 3, 30, 22, tzinfo=UTC), 28)
 AUTUMN = Stretch(datetime(2021, 10, 30, 21, tzinfo=UTC), 29)
 LONGEST = 29 * 3600
 
-FAST, ALSO_FAST, SLOW, LATE = range(4)  # nodes; the last is not there at first
-GPUS = 4  # of each node, at first
-# Which GPUs of which nodes a gang may hold; some are of two nodes.
+FAST, ALSO_FAST, SLOW, LATE = range(4)  # nodes; the last does not exist at first
+GPUS = 4  # of each node at first
+# The GPUs of nodes that a gang may hold; some places span two nodes.
 PLACES: Sequence[Sequence[tuple[int, int]]] = (
     [(FAST, 0), (FAST, 1)],
     [(FAST, 2)],
@@ -86,52 +87,52 @@ PLACES: Sequence[Sequence[tuple[int, int]]] = (
     [(SLOW, 3), (LATE, 0)],
 )
 SLOW_PLACES = (4, 5)
-JOBS = 4  # those with even numbers are Bob's, of Astro, the others Charlie's, of Bio
+JOBS = 4  # even numbers are Bob's, of Astro; odd ones Charlie's, of Bio
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a node is from then on; seconds since the stretch began."""
+    """The state of a node from a moment on, in seconds since the stretch began."""
 
     at: float
     node: int
     state: str = "ready"
     gpus: int = GPUS
-    slow: bool = False  # of which generation it is then
+    slow: bool = False  # whether it is of the slow generation then
     failed: int = 0
     others: int = 0
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A gang that holds its GPUs for some time, where they and its job are free when it begins."""
+    """A gang holds its GPUs for some time, if they and its job are free when it begins."""
 
     job: int
     place: int
     begins: float
     lasts: float
     assembles: float = 0
-    idle: tuple[float, float] | None = None  # since it began; what is measured may go beyond its end
-    told_late: float = 0  # how much later its end is seen at the earliest
-    stopped: bool = False  # to go on elsewhere; else it is lost
+    idle: tuple[float, float] | None = None  # since it began; a measurement may go beyond its end
+    told_late: float = 0  # seconds by which its end is seen late, at least
+    stopped: bool = False  # preempted; else it is lost
 
 
 @dataclass(frozen=True)
 class Look:
-    """When the observer comes by, what he does then, and by how much the clock is wrong from then on."""
+    """A visit of the observer: what it does, and by how much the clock is wrong from then on."""
 
     at: float
     off: float = 0
     bills_first: bool = False
-    sees: bool = True  # those that still run
+    sees: bool = True  # whether it sees running gangs
     measures: bool = True
     twice: bool = False
-    tells_all: bool = False  # however late ends are told otherwise
+    tells_all: bool = False  # also ends that would be seen later
 
 
 @dataclass(frozen=True)
 class Trade:
-    """An hour in which Astro gave fast GPU time for slow, and in which one of them borrowed some."""
+    """An hour in which Astro gave fast GPU time for slow time, and in which one team borrowed some."""
 
     hour: int
     fast: Decimal
@@ -146,7 +147,7 @@ class History:
     turns: Sequence[Turn] = ()
     looks: Sequence[Look] = ()
     trades: Sequence[Trade] = ()
-    prices: tuple[Decimal, Decimal] = (Decimal(3), Decimal(4))  # of the fast ones, before and after
+    prices: tuple[Decimal, Decimal] = (Decimal(3), Decimal(4))  # of fast GPUs, before and after
     price_changes: float = 12.5 * 3600
     class_prices: dict[str, Decimal | None] = field(default_factory=dict)
     intervals: Sequence[tuple[float, float]] = ()
@@ -154,11 +155,11 @@ class History:
 
 @dataclass
 class Held:
-    """A turn as the observer may still tell it: nothing that he says changes what was billed before."""
+    """A turn as the observer may still report it; no report changes what was billed before."""
 
     turn: Turn
     lease: Lease
-    really_begins: datetime  # whatever the clock said
+    really_begins: datetime  # by a correct clock
     begins: datetime
     last_seen: datetime
     running: datetime | None = None
@@ -196,7 +197,7 @@ class Held:
 
 
 class Clock:
-    """The database's own: whoever asks it, actions and triggers alike, is told what is set here."""
+    """The database's clock: actions and triggers read the time that is set here."""
 
     FAKE = """
         CREATE SCHEMA clock;
@@ -224,7 +225,7 @@ def clock(db: None) -> Clock:
 
 @pytest.fixture
 def lab(clock: Clock) -> World:
-    """Its nodes were there before all histories, but for the last one."""
+    """Returns a world whose nodes, except the last, existed before all histories."""
     lab = world(v100=0)
     people = lab.people
     for name, generation in (
@@ -234,14 +235,14 @@ def lab(clock: Clock) -> World:
     Node.objects.filter(name="late").update(gone_at=clock.now)
     # As if the shares of all hours were known.
     Cluster.objects.update(last_round_at=AUTUMN.ends + timedelta(days=9999))
-    # All histories have these months, so that none has to make them anew.
+    # Creates the months of all histories once.
     add_months(first_of_month(at) for one in (SPRING, AUTUMN) for at in (one.begins, one.ends))
     return lab
 
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """All that is written inside is taken back; what would be a transaction of its own still may begin."""
+    """Rolls back everything written inside; inner durable transactions can still begin."""
     before = transaction.savepoint()
     try:
         yield
@@ -250,7 +251,7 @@ def undone() -> Iterator[None]:
 
 
 def in_order(*some: Sequence[Any]) -> list[Any]:
-    """All that happens, by when it does; of what happens at once, that of the first ones first."""
+    """Returns all events in order of time; of simultaneous ones, those of the first argument come first."""
     return sorted((one for each in some for one in each), key=when)
 
 
@@ -259,7 +260,7 @@ def when(one: Change | Turn | Look) -> float:
 
 
 class Observer:
-    """Lets a history happen: has it written down, billed and closed as it comes to be known."""
+    """Plays a history: records, bills and closes what becomes known, when it becomes known."""
 
     def __init__(self, lab: World, clock: Clock, history: History) -> None:
         self.lab, self.clock, self.history, self.stretch = lab, clock, history, history.stretch
@@ -267,12 +268,12 @@ class Observer:
         self.nodes = list(Node.objects.order_by("pk"))
         self.jobs = [self._job(number) for number in range(JOBS)]
         self.held: list[Held] = []
-        # What nodes were, from when on in hours that were still open.
+        # The states of nodes, and since when, in hours that were still open.
         self.noted = [
             (self.stretch.at(-1800), Change(-1800, node, slow=node == SLOW))
             for node in (FAST, ALSO_FAST, SLOW)
         ]
-        self.really = self.stretch.begins  # what a clock that is never wrong says
+        self.really = self.stretch.begins  # the time by a correct clock
         self.off = timedelta(0)
 
     def _job(self, number: int) -> Job:
@@ -292,7 +293,7 @@ class Observer:
         self._note_prices()
         length = self.stretch.hours * 3600
         looks = [one for one in self.history.looks if one.at <= length]
-        # Once more when all is over, when what ended late is known, too.
+        # Looks once more after the end, when late ends are known too.
         looks.append(Look(length + 7500, tells_all=True))
         for one in in_order(self.history.changes, self.history.turns, looks):
             if isinstance(one, Change):
@@ -323,7 +324,7 @@ class Observer:
         return ClosedBook.objects.get(book=self.book).until
 
     def _note(self, change: Change) -> None:
-        """The node changes; in closed hours that changes nothing any more."""
+        """Changes the node; that has no effect on closed hours."""
         self._it_is(change.at)
         Node.objects.filter(pk=self.nodes[change.node].pk).update(
             generation=self.generation(change.slow), gpus=change.gpus or GPUS, state=change.state,
@@ -345,7 +346,7 @@ class Observer:
         close_hours(cluster_id=self.book)
 
     def _begin(self, turn: Turn) -> None:
-        """Its gang gets what it was promised, if that is free and it holds nothing else."""
+        """Starts a gang on its reserved GPUs, if they are free and its job holds nothing else."""
         self._it_is(turn.begins)
         taken = [one.turn for one in self.held if one.ends is None]
         gpus = {gpu for one in taken for gpu in PLACES[one.place]}
@@ -378,7 +379,7 @@ class Observer:
         return lease
 
     def _free_from(self, turn: Turn) -> Iterator[datetime]:
-        """Ends of what held its GPUs before; a clock that was ahead has some of them still to come."""
+        """Yields the ends of what held its GPUs before, some of them in the future if a clock was ahead."""
         for one in self.held:
             if one.ends and one.begins < one.ends and set(PLACES[one.turn.place]) & set(PLACES[turn.place]):
                 yield one.ends
@@ -439,7 +440,7 @@ class Observer:
             held.idle.append((begins, until + self.off))
 
     def _bill(self) -> None:
-        """Late enough after the full hour that nobody waits for measurements any more."""
+        """Bills late enough after the full hour that it no longer waits for measurements."""
         hour = self.clock.now.replace(minute=0, second=0, microsecond=0)
         if self.clock.now < hour + 100 * SECOND:
             return
@@ -451,7 +452,7 @@ class Observer:
     def _trade(self, trade: Trade) -> None:
         hour = self.stretch.begins + trade.hour * HOUR
         people = self.people
-        for _ in range(2):  # said again it is no other one
+        for _ in range(2):  # a repetition changes nothing
             with transaction.atomic():
                 book_trades(
                     [TradedTime(
@@ -469,7 +470,7 @@ class Observer:
 
 
 class Count:
-    """What the books must say, counted GPU by GPU in each piece of time in which nothing changed."""
+    """The expected books, counted GPU by GPU for each interval without a change."""
 
     def __init__(self, observer: Observer) -> None:
         self.observer, self.stretch = observer, observer.stretch
@@ -496,7 +497,7 @@ class Count:
         self.pieces.append((at, classes, capacity))
 
     def _gpus(self, node: int, at: datetime) -> Iterator[tuple[str, str]]:
-        """Of each GPU of a node its generation and class."""
+        """Yields the generation and class of each GPU of a node."""
         there = 0
         for held in self.held:
             if held.holds(at):
@@ -516,7 +517,7 @@ class Count:
             yield ("V100" if now.slow else "A100"), name
 
     def classes(self, begins: datetime, ends: datetime) -> dict[tuple[str, str], Decimal]:
-        """GPU-seconds by generation and class between two full hours."""
+        """Returns the GPU-seconds by generation and class between two full hours."""
         found: Counter[tuple[str, str]] = Counter()
         for at, classes, _ in self.pieces:
             if begins <= at < ends:
@@ -531,7 +532,7 @@ class Count:
         return seconds(found)
 
     def usage(self, begins: datetime, ends: datetime) -> dict[tuple[int, str], Decimal]:
-        """GPU-seconds held by tenant and generation, between any moments."""
+        """Returns the GPU-seconds held by tenant and generation between any two moments."""
         found: Counter[tuple[int, str]] = Counter()
         for held in self.held:
             start = max(begins, held.begins)
@@ -549,7 +550,7 @@ def seconds(microseconds: Counter[Any]) -> dict[Any, Decimal]:
 
 def require_closed_books(observer: Observer) -> None:
     count, stretch, book = Count(observer), observer.stretch, observer.book
-    # What began last may be billed beyond the stretch: only what is inside is looked at.
+    # The lease that began last may be billed beyond the stretch; only the time inside counts.
     assert ClosedBook.objects.get(book=book).until >= stretch.ends
     require_hours(observer, count)
     require_days_and_months(observer, count)
@@ -562,7 +563,7 @@ def require_closed_books(observer: Observer) -> None:
 
 
 def require_hours(observer: Observer, count: Count) -> None:
-    """Each hour's classes, by generation, of its nodes and of its pieces of one price; and what that was worth."""
+    """Checks each hour's classes by generation, by node and by interval of one price, and their value."""
     stretch, history = observer.stretch, observer.history
     change = stretch.at(history.price_changes)
     for number in range(stretch.hours):
@@ -589,7 +590,7 @@ def require_hours(observer: Observer, count: Count) -> None:
 
 
 def require_days_and_months(observer: Observer, count: Count) -> None:
-    """Of days and months on both clocks; and all of them together."""
+    """Checks days and months in both time zones, and their sums."""
     stretch = observer.stretch
     for zone in (UTC, BERLIN):
         days = sorted({midnight(stretch.begins, zone, day) for day in range(-1, 4)})
@@ -618,13 +619,13 @@ def require_days_and_months(observer: Observer, count: Count) -> None:
 
 
 def midnight(moment: datetime, zone: Any, days: int) -> datetime:
-    """With which a day begins there, so many days after the day of the moment."""
+    """Returns the midnight in a time zone that begins the day `days` after the day of `moment`."""
     day = moment.astimezone(zone).date() + timedelta(days=days)
     return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
 
 
 def require_interval(observer: Observer, count: Count, begins: datetime, ends: datetime) -> None:
-    """Reports say what was counted: of classes in the full hours, of usage to the microsecond; and all is borne."""
+    """Checks reports against the count: classes in full hours, usage to the microsecond, and that all cost is borne."""
     report = capacity_report(begins, ends, book=observer.book)
     assert report.classes_close
     found = {
@@ -640,10 +641,10 @@ def require_interval(observer: Observer, count: Count, begins: datetime, ends: d
 
 
 def require_sums_of_rows(observer: Observer) -> None:
-    """The sums of hours and of days are those of the bills themselves."""
+    """Checks that rollups of hours and days equal the sums of the bills."""
     stretch = observer.stretch
     names = ("gpu_seconds", "assembling", "idle", "cost", "segments")
-    day = midnight(stretch.begins, UTC, 1)  # the one that is whole
+    day = midnight(stretch.begins, UTC, 1)  # the only whole day
     bills = list(UsageSegment.objects.uncorrected().with_charges().annotate(whole=F("full_cost")))
     for model, first, last, length in (
         (UsageHour, stretch.begins, stretch.ends, HOUR),
@@ -664,7 +665,7 @@ def require_sums_of_rows(observer: Observer) -> None:
 
 
 def require_ledger(observer: Observer) -> None:
-    """All rules that the database keeps until the end of a transaction hold, and all that audits look for."""
+    """Checks all deferred constraints of the database, and everything that audits look for."""
     trades: Counter[tuple[str, int | None]] = Counter()
     for entry in LedgerEntry.objects.filter(account__kind="trade").select_related("account"):
         trades[entry.account.unit, entry.account.tenant_id] += entry.amount
@@ -736,7 +737,7 @@ histories = st.builds(
     intervals=st.lists(st.tuples(moments, moments), max_size=2),
 )
 
-# The clocks change at 3 h (spring) and 4 h (autumn), a month ends in Berlin at 24 and 26 h, in UTC at 26 and 27 h.
+# Clocks change at 3 h (spring) and 4 h (autumn); a month ends in Berlin at 24 and 26 h, in UTC at 26 and 27 h.
 HELD = Turn(job=0, place=0, begins=1800, lasts=26.5 * 3600, assembles=600.5, idle=(9000, 12000.25))
 HOURLY = tuple(Look(3600.0 * hour + 300) for hour in range(30))
 FAILURE = History(
@@ -783,7 +784,7 @@ COMES_AND_GOES = History(
     turns=[Turn(3, 5, 7200, 99 * 3600), HELD],
     looks=[Look(9 * 3600 + 200, sees=False), Look(15 * 3600 + 130, bills_first=True, twice=True)],
 )
-# The clock is five hours ahead for two hours, and then two hours behind for two, before it is right again.
+# The clock is five hours ahead for two hours, then two hours behind for two, then right again.
 WRONG_CLOCK = History(
     SPRING,
     changes=[
@@ -822,7 +823,7 @@ def test_every_second_of_every_gpu_is_in_one_class_and_the_classes_sum_to_capaci
 
 
 def what_happens(observer: Observer) -> Iterator[str]:
-    """Kinds of things that a history has; `--hypothesis-show-statistics` tells how often."""
+    """Yields the kinds of events of a history; `--hypothesis-show-statistics` shows how often each occurs."""
     history = observer.history
     yield "spring" if history.stretch is SPRING else "autumn"
     for name in sorted({one.state for one in history.changes}):

@@ -1,4 +1,4 @@
-"""The hours of a cluster are closed from what was observed, and the books add up whatever happened."""
+"""The hours of a cluster are closed from what was observed, and the books sum up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """The last full hour, in which the nodes have been there all the time."""
+    """Returns the last full hour, throughout which the nodes existed."""
     last = start_of_hour(now_from_database()) - HOUR
     books_at(last + HOUR + LATE)
     there_since(last - HOUR)
@@ -55,13 +55,13 @@ def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
 
 
 def there_since(moment: datetime) -> None:
-    """As if the nodes had been there since then."""
+    """Backdates the nodes, as if they had existed since then."""
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
 
 
 def changed(node: Node, at: datetime, **values: object) -> None:
-    """As if the node had changed then."""
+    """Records a change of the node at a past moment."""
     NodeChange.objects.create(
         cluster=node.cluster, node_id=node.pk, name=node.name, at=at,
         **{"generation": node.generation, "gpus": node.gpus, "state": "ready", "failed_gpus": 0, "others_gpus": 0}
@@ -70,7 +70,7 @@ def changed(node: Node, at: datetime, **values: object) -> None:
 
 
 def hours(of: str) -> dict[str, Decimal]:
-    """GPU-hours in each class, of one node."""
+    """Returns the GPU-hours of one node in each class."""
     row = NodeHour.objects.get(node_name=of)
     names = "busy", "idle", "assembling", "free", "others", "drained", "down"
     return {name: getattr(row, name) / 3600 for name in names if getattr(row, name)}
@@ -98,7 +98,7 @@ def test_every_change_of_a_node_is_written_down_and_kept(lab: World) -> None:
 
 
 def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
-    """The last one that was written is what the node is, in whatever hour that is closed later."""
+    """The change that was written last counts, whichever hour is closed later."""
     node = Node.objects.get(name="a100-0")
     ahead = now_from_database() + 5 * HOUR
     changed(node, ahead, state="drained")
@@ -122,14 +122,14 @@ def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) 
     assert close_hours(cluster_id=lab.cluster.pk) == 1
     assert hours("a100-0") == {"free": Decimal("5.75"), "down": Decimal("0.75"), "others": Decimal("1.5")}
     assert hours("v100-0") == {"free": 2, "drained": 1, "down": 1}
-    assert not close_next_hour(cluster_id=lab.cluster.pk)  # this one is not over
+    assert not close_next_hour(cluster_id=lab.cluster.pk)  # the current hour is not over
     call_command("verify_ledger")
 
 
 def test_an_hour_stays_open_for_a_minute_for_what_is_told_late(
     lab: World, hour: datetime, books_at: Callable[[datetime], None]
 ) -> None:
-    """A node that fails in the last second of an hour is written down after the hour's end."""
+    """A failure of a node in the last second of an hour is recorded after the hour's end."""
     books_at(hour + HOUR + LATE - timedelta(microseconds=1))
     assert close_hours(cluster_id=lab.cluster.pk) == 0
     changed(Node.objects.get(name="a100-0"), hour + HOUR - timedelta(seconds=1), state="down")
@@ -139,7 +139,7 @@ def test_an_hour_stays_open_for_a_minute_for_what_is_told_late(
 
 
 def closed_ahead(lab: World) -> datetime:
-    """As if a clock that was ahead, and is set back now, had closed hours that are still to come."""
+    """Returns the end of hours that were closed by a clock that was ahead and is right again now."""
     until = start_of_hour(now_from_database()) + 3 * HOUR
     with transaction.atomic():
         open_book(book=lab.cluster.pk, since=until - 9 * HOUR)
@@ -148,7 +148,7 @@ def closed_ahead(lab: World) -> datetime:
 
 
 def test_a_gang_begins_no_earlier_than_what_is_closed(lab: World) -> None:
-    """What it holds before nobody is billed for; else its end could never be booked, and it would never go on."""
+    """Time before that is billed to nobody; otherwise its end could never be booked, and it would never resume."""
     until = closed_ahead(lab)
     job = start(lab)
     lease = lab.lease(job)
@@ -164,7 +164,7 @@ def test_what_the_ledger_refuses_of_one_gang_holds_up_no_other(lab: World, hour:
     for lease in leases:
         ran(lease, hour + HOUR / 2)
     refused = leases[1]
-    with transaction.atomic():  # other time of it is billed than what it says
+    with transaction.atomic():  # the lease is billed for other time than it says
         book_usage([usage_of(refused, hour + HOUR / 2, hour + HOUR * 3 / 4)])
     assert bill_running(cluster_id=lab.cluster.pk) == 2
     billed = Lease.objects.filter(billed_until__gte=hour + HOUR)
@@ -211,7 +211,7 @@ def test_what_gangs_held_is_assembling_until_all_their_workers_ran(lab: World, h
 def ran(
     lease: Lease, held_from: datetime, *, running_from: datetime | None = None, until: datetime | None = None
 ) -> None:
-    """As if the lease had begun then; and ended, or been seen just now."""
+    """Backdates the lease, which has ended, or was seen just now."""
     lease.refresh_from_db()
     lease.held_from, lease.running_from = held_from, running_from or held_from
     lease.last_seen_at = until or now_from_database()
@@ -279,7 +279,7 @@ def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_wa
 def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
     lab: World, hour: datetime
 ) -> None:
-    """Of a cluster that is attached still, of which all nodes were gone for half a year."""
+    """The cluster is still attached, but all its nodes were gone for half a year."""
     node = Node.objects.get(name="a100-0")
     gone, back = start_of_day(hour) - timedelta(days=180), start_of_day(hour) - timedelta(days=2)
     with without_triggers("scheduling_nodechange"):
@@ -297,7 +297,7 @@ def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
 
 
 def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: datetime) -> None:
-    """So that a report on all clusters does not end where one of them did."""
+    """So a report on all clusters does not end where one of them was detached."""
     detached_at = hour - 60 * HOUR
     Cluster.objects.filter(pk=lab.cluster.pk).update(detached_at=detached_at)
     note_all_nodes(lab.cluster, gone=True)

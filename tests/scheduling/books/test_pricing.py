@@ -1,4 +1,4 @@
-"""How time was held is what rounds and intervals say of it, and bills of closed hours follow once that is known."""
+"""Rounds and intervals say how time was held, and bills of closed hours follow once that is known."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestRounds:
         assert (noted.lease, noted.during.lower, noted.during.upper) == (lease, lease.decided_at, None)
         lab.quantum()
         lab.fill()
-        assert PreemptibleTime.objects.get() == noted  # it goes on
+        assert PreemptibleTime.objects.get() == noted  # it continues
         spent.delete()
         lab.fill()
         lab.cluster.refresh_from_db()
@@ -61,7 +61,7 @@ class TestRounds:
         assert PreemptibleTime.objects.count() == 2
 
     def test_count_nothing_of_it_as_borrowed(self, lab: World) -> None:
-        """So what is preemptible is no part of what the share of a team borrowed."""
+        """Preemptible time is no part of what a team borrowed."""
         limit(lab, 0)
         start(lab, gpus=4)
         lab.quantum()
@@ -79,7 +79,7 @@ class TestRounds:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """The last full hour, in which all nodes have been there and classes had prices."""
+    """Returns the last full hour, throughout which all nodes existed and classes had prices."""
     last = start_of_hour(now_from_database()) - HOUR
     books_at(last + HOUR + LATE)
     with without_triggers("scheduling_nodechange"):
@@ -98,7 +98,7 @@ def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
 
 
 def held(lab: World, hour: datetime, *, gpus: int = 4) -> Lease:
-    """GPUs held through the hour and until now, billed for it."""
+    """Returns a lease that held GPUs through the hour and until now, and is billed for it."""
     lease = lab.lease(start(lab, gpus=gpus, generations=["A100"]))
     lease.held_from = lease.running_from = hour
     lease.last_seen_at = now_from_database()
@@ -106,7 +106,7 @@ def held(lab: World, hour: datetime, *, gpus: int = 4) -> Lease:
     lease.held_gpus.update(during=DateTimeTZRange(hour, None))
     bill_running(cluster_id=lab.cluster.pk)
     assert close_hours(cluster_id=lab.cluster.pk) == 1
-    Cluster.objects.update(last_round_at=hour)  # as if none had come since
+    Cluster.objects.update(last_round_at=hour)  # as if there had been no round since
     return lease
 
 

@@ -1,4 +1,4 @@
-"""Who may attach a cluster, what odd answers of API servers are told as, and when a cluster may go."""
+"""Admins attach clusters, odd answers of API servers give clear errors, and only some clusters may be detached."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_name_that_nobody_knows_is_told(api_server: StandIn, people: Cast) -> 
 def test_only_admins_attach_and_detach_and_operators_check(api_server: StandIn, people: Cast) -> None:
     with pytest.raises(NotAllowed):
         attach(api_server, people, actor=people.olga)
-    assert api_server.asked == []  # nobody else makes the portal ask an address
+    assert api_server.asked == []  # no one else makes the portal request an address
     cluster = attach(api_server, people)
     for refused in (detach_cluster, check_cluster):
         with pytest.raises(NotAllowed):
@@ -132,7 +132,7 @@ def test_nothing_is_asked_of_the_network_inside_a_transaction(
 ) -> None:
     inside: list[bool] = []
     answer = StandIn.answer
-    main = connections["default"]  # this thread's own, for the stand-in answers in another
+    main = connections["default"]  # this thread's own, as the stand-in answers in another
 
     def noted(self: StandIn, path: str, said: dict[str, Any]) -> Answer:
         inside.append(main.in_atomic_block)
@@ -194,7 +194,7 @@ def test_a_look_at_a_cluster_that_is_detached_meanwhile_is_no_trouble(
 def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
     api_server: StandIn, people: Cast, tmp_path: Path
 ) -> None:
-    """So that many that take long to not answer cannot hide one for good."""
+    """So clusters that time out cannot keep another one from ever being checked."""
     order: list[str] = []
     with stand_in(tmp_path) as other:
         other.identity = "another"
@@ -209,7 +209,7 @@ def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
 
 
 class Told(list[str]):
-    """Tells by its name when something is asked."""
+    """Records by name when a cluster is checked."""
 
     def __init__(self, order: list[str], name: str) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ class Told(list[str]):
 
 @pytest.fixture
 def lab(people: Cast) -> World:
-    """An attached cluster with one node, whose API server is asked nothing here."""
+    """Returns an attached cluster with one node, whose API server is not used."""
     cluster = Cluster.objects.create(name="east", backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=cluster, sealed_kubeconfig=seal(b"{}"), server="https://east:6443")
     made = World(people, cluster)
@@ -250,7 +250,7 @@ def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
 
 
 def test_trades_end_when_their_cluster_is_detached(lab: World) -> None:
-    """No round comes there any more that would end and book them, and what teams were entitled to."""
+    """No later round would end and book the trades and the entitlements of teams."""
     people = lab.people
     job = lab.submit(people.bob, people.astro, gpus=4, environment="example/train")
     lab.fill()
@@ -288,7 +288,7 @@ def test_a_detached_cluster_takes_no_jobs_and_has_no_rounds(lab: World) -> None:
 def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
     lab: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever has begun, the other waits for its end and then sees what it did."""
+    """The second one waits for the first to end and then sees its effect."""
     people, outcome = lab.people, {}
     begun, go_on = threading.Event(), threading.Event()
 
@@ -333,7 +333,7 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
 def test_whoever_attaches_again_holds_nothing_while_it_waits_for_the_schedule(
     api_server: StandIn, people: Cast
 ) -> None:
-    """A round has the schedule's lock, and then writes the cluster: neither would go on else."""
+    """A round takes the schedule's lock and then writes the cluster; otherwise there would be a deadlock."""
     cluster = attach(api_server, people)
     detach_cluster(actor=people.ada, cluster=cluster)
 

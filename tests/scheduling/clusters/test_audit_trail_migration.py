@@ -1,4 +1,5 @@
-"""The upgrade fills the tables of pauses, imports, archives and prices from the audit trail, which stays as it was."""
+"""The upgrade fills the tables of pauses, imports, archives and prices from the audit trail, and leaves the trail
+unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draining a node: nothing new starts there, and what runs finishes, or leaves at a deadline or at once."""
+"""On a drained node nothing new starts, and what runs finishes, or leaves at a deadline or at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def running(lab: World, **spec: object) -> Job:
-    """A job of Bob's that runs."""
+    """Returns a running job of Bob's."""
     job = lab.submit(lab.people.bob, lab.people.astro, **spec)
     lab.fill()
     lab.carry_out()
@@ -33,7 +33,7 @@ def running(lab: World, **spec: object) -> Job:
 
 
 def over(node: Node) -> None:
-    """The node's deadline is a second ago."""
+    """Sets the node's deadline to a second ago."""
     Node.objects.filter(pk=node.pk).update(drain_deadline=now_from_database() - timedelta(seconds=1))
 
 
@@ -42,7 +42,7 @@ def test_what_runs_on_a_drained_node_goes_on_and_nothing_starts_there() -> None:
     stays, node = running(lab, gpus=2), lab.cluster.nodes.get()
     drain_node(actor=lab.people.olga, node=node, reason="new fan")
     waits = [lab.submit(lab.people.charlie, lab.people.bio, gpus=2) for _ in range(2)]
-    for _ in range(3):  # whoever is owed more
+    for _ in range(3):  # whichever team is owed more
         lab.pass_time(600)
         lab.quantum()
         lab.carry_out()
@@ -142,7 +142,7 @@ def test_a_drain_that_says_two_things_is_refused(mode: str, hours: int | None, f
 
 
 def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() -> None:
-    """What sleeps could never be woken there. It is stopped for a limit, as others cannot have its GPUs."""
+    """A frozen gang could not be resumed there. It is stopped as for a limit, since others cannot have its GPUs."""
     lab = world(v100=4)
     Cluster.objects.filter(pk=lab.cluster.pk).update(slicing=Cluster.Slicing.FREEZE)
     gang = running(lab, gpus=4)
@@ -156,7 +156,8 @@ def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() 
 
 
 def test_a_drained_nodes_gpus_are_busy_while_they_are_held_and_drained_when_they_are_free() -> None:
-    assert AVAILABILITY[Node.State.DRAINED] is Availability.DRAINED  # which counts what nobody holds
+    # this class counts time that no gang holds
+    assert AVAILABILITY[Node.State.DRAINED] is Availability.DRAINED
 
 
 def test_whom_a_drain_concerns_is_told_as_far_as_one_may_see() -> None:

@@ -1,4 +1,4 @@
-"""A cluster's metrics are asked, by Prometheus' HTTP API, how much held GPUs are used."""
+"""Fairlot reads the use of held GPUs from a cluster's metrics, by Prometheus' HTTP API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.scheduling.world import World, start, world
 
 @dataclass
 class Prometheus:
-    """A server that speaks its API, as far as it is asked here."""
+    """A server with the part of the API that these tests use."""
 
     url: str = ""
     series: list[tuple[dict[str, str], str]] = field(default_factory=list)
@@ -57,7 +57,7 @@ def prometheus() -> Iterator[Prometheus]:
             self.wfile.write(body)
 
         def log_message(self, *args: object) -> None:
-            """Not on the test's output."""
+            """Keeps the test's output quiet."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -70,13 +70,13 @@ def prometheus() -> Iterator[Prometheus]:
 
 @pytest.fixture
 def lab(db: None, settings) -> World:
-    """A Kubernetes cluster, so far as the database knows."""
+    """Returns a Kubernetes cluster that exists only in the database."""
     settings.FAIRLOT_METRICS_TO_PRIVATE = True
     return world(v100=8)
 
 
 def attached(lab: World) -> Cluster:
-    """From now on; what runs there was started before."""
+    """Attaches metrics now; running jobs were started before."""
     Cluster.objects.filter(pk=lab.cluster.pk).update(backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=lab.cluster, sealed_kubeconfig=b"-", server="https://lab:6443")
     lab.cluster.refresh_from_db()
@@ -84,7 +84,7 @@ def attached(lab: World) -> Cluster:
 
 
 def running(lab: World, **fields: Any) -> Job:
-    """Since two minutes ago."""
+    """Returns a job that has run for two minutes."""
     job = start(lab, **fields)
     lab.age(lab.lease(job), 120)
     return job
@@ -106,7 +106,7 @@ def test_a_gang_is_idle_when_none_of_its_workers_uses_its_gpus(lab: World, prome
     tasks.measure_use()
     assert prometheus.asked == [metrics.USUAL_QUERY.replace("$window", "60s")]
     uses = {use.job_id: use for use in GpuUse.objects.all()}
-    assert uses.keys() == {idle.pk, busy.pk}  # of one worker nothing was measured
+    assert uses.keys() == {idle.pk, busy.pk}  # one worker has no measurement
     assert (uses[idle.pk].idle_since is None, uses[busy.pk].idle_since is None) == (False, True)
     assert (uses[busy.pk].percent, uses[busy.pk].measure) == (46.5, "gpu")
     stretch = IdleStretch.objects.get()
@@ -128,7 +128,7 @@ def test_looks_that_overlap_are_one_stretch(lab: World, prometheus: Prometheus) 
 
 
 def test_until_a_turn_is_older_than_the_window_it_is_not_idle(lab: World, prometheus: Prometheus) -> None:
-    """The answer may tell of the pods of the turn before, which have the same names."""
+    """The answer may describe the pods of the previous attempt, which have the same names."""
     idle, busy = start(lab), start(lab)
     for job in (idle, busy):
         lab.age(lab.lease(job), 55)

@@ -1,4 +1,4 @@
-"""Nodes as a cluster shows them are written down one by one, whatever is wrong with one of them."""
+"""Nodes of a cluster are recorded one by one, so that a bad one does not affect others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster that does not answer: nothing is decided there, and no job is blamed for it."""
+"""Nothing is decided for a cluster that does not answer, and no job is blamed for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Silent(OneByOne):
-    """An API server that nobody reaches."""
+    """An API server that cannot be reached."""
 
     orders = 0
 

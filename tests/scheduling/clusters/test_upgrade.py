@@ -1,4 +1,4 @@
-"""A portal that kept its books before they were kept by month is migrated, and nothing of them is lost."""
+"""Migrating a portal to books by month loses nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make(apps: Any, model: str, **fields: Any) -> Any:
 
 
 class OldBooks:
-    """A lease over the end of April, a trade, and a correction of an hour of the one and of the other."""
+    """A lease over the end of April, a trade, and a correction of an hour of each."""
 
     def __init__(self, apps: Any) -> None:
         self.apps = apps

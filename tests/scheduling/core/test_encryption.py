@@ -1,4 +1,4 @@
-"""Secrets lie sealed in the database; keys can be exchanged, and a missing one says so in plain words."""
+"""Secrets are encrypted in the database, keys can be rotated, and a missing key gives a clear error."""
 
 from __future__ import annotations
 

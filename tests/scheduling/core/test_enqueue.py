@@ -1,4 +1,4 @@
-"""What people change is looked at by a round soon, whatever it is and wherever it was changed."""
+"""A round soon considers what people change, whatever it is and wherever they change it."""
 
 import ast
 import re
@@ -25,12 +25,12 @@ from tests.threads import let_go
 
 ROOT = Path(__file__).resolve().parents[3]
 VERB = re.compile(r"[a-z_]+\.[a-z_]+")
-# What audit verbs that are put together come to.
+# The audit verbs that are built from parts.
 PUT_TOGETHER = {
     "f'cluster.set_{field}'": {"cluster.set_bare_pods", "cluster.set_reachable"},
     "f'{kind}.{what}'": {"report.subscribe", "report.unsubscribe", "statement.subscribe", "statement.unsubscribe"},
 }  # fmt: skip
-# Each verb after which no round is asked for, by why not.
+# Each verb after which no round is requested, with the reason.
 NO_ROUND = {
     "rounds do not read it": {
         "budget.remove", "budget.set", "cluster.check", "cluster.metrics", "cluster.set_bare_pods",
@@ -70,7 +70,7 @@ def test_of_every_audit_event_it_is_said_whether_it_asks_for_rounds() -> None:
 
 
 def verbs_written() -> Iterator[str]:
-    """The verbs that the sources write to the audit trail, by `verb=` or through a function with such a parameter."""
+    """Yields the verbs that the sources write to the audit trail, by `verb=` or a function with such a parameter."""
     for room in ("accounting", "scheduling", "portal"):
         for path in (ROOT / room).rglob("*.py"):
             if "migrations" not in path.parts:
@@ -164,7 +164,7 @@ def test_a_round_leaves_the_wish_of_who_changed_something_while_it_decided(
 
 
 def close_nodes_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if somebody closed all nodes without waiting for the round."""
+    """Closes all nodes while a round decides, without waiting for it."""
     decide = Situation.decide
 
     def meanwhile(*args: Any) -> Any:

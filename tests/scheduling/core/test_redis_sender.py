@@ -1,4 +1,4 @@
-"""Nobody waits for Redis: not for messages, nor for where the news stand."""
+"""Nothing waits for Redis, neither messages nor the positions of streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 
 @pytest.fixture
 def silent_redis(settings: LazySettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server that takes connections and never answers, as one that stands still."""
+    """Yields a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         settings.REDIS_URL = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         monkeypatch.setattr(pubsub, "_silent_until", float("-inf"))
@@ -42,7 +42,7 @@ def test_a_transaction_does_not_wait_for_redis(monkeypatch: pytest.MonkeyPatch) 
         for number in range(50):
             pubsub.publish(f"job:{number}")
             enqueue.wake_rounds(number)
-    # Here all of it is committed, and none of it sent.
+    # Everything is committed by now, and nothing is sent.
     assert sent == []
     blocked.set()
     assert own.flush(PATIENCE)

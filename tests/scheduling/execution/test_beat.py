@@ -1,4 +1,4 @@
-"""What beat sends, a worker knows; nothing of it is kept in a file that others could write."""
+"""Workers know every task that beat sends, and beat keeps nothing in a file that others could write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_task_of_beats_schedule_is_there() -> None:
 
 
 def test_beat_reads_and_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted schedule would be a pickle, which runs what it says when it is opened."""
+    """A planted schedule would be a pickle, which executes code when it is opened."""
     monkeypatch.chdir(tmp_path)
     service = Beat(app=app, pidfile="")
     scheduler = service.Service(app=app, scheduler_cls=service.scheduler_cls).get_scheduler()
@@ -34,7 +34,7 @@ def test_beat_reads_and_writes_no_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def due_at_start(now: datetime) -> set[str]:
-    """What a beat that starts at that time sends at once."""
+    """Returns what a beat that starts at that time sends at once."""
     with patch("celery.schedules.BaseSchedule.now", lambda _: now):
         scheduler = Scheduler(app)
         return {name for name, entry in scheduler.schedule.items() if entry.is_due().is_due}
@@ -58,7 +58,7 @@ def test_each_entry_says_when_its_message_expires_and_not_before_the_next_one() 
 def test_the_heartbeat_tells_of_what_was_sent(tmp_path: Path, settings: LazySettings) -> None:
     settings.FAIRLOT_HEARTBEAT_FILE = str(tmp_path / "beat")
     scheduler = Scheduler(app)
-    scheduler.producer = Mock()  # an own one would wait for a broker
+    scheduler.producer = Mock()  # a real one would wait for a broker
     with patch("celery.beat.Scheduler.apply_async", side_effect=OSError("the broker is away")):
         scheduler.tick()
     assert list(tmp_path.iterdir()) == []

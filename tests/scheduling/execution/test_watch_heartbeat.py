@@ -38,7 +38,7 @@ def gets_on(cluster_id: int, stop: threading.Event, passes: dict[int, float]) ->
 
 
 def dies(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """As when the database is away; it is started again."""
+    """Fails as if the database were away; the watcher is started again."""
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_it(
     def clusters(self: watch.Command) -> list[int]:
         nonlocal looks
         looks += 1
-        if looks == LOOPS - 1:  # from here on it hangs for longer than it may
+        if looks == LOOPS - 1:  # from here on it hangs for longer than allowed
             os.utime(heartbeat, (0, 0))
         if looks == LOOPS:
             os.kill(os.getpid(), signal.SIGTERM)

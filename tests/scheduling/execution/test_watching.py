@@ -1,4 +1,4 @@
-"""`manage.py watch` goes on whatever fails, tells what it was, and comes back later the more often it fails."""
+"""`manage.py watch` continues after any failure, reports it, and retries later the more often it fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lab() -> World:
 
 
 class Turns:
-    """A backend at which something happens so many times."""
+    """A backend on which a number of events happen."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -39,7 +39,7 @@ class Turns:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watcher is in the test's own thread and connection."""
+    """Runs the watcher in the test's own thread and connection."""
     monkeypatch.setattr(watch, "try_lock_watch", lambda cluster_id: True)
     monkeypatch.setattr(watch.connection, "close", lambda: None)
     monkeypatch.setattr(watch, "reconcile", lambda cluster: None)
