@@ -1,4 +1,4 @@
-"""Real gangs on a local backend of their own: what the tests of that backend share."""
+"""Runs real gangs on a local backend of its own, for the tests of that backend."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from scheduling.backends.local.files import JobFiles, read_json
 from scheduling.backends.local.isolation import Places
 from tests.waiting import PATIENCE, wait_for
 
-USER = 2_011_000_000  # of the rig's jobs, where it runs as root
+USER = 2_011_000_000  # runs the rig's jobs, if it runs as root
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str = "it") -> T:
-    """Looks until the answer is true; for what gives no event that a test could wait for."""
+    """Polls until the answer is true, where no event exists that a test could wait for."""
     return wait_for(look, what=what, every=0.01)
 
 
 class Rig:
-    """A backend in its own folder, and short ways to order and to look."""
+    """A backend in its own folder, with short ways to order and to observe."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -41,19 +41,19 @@ class Rig:
         self.places = Places(
             jobs=root.resolve(),
             readable=[path.resolve() for path in needed],
-            dev=root / "no devices",  # GPUs of this machine, if there are any, are not those of tests
+            dev=root / "no devices",  # tests do not use GPUs of this machine
         )
         self.backend = self.another_backend()
         self.backend.prepare()
 
     def another_backend(self) -> LocalBackend:
-        """As another process, or the next one after a crash, would have it."""
+        """Returns a backend as another process, or the next one after a crash, has it."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9, self.places)
 
     @property
     def has_users(self) -> bool:
-        """Whether jobs run as another user."""
+        """Returns whether jobs run as another user."""
         return self.backend.isolation.users
 
     def files(self, job: int = 1) -> JobFiles:
@@ -69,7 +69,7 @@ class Rig:
         gpus: Sequence[Worker] = (),
         **changes: Any,
     ) -> Gang:
-        """A gang that runs a shell script; `python` in it is ours."""
+        """Returns a gang that runs a shell script, in which `python` is the tests' own."""
         virtual = [Worker(rank, f"node-{rank}", (rank, rank + 8), (), 2.0) for rank in range(workers)]
         given: dict[str, Any] = {
             "job_id": job,
@@ -105,7 +105,7 @@ class Rig:
         return next((seen for seen in self.backend.observe() if seen.token == gang.token), None)
 
     def wait(self, gang: Gang, phase: Phase = Phase.ENDED) -> Observation:
-        """Follows the backend's changes until the gang is in `phase`."""
+        """Follows the backend's changes until the gang is in `phase`; returns the last observation."""
         deadline = time.monotonic() + PATIENCE
         with closing(self.backend.changes(timeout=0.5)) as changes:
             for _ in changes:
@@ -126,17 +126,17 @@ class Rig:
         return self.log(job, rank)
 
     def supervisor(self, gang: Gang) -> int:
-        """The pid of the gang's supervisor; 0 before it is known."""
+        """Returns the pid of the gang's supervisor; 0 before it is known."""
         status = read_json(self.files(gang.job_id).status(gang.epoch))
         assert status is not None
         return int(status["supervisor"][0]) if status["supervisor"] else 0
 
     def processes_of(self, gang: Gang) -> list[processes.Process]:
-        """All that live with the gang's marker."""
+        """Returns all processes with the gang's marker."""
         return processes.marked(str(gang.token))
 
     def end_everything(self) -> None:
-        """Kills what a test left running, through the backend, and waits until it is gone."""
+        """Kills what a test left running, through the backend, and waits until it has ended."""
         for seen in self.backend.observe():
             if seen.phase is not Phase.ENDED:
                 self.backend.stop(job_id=seen.job_id, epoch=seen.epoch, token=seen.token, grace_seconds=0.0)
@@ -152,7 +152,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Where every user may go, and not below /tmp, which jobs do not see anyway."""
+    """Yields a folder that every user may enter, outside of /tmp, which jobs do not see."""
     (ROOT / "artifacts").mkdir(exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="jobs-", dir=ROOT / "artifacts"))
     made.chmod(0o755)

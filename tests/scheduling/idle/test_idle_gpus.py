@@ -1,4 +1,4 @@
-"""Jobs whose GPUs nobody uses: who is warned and stopped when, by whose rule, and how that is put off."""
+"""Jobs with idle GPUs are warned and stopped by a rule, and users can postpone that."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LIVES = st.lists(
         st.sampled_from(
             ["idle", "idle", "idle", "idle", "used", "unmeasured", "snooze", "waiting", "waiting"]
         ),
-        st.sampled_from([True, True, False]),  # whether anybody looks what is to be done
+        st.sampled_from([True, True, False]),  # whether Fairlot looks at the job then
     ),
     min_size=6,
     max_size=60,
@@ -70,9 +70,9 @@ def test_nobody_is_stopped_unwarned_too_early_in_use_or_while_that_is_put_off(
     snooze: timedelta,
     then: Step,
 ) -> None:
-    """Whatever happens between looks that come now and then, in turns with waiting between.
+    """Whatever happens between irregular looks, with waits between attempts.
 
-    After "waiting" it runs again, and nothing of that turn is measured yet.
+    After "waiting" the job runs again, and nothing of that attempt is measured yet.
     """
     terms = Terms(after=after, grace=grace, snooze=snooze, then=then)
     now = measured = promised = NOON
@@ -82,7 +82,7 @@ def test_nobody_is_stopped_unwarned_too_early_in_use_or_while_that_is_put_off(
     first = warned = snoozed = last_use = None
     longest_put_off = NOON
     is_of_this_turn = True
-    unused: list[tuple[datetime, datetime]] = []  # as measured, of all turns
+    unused: list[tuple[datetime, datetime]] = []  # as measured, over all attempts
 
     def seen() -> Idleness:
         return Idleness(
@@ -142,11 +142,11 @@ def test_a_warning_comes_first_and_then_the_end() -> None:
     assert warned.step(TERMS, NOON + 40 * MINUTE) is Step.NOTHING  # the last minute is not measured yet
     over = warned_at_half_past(40)
     assert over.step(TERMS, NOON + 40 * MINUTE) is Step.STOP
-    assert over.step(TERMS, NOON + 44 * MINUTE) is Step.NOTHING  # nobody has measured since
+    assert over.step(TERMS, NOON + 44 * MINUTE) is Step.NOTHING  # nothing was measured since
 
 
 def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
-    """Idle since noon, without a gap until so many minutes past."""
+    """Returns an idleness since noon, measured without a gap until that many minutes past."""
     told = NOON + 30 * MINUTE
     idle = Idleness(
         NOON, measured * MINUTE, NOON + measured * MINUTE, is_of_this_turn=True, first_told=told, warned=told,
@@ -156,7 +156,7 @@ def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
 
 
 def test_waiting_for_a_turn_uses_up_no_grace() -> None:
-    """Preempted a minute after the warning; an hour later it has its GPUs again."""
+    """It is preempted a minute after the warning and has its GPUs again an hour later."""
     waits = warned_at_half_past(31, is_of_this_turn=False)
     later = NOON + 90 * MINUTE
     assert waits.grace_left(TERMS) == 9 * MINUTE
@@ -184,7 +184,7 @@ def test_a_longer_rule_takes_a_warning_back() -> None:
 def test_it_is_not_put_off_for_ever() -> None:
     told = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON + 30 * MINUTE)
     assert told.snooze_ends(TERMS, NOON + HOUR) == NOON + 30 * MINUTE + 2 * HOUR
-    before = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON - HOUR)  # that was another time
+    before = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON - HOUR)  # an earlier idle time
     assert before.snooze_ends(TERMS, NOON + HOUR) == NOON + 3 * HOUR
 
 
@@ -206,7 +206,7 @@ def rule(**changes: Any) -> IdleRule:
 
 
 def idle(lab: World, job: Job, lasted: timedelta = 31 * MINUTE) -> GpuUse:
-    """As if nobody had used its GPUs for so long, until now."""
+    """Makes the job's GPUs idle for so long, until now."""
     now = now_from_database()
     measured = {"lease": lab.lease(job), "measured_until": now, "measure": "gpu", "percent": 0.0,
                 "idle_since": now - lasted, "idle_for": lasted}  # fmt: skip
@@ -241,7 +241,7 @@ def test_the_nearest_rule_holds(lab: World) -> None:
     rule(tenant=people.bio)
     remove_idle_rule(actor=people.ada, rule=of_astro)
     assert found() == of_uni
-    assert rule(after_minutes=45).pk == for_all.pk  # set again it is replaced
+    assert rule(after_minutes=45).pk == for_all.pk  # setting it again replaces it
 
 
 def test_only_admins_set_rules_and_senseless_ones_are_refused(lab: World) -> None:
@@ -304,7 +304,7 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
 
 
 def later(passed: timedelta) -> None:
-    """As if it had been warned so much earlier, and held its GPUs without use since then."""
+    """Backdates the warning, with GPUs held and idle since then."""
     use = GpuUse.objects.get()
     GpuUse.objects.update(
         warned_at=use.warned_at - passed, first_told_at=use.first_told_at - passed, idle_warned=passed
@@ -343,7 +343,7 @@ def test_sessions_have_their_own_clock_and_replicas_are_left_alone_unless_the_ru
     lab: World, kind: str
 ) -> None:
     job = start(lab)
-    job.kind = kind  # not stored: a replica is of a service
+    job.kind = kind  # not stored, since a replica belongs to a service
     rule()
     assert IdleRules.read().terms_of(job) is None
     rule(services=True)
@@ -413,7 +413,7 @@ def test_after_that_the_warning_comes_anew_before_anything_is_done(lab: World) -
 
 
 def test_it_is_put_off_also_while_it_waits_for_its_next_turn(lab: World) -> None:
-    """Where many want GPUs a turn may be too short for anybody to answer."""
+    """Where many want GPUs, an attempt may be too short for a user to react."""
     rule()
     job = start(lab)
     idle(lab, job)

@@ -1,4 +1,4 @@
-"""A published trace becomes the history of a cluster: reports say what the file says, and its books close."""
+"""A published trace becomes the history of a cluster: reports agree with the file, and the books close."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Row = tuple[int, str, int, int, int]  # number, team, GPUs, submitted, duration
 
 
 def rows(count: int, seed: int) -> list[Row]:
-    """In the shape of the trace that the virtual clusters of Philly left: most small, a few that want no GPU."""
+    """Returns random rows like the trace of Philly's virtual clusters: most small, a few without GPUs."""
     dice = random.Random(seed)
     return [
         (
@@ -132,7 +132,8 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     for more in ((), ("--name", "Later"), ("--nodes", "7")):
         with pytest.raises(CommandError, match="was imported before, as Philly"):
             imported(path, *more)
-    path.write_text(path.read_text().replace("resnet", "vgg").replace("\n", "\r\n"))  # says the same of jobs
+    # the same jobs in another notation
+    path.write_text(path.read_text().replace("resnet", "vgg").replace("\n", "\r\n"))
     with pytest.raises(CommandError, match="was imported before, as Philly"):
         imported(path)
     path = written(tmp_path, rows(10, seed=8))
@@ -145,15 +146,15 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     create_tenant(actor=None, name="Later", parent=None)
     with pytest.raises(CommandError, match="a team of this name already"):
         imported(path, "--name", "Later")
-    assert everything() == before + 2  # the team and the line of the trail that tells of it
+    assert everything() == before + 2  # the team and its audit event
 
 
 class Killed(BaseException):
-    """As a process that is killed: nothing of its own is done any more."""
+    """Raised where a process is killed: no code of its own runs afterwards."""
 
 
 def everything() -> int:
-    """How many rows there are of what an import writes."""
+    """Returns the number of rows in the tables that an import writes."""
     models = (
         Tenant, User, Membership, Generation, Cluster, Node, NodeChange, Job, JobEvent, Lease, HeldGpu, UsageSegment,
         AuditEvent, ClosedBook,
@@ -265,7 +266,7 @@ def test_what_is_no_trace_is_refused_by_line(text: str, why: str) -> None:
 
 
 def test_a_gang_that_fits_on_no_nodes_is_refused_by_number() -> None:
-    job = TraceJob("9", "a", 15, 0, 60)  # three workers of five, of which a node of eight takes one
+    job = TraceJob("9", "a", 15, 0, 60)  # three workers of five GPUs, of which a node of eight fits one
     with pytest.raises(BadTrace, match="job 9 wants 15 GPUs; 2 x 8 are too few"):
         replay([job], nodes=2, gpus_per_node=8)
     assert len(replay([job], nodes=3, gpus_per_node=8)) == 1

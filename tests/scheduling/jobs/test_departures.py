@@ -1,4 +1,4 @@
-"""Who may not submit in a team any more runs nothing there, and what becomes of the work."""
+"""A member who may no longer submit in a team runs nothing there, and the work is handed over or stopped."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def become_a_viewer(lab: World) -> Callable[[], object]:
 
 
 def lose_what_came_from_above(lab: World) -> Callable[[], object]:
-    """A member of the department only, from which the team moves away."""
+    """Returns an action that moves the team away from the department of which the user is a member."""
     people = lab.people
     bobs(lab).delete()
     make.membership(people.bob, people.uni)
@@ -157,7 +157,7 @@ def test_a_schedule_is_not_paused_by_what_its_owner_lost(lab: World, clock: Call
 
 
 def everything(lab: World) -> tuple[Job, Job, Service, Schedule]:
-    """Bob's running job, his waiting one, a service of one replica and a schedule."""
+    """Returns Bob's running job, his waiting one, a service with one replica and a schedule."""
     people = lab.people
     running = start(lab, gpus=2)
     waiting = lab.submit(people.bob, people.astro, gpus=4)
@@ -195,7 +195,7 @@ def test_work_goes_to_another_member_and_the_ledger_keeps_who_held_what_before(l
     assert lab.states([running]) == [Job.State.RUNNING], "nothing of it was stopped"
     lab.see(Lease.objects.get(pk=lease.pk), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0, exit_code=0)
     held = list(UsageSegment.objects.filter(job_id=running.pk).order_by("period"))
-    # More than two where an hour ends meanwhile.
+    # There are more than two if an hour ends meanwhile.
     assert [name for name, _ in groupby(one.user_name for one in held)] == ["bob", "alice"]
     assert 200 <= sum(one.gpu_seconds for one in held if one.user_name == "bob") < 300
     assert all(one.period.upper == other.period.lower for one, other in pairwise(held))

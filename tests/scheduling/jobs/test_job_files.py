@@ -1,4 +1,4 @@
-"""Logs and checkpoints of ended jobs go after some days: never a running job's, never what lies elsewhere."""
+"""Logs and checkpoints of ended jobs are removed after some days, but never a running job's or files elsewhere."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.scheduling.world import World, start, world
 
 
 class Killed(BaseException):
-    """The process is gone at this very step."""
+    """Raised where the process is killed."""
 
 
 def fill(files: JobFiles, outside: Path) -> None:
-    """What a job may leave behind."""
+    """Creates everything that a job may leave behind."""
     files.make()
     (files.folder / "run.lock").touch()
     files.log(0).write_text("step 1\n")
@@ -65,7 +65,7 @@ def kept(outside: Path) -> bool:
 
 
 def left(root: Path) -> list[str]:
-    """All that is below `root` but the folders that every job shares."""
+    """Returns everything below `root` except the folders that all jobs share."""
     found = (str(path.relative_to(root)) for path in root.rglob("*"))
     return sorted(set(found) - {".status", ".beats", ".removed"})
 
@@ -83,7 +83,7 @@ def test_everything_goes_and_links_are_not_followed(tmp_path: Path, outside: Pat
     assert os.listdir(root / ".status") == ["51-1.json"]
     assert JobFiles(root, 51).log(0).read_text() == "step 1\n"
     assert JobFiles(root, 51).status(1).exists()
-    removal.remove(JobFiles(root, 5))  # twice is once
+    removal.remove(JobFiles(root, 5))  # a repetition changes nothing
     removal.remove(JobFiles(root, 51))
     assert left(root) == []
     removal.remove(JobFiles(tmp_path / "no such root", 1))
@@ -112,7 +112,7 @@ def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
     files = JobFiles(tmp_path / "jobs", 5)
     files.make()
     inner = os.open(files.folder, os.O_DIRECTORY)
-    for _ in range(3000):  # deeper than Python recurses, than one may have folders open, than a path is long
+    for _ in range(3000):  # deeper than Python's recursion, the limit of open folders, and the longest path
         os.mkdir("d", dir_fd=inner)
         deeper = os.open("d", os.O_DIRECTORY, dir_fd=inner)
         os.close(inner)
@@ -126,7 +126,7 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = JobFiles(tmp_path / "jobs", 5)
-    for number in range(50):  # of folders without a name in them, too
+    for number in range(50):  # also of folders without a name in them
         (files.folder / "work" / str(number)).mkdir(parents=True)
     clock = count()
     monkeypatch.setattr(removal, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -142,7 +142,7 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
 
 
 def test_who_asks_whether_a_job_runs_leaves_its_folder_as_it_is(rig: Rig) -> None:
-    """The team's user goes through that folder to its own files."""
+    """The team's user passes through that folder to its own files."""
     rig.start(rig.gang("echo ready; exec sleep 600"))
     rig.wait_for_log("ready")
     folder = rig.files().folder
@@ -169,7 +169,7 @@ def test_killed_at_any_step_it_is_completed_the_next_time(
                 removal.remove(files)
                 done = True
             except Killed:
-                # All of it or nothing of it is where the job had it.
+                # Either all of it or nothing of it is where the job had it.
                 assert not files.folder.exists() or files.log(0).read_text() == "step 1\n"
         removal.remove(files)
         assert left(files.root) == [], f"killed at step {number}"
@@ -240,7 +240,7 @@ def folder(job: Job) -> JobFiles:
 
 
 def ended(lab: World, days: float) -> Job:
-    """A job that ended so many days ago, with its files."""
+    """Returns a job that ended that many days ago, with its files."""
     job = start(lab)
     lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
     Job.objects.filter(pk=job.pk).update(ended_at=now_from_database() - timedelta(days=days))

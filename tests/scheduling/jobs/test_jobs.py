@@ -1,4 +1,4 @@
-"""Submitting, cancelling, and the words in which a job says where it is."""
+"""Jobs are submitted and cancelled, and show their state in words."""
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist
@@ -232,7 +232,7 @@ def test_preflight_knows_the_quota(lab: World) -> None:
 def test_never_is_told_of_what_the_nodes_would_hold_but_a_quota_of_their_generation_forbids(
     lab: World,
 ) -> None:
-    """Three GPUs fit the V100 only, and of these Uni may hold two; that it may hold A100 helps nothing."""
+    """Three GPUs fit only on the V100 node, of which Uni may hold two; that it may hold A100 does not help."""
     Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=2, generation=lab.people.v100)
     wanted = spec(gpus_per_worker=3)
     where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": wanted}

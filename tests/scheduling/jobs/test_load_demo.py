@@ -1,4 +1,4 @@
-"""The demo: people, hardware, and jobs that contend for an hour while some end soon."""
+"""The demo has people, hardware, and jobs that contend for an hour while some end soon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loaded(tmp_path: Path, monkeypatch) -> Path:
 
 
 def seconds(steps: int, gain: str) -> float:
-    """How long a job runs at least: always, and on the fastest GPUs."""
+    """Returns the least seconds that a job runs, on any GPUs and on the fastest ones."""
     return steps * SECONDS_PER_STEP / FASTEST ** float(gain)
 
 

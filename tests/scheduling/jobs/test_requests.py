@@ -1,4 +1,4 @@
-"""Asking for more, being granted it at once, and what becomes of it at its end."""
+"""Teams request more, are granted it at once, and lose it when the grant ends."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def granted(
 
 
 def run_out(*requests: Request) -> None:
-    """As if the time of each were over now."""
+    """Ends the time of each grant now."""
     Request.objects.filter(pk__in=[one.pk for one in requests]).update(ends_at=now_from_database())
     tasks.end_grants()
 
@@ -286,7 +286,7 @@ def test_jobs_of_a_team_hold_no_gpus_after_its_end_and_go_on_when_it_is_restored
 )
 @given(st.data())
 def test_in_whatever_order_grants_end_what_was_before_comes_back(cast: Cast, data: st.DataObject) -> None:
-    """Each grant's value holds while it is the latest that has not ended, and in the end nothing is left of any."""
+    """Each grant's value holds while it is the latest that has not ended, and in the end none is left."""
     Request.objects.all().delete()
     Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
     values = data.draw(st.lists(st.integers(101, 120), min_size=1, max_size=4, unique=True))
@@ -299,7 +299,7 @@ def test_in_whatever_order_grants_end_what_was_before_comes_back(cast: Cast, dat
 
 
 class Ends:
-    """One value of Astro's that grants set, and what it should be: what was there, and the grants that lie on it."""
+    """One value of Astro's that grants set, and its expected value: the original, and the grants on top of it."""
 
     def __init__(self, cast: Cast, kind: str) -> None:
         self.cast, self.kind = cast, kind
@@ -348,7 +348,7 @@ class Ends:
         assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
 
     def disturb(self, data: st.DataObject) -> None:
-        """Moves it, takes it out of use and back: none of that is what grants set."""
+        """Moves the team, archives it and restores it, none of which a grant sets."""
         astro, ada = Tenant.objects.get(pk=self.cast.astro.pk), self.cast.ada
         move_tenant(actor=ada, tenant=astro, parent=data.draw(st.sampled_from([None, self.cast.bio])))
         archive_tenant(actor=ada, tenant=astro)
@@ -368,10 +368,10 @@ def test_whatever_comes_between_an_end_takes_back_only_what_its_grant_has_set(
 ) -> None:
     Request.objects.all().delete()
     Quota.objects.all().delete()
-    # An example that hypothesis gives up in the middle leaves it archived.
+    # An example that hypothesis aborts leaves it archived.
     Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100, archived_at=None)
     ends = Ends(cast, kind)
-    values = st.integers(1, 3)  # few, so that different hands set the same
+    values = st.integers(1, 3)  # few, so that different people set the same value
     for verb in data.draw(
         st.lists(st.sampled_from(["grant", "grant", "end", "set", "remove", "disturb"]), max_size=12)
     ):
@@ -546,7 +546,7 @@ class TestMail:
         assert "too much" in outgoing.outbox[0].body
 
     def letter_to(self, name: str) -> tuple[str, list[str]]:
-        """The one letter to them: its subject and its lines. It is thrown away."""
+        """Returns the subject and the lines of the only mail to them, and deletes it."""
         letter = Letter.objects.get(address=f"{name}@example.org")
         Letter.objects.all().delete()
         return letter.subject, letter.text.split("\n")

@@ -1,4 +1,4 @@
-"""What workers get of their node: as asked, by their GPUs, within the cluster's limits; and nothing else at all."""
+"""Workers get CPU and memory of their node: as requested, or by their GPUs, within the cluster's limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.scheduling.world import World, world
 
 @pytest.fixture
 def lab(transactional_db: None) -> World:
-    """Two kinds of nodes, of which one has less for each GPU."""
+    """Returns two kinds of nodes, one with less per GPU."""
     made = world(v100=4, a100=8, backend=Cluster.Backend.KUBERNETES)
     made.cluster.nodes.filter(gpus=4).update(cpus=20.0, memory=100 * GIB)
     made.cluster.nodes.filter(gpus=8).update(cpus=128.0, memory=1000 * GIB)
@@ -36,7 +36,7 @@ def submit(lab: World, **fields: Any) -> Job:
 
 
 def given_to(lab: World, **fields: Any) -> Container:
-    """What the next job gets at its first start."""
+    """Returns what the next job gets at its first start."""
     job = submit(lab, **fields)
     lab.fill()
     return describe_gang(lab.lease(job), JobSpec.parse(job.spec), 1000).container
@@ -50,7 +50,7 @@ def test_what_nobody_says_is_the_gpus_part_of_the_node_that_has_least(lab: World
     assert (anywhere.cpus, anywhere.memory) == (
         4.5,
         int(22.5 * GIB),
-    )  # a quarter of the smaller, less a tenth
+    )  # a quarter of the smaller node, less a tenth
     assert anywhere.shared_memory == int(22.5 * GIB) // 2
     there = given_to(lab, generations=["A100"], gpus=2)
     assert (there.cpus, there.memory) == (28.8, 225 * GIB)
@@ -271,7 +271,7 @@ def test_nobody_is_root(number: int) -> None:
 
 def test_no_field_of_ours_is_refused_as_one_of_theirs() -> None:
     refused = [name for name in JobSpec.model_fields if pod_fields.why_not(name)]
-    assert refused == ["labels"]  # a pod has its own further down, in its metadata
+    assert refused == ["labels"]  # a pod has its own labels in its metadata
     assert pod_fields.refusals({"labels": {"project": "apollo"}}, frozenset(JobSpec.model_fields)) == {}
     assert list(pod_fields.refusals({"metadata": {"labels": {}}}, frozenset(JobSpec.model_fields))) == [
         "metadata", "metadata.labels",

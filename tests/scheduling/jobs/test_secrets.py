@@ -1,4 +1,4 @@
-"""Secrets: who may keep and name them, what jobs get, and that nothing else ever tells what they hold."""
+"""Members keep and use secrets, jobs get their values, and nothing else ever shows them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_managers_write_a_teams_and_members_use_it(lab: World) -> None:
         with pytest.raises(NotAllowed):
             act()
     own = keep(lab, by=people.bob, name="bobs")
-    with pytest.raises(NotAllowed):  # a manager is no owner
+    with pytest.raises(NotAllowed):  # a manager is not an owner
         replace_secret(actor=people.alice, secret=own, values={"value": "hers"})
 
 
@@ -123,7 +123,7 @@ def test_a_job_keeps_to_the_secret_that_it_was_submitted_with(lab: World) -> Non
     assert held(later).variables == {"T": "bob's own"}
 
 
-# --- replaced, deleted, sealed anew ------------------------------------------------------------------------
+# --- replaced, deleted, re-encrypted -----------------------------------------------------------------------
 
 
 def test_what_is_replaced_comes_with_the_next_turn(lab: World) -> None:
@@ -170,7 +170,7 @@ def test_reseal_seals_secrets_anew(lab: World, settings: Any) -> None:
         ("x", {"..": "x"}, "value"),
         ("x", {"hf dontTell": "x"}, "value"),
         ("x", {"a": "x", "dontTell": ""}, "value"),
-        ("x", {"dontTell": "="}, "value"),  # of dontTell==
+        ("x", {"dontTell": "="}, "value"),  # base64 of the value
         ("x", {"value": "zero\0byte"}, "value"),
         ("x", {"value": "x" * 65_537}, "value"),
         ("x", {"value": "half a \ud800 character"}, "value"),
@@ -215,13 +215,13 @@ def test_keys_have_to_be_named_where_there_are_several(lab: World) -> None:
         held(job)
 
 
-# --- told to nobody ----------------------------------------------------------------------------------------
+# --- never shown -------------------------------------------------------------------------------------------
 
 
 def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
     lab: World, caplog: pytest.LogCaptureFixture, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the start fails in a way that nobody thought of."""
+    """Also when the start fails with an unexpected error."""
     caplog.set_level(logging.DEBUG)
     secret = keep(lab)
     replace_secret(actor=lab.people.bob, secret=secret, values={"value": TEXT, "more": TEXT})

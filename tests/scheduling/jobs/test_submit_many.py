@@ -1,4 +1,4 @@
-"""Submitting many jobs at once is as submitting one after the other, in few statements."""
+"""Submitting many jobs at once equals submitting them one by one, with few statements."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SPECS = (
     spec(0),
     spec(1, workers=2, gpus_per_worker=2, generations=["A100"], priority=3, labels={"project": "apollo"}),
     spec(2, preemptible=True, labels={"project": "gemini", "run": "7"}),
-    spec(3, gpus_per_worker=64),  # can never run, and is queued all the same
+    spec(3, gpus_per_worker=64),  # can never run, and is queued anyway
 )
-# What is each job's own.
+# Fields that differ between equal jobs.
 OWN = {"id", "created_at", "state_since", "request_key"}
 
 
 def written(first: int) -> list[Any]:
-    """All that submitting has written since the job `first`, without what is each time another."""
+    """Returns everything that submitting wrote since the job `first`, without fields that always differ."""
     jobs = Job.objects.filter(pk__gte=first).order_by("pk")
     rows = [{name: value for name, value in row.items() if name not in OWN} for row in jobs.values()]
     events = JobEvent.objects.filter(job__in=jobs).order_by("job_id", "pk")
@@ -65,7 +65,7 @@ def test_many_at_once_are_as_one_after_the_other(lab: World) -> None:
     limit(lab, 2, kind=Kind.GPUS, at_limit="warn")
     singly = [submit_job(**astro(lab), spec=one) for one in SPECS]
     one_by_one = written(singly[0].pk)
-    assert one_by_one[1][-1][1] == "warned"  # of how many wait, and of GPUs
+    assert one_by_one[1][-1][1] == "warned"  # about the number of waiting jobs, and about GPUs
     Job.objects.update(state=Job.State.CANCELLED)
     together = submit_jobs(**astro(lab), specs=SPECS)
     assert written(together[0].pk) == one_by_one

@@ -1,4 +1,4 @@
-"""Each team's user on the portal's machine: one, unlike all others, and never another team's."""
+"""Each team has one user on the portal's machine, which no other team ever gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is done, seen or told, in whatever order: states, leases, GPUs and bills go together."""
+"""States, leases, GPUs and bills stay consistent, whatever is done or observed, in any order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LATER = (
 
 
 class Walk:
-    """A cluster to which anything may happen."""
+    """A cluster to which random things happen."""
 
     def __init__(self, people: Cast, chance: random.Random, slicing: str) -> None:
         self.people, self.chance = people, chance
@@ -100,7 +100,7 @@ class Walk:
         run_round(cluster_id=self.cluster.pk, force=self.chance.choice([None, *Round.Kind]))
 
     def see(self) -> None:
-        """Anything about any lease."""
+        """Observes a random state of a random lease."""
         lease = self._any_lease()
         if lease is None:
             return
@@ -132,7 +132,7 @@ class Walk:
         self._apply(lease, phase, **facts)
 
     def claim(self) -> None:
-        """A worker has begun to start something."""
+        """Lets a worker begin to start something."""
         order = self._any(Operation.objects.filter(cluster=self.cluster, verb__in=leases.BEGIN))
         if order is not None:
             done = self.chance.choice([None, self.now() - timedelta(seconds=60)])
@@ -169,7 +169,7 @@ class Walk:
         bill_running(cluster_id=self.cluster.pk)
 
     def pass_time(self) -> None:
-        """Forward as a rule; now and then somebody sets the clock back."""
+        """Moves the clock, usually forward and sometimes back."""
         seconds = self.chance.choice([1, 5, 60, 4000, -30, -5000])
         self.offset += timedelta(seconds=seconds)
 
@@ -183,7 +183,7 @@ class Walk:
             elif job.has_ended:
                 assert states == [], self.done
                 assert not job.frozen, self.done
-            elif job.state == Job.State.STOPPING:  # perhaps on the way to where it is promised to go
+            elif job.state == Job.State.STOPPING:  # it may have a reserved place to go to
                 assert sorted(states) in (["stopping"], ["reserved", "stopping"]), self.done
             else:
                 assert states == [HOLDING_STATE[job.state]], self.done
@@ -220,7 +220,7 @@ class Walk:
     # --- how ---------------------------------------------------------------------------------------
 
     def _apply(self, lease: Lease, phase: Phase, **facts: object) -> None:
-        """In a batch with what is usual for another lease, which must not suffer from it."""
+        """Applies an observation in a batch with a usual one of another lease, which must not suffer from it."""
         batch = [seen(lease, phase, **facts)]
         other = self._any_lease(Lease.State.STARTING)
         if other is not None and other.pk != lease.pk:
@@ -239,7 +239,7 @@ class Walk:
         return self.chance.choice(rows) if rows else None
 
     def end_all(self) -> None:
-        """However it came: everything can still be brought to its end, and nothing is left."""
+        """Checks that everything can still be ended, and that nothing is left."""
         for job in Job.objects.filter(cluster=self.cluster).unfinished():
             cancel_job(actor=self.people.olga, job=job)
         for lease in Lease.objects.filter(cluster=self.cluster, state__in=Lease.HOLDING):
@@ -259,7 +259,7 @@ REAL_CLOCK = clock.now_from_database
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Each example begins with the same database. An atomic block would be refused by the durable ones."""
+    """Restores the database for each example; durable transactions would refuse an outer atomic block."""
     before = transaction.savepoint()
     try:
         yield

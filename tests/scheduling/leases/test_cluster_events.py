@@ -1,4 +1,4 @@
-"""What clusters say about jobs comes to their time lines, each thing once a turn."""
+"""Events of clusters about jobs appear in the jobs' timelines, each once per attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of the use of held GPUs goes into stretches, bills and closed hours; whatever comes how often."""
+"""Measurements of GPU use become intervals, bills and closed hours, in any order and with repetitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """The last full hour but one; the nodes have been there all the time, and nothing is closed since it began."""
+    """Returns the last full hour but one; nodes existed throughout, and nothing is closed since it began."""
     last = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(last + 2 * HOUR + LATE)
     there_since(last - HOUR)
@@ -53,7 +53,7 @@ def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
 
 
 def idle(lab: World, lease: Lease, since: datetime, until: datetime) -> None:
-    """It is told, at that moment, that nobody has used the GPUs from when to when."""
+    """Reports at `until` that the GPUs were idle since `since`."""
     tell(lab, lease, until, unused_for=(until - since).total_seconds())
 
 
@@ -184,7 +184,7 @@ def test_the_database_keeps_stretches_of_billed_time(lab: World, hour: datetime)
 
 
 def test_a_full_hour_waits_a_little_for_what_is_measured_until_then(lab: World, hour: datetime) -> None:
-    """The last window of an hour is told after it; without that time would be lost at each full hour."""
+    """The last window of an hour is reported after it; without the wait, time would be lost at each full hour."""
     lease = lab.lease(start(lab))
     ran(lease, hour)
     this = hour + 2 * HOUR
@@ -248,12 +248,12 @@ def test_idleness_lasts_over_turns_until_a_use(lab: World, hour: datetime) -> No
     tell(lab, lease, hour + 26 * MINUTE)
     use = GpuUse.objects.get()
     assert (use.idle_since, use.idle_for, use.used_at) == (None, timedelta(0), hour + 26 * MINUTE)
-    idle(lab, lease, hour + 20 * MINUTE, hour + 25 * MINUTE)  # again
+    idle(lab, lease, hour + 20 * MINUTE, hour + 25 * MINUTE)  # repeated
     assert GpuUse.objects.get().idle_since is None
 
 
 def next_turn(lab: World, lease: Lease, ended: datetime, running_from: datetime) -> Lease:
-    """The turn ends, and another one begins at these moments."""
+    """Ends the attempt and begins another one at these moments."""
     silence = (now_from_database() - ended).total_seconds()
     Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING, stop_asked_at=ended)
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=silence)
@@ -266,7 +266,7 @@ def next_turn(lab: World, lease: Lease, ended: datetime, running_from: datetime)
 
 
 def test_the_grace_is_what_it_held_its_gpus_after_the_warning(lab: World) -> None:
-    """Warned, preempted a minute later, two hours without any; then it loads a checkpoint for 30 seconds."""
+    """It is warned, preempted a minute later, waits two hours, and then loads a checkpoint for 30 seconds."""
     set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=30, snooze_hours=0)
     now = now_from_database()
     first = lab.lease(start(lab))
@@ -282,7 +282,7 @@ def test_the_grace_is_what_it_held_its_gpus_after_the_warning(lab: World) -> Non
     GpuUse.objects.update(measured_until=now)  # as if that was now
     assert step_idle(job_id=job) is Step.NOTHING
     GpuUse.objects.update(measured_until=at)
-    silent = now - 2 * MINUTE - HOUR / 2  # between that and the next look nobody measured
+    silent = now - 2 * MINUTE - HOUR / 2  # nothing was measured between that and the next look
     idle(lab, second, silent, now)
     assert GpuUse.objects.get().idle_warned == HOUR / 2 + MINUTE * 7 / 2
     assert step_idle(job_id=job) is Step.STOP
@@ -324,14 +324,14 @@ def test_a_warning_starts_its_grace_anew_and_what_is_heard_late_of_the_time_befo
 
 
 def test_many_gangs_are_written_down_with_few_queries(lab: World, hour: datetime) -> None:
-    """And in one message what is told twice, in pieces, or of several gangs."""
+    """One message may repeat reports, split them, or cover several gangs."""
     leases = [lab.lease(start(lab)) for _ in range(6)]
     for lease in leases:
         ran(lease, hour)
 
     def note(some: Sequence[Lease], minute: int) -> int:
         at = hour + minute * MINUTE
-        pieces = [(0, 60), (0, 60), (120, 60), (60, 60), (30, 45)]  # seconds ago, and for how long
+        pieces = [(0, 60), (0, 60), (120, 60), (60, 60), (30, 45)]  # seconds ago, and duration
         uses = [
             Use(token=one.token, unused_for=lasted, percent=0.0, by_gpus=True, age=ago)
             for one in some
@@ -348,7 +348,7 @@ def test_many_gangs_are_written_down_with_few_queries(lab: World, hour: datetime
         assert stretches(lease) == [
             (hour + (minute - 3) * MINUTE, hour + minute * MINUTE) for minute in (10, 20, 30)
         ]
-    # What is heard late of the time before does not make anybody idle for longer.
+    # A late report of an earlier time makes no gang idle for longer.
     assert {use.idle_for for use in GpuUse.objects.all()} == {7 * MINUTE, 4 * MINUTE}
 
 
@@ -361,7 +361,7 @@ def test_a_gang_may_be_idle_for_days(lab: World, hour: datetime) -> None:
 
 
 def test_what_is_put_off_meanwhile_stays_put_off(lab: World, hour: datetime, monkeypatch) -> None:
-    """Who measures does not write over what the owner has just said."""
+    """A measurement does not overwrite what the owner has just set."""
     job = start(lab)
     lease = lab.lease(job)
     ran(lease, hour)
@@ -384,7 +384,7 @@ def test_what_is_put_off_meanwhile_stays_put_off(lab: World, hour: datetime, mon
 
 SAMPLES = st.lists(
     st.tuples(st.integers(0, 110), st.integers(0, 30), st.booleans()), min_size=1, max_size=12
-)  # minute at which it is told, minutes without use until then, whether what is billed so far is billed before
+)  # (minute of the report, idle minutes until then, whether it is billed before the report)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -392,7 +392,8 @@ SAMPLES = st.lists(
 def test_idle_busy_and_assembling_are_what_was_held_whatever_is_told(
     lab: World, hour: datetime, samples: Sequence[tuple[int, int, bool]], running: int, held: int
 ) -> None:
-    """Late, twice, in any order, with gaps, before and after bills: stretches are apart, and all of it is billed."""
+    """Reports come late, twice, in any order, with gaps, before and after bills: intervals stay disjoint, all is
+    billed."""
     lease = lab.lease(start(lab, gpus=2))
     ran(lease, hour, running_from=hour + running * MINUTE, until=hour + held * MINUTE)
     for at, unused, is_billed in samples:
@@ -425,7 +426,7 @@ def _seconds(begins: datetime, ends: datetime) -> Decimal:
 
 
 def test_the_books_close_over_random_tellings(lab: World, books_at: Callable[[datetime], None]) -> None:
-    """Several gangs at once, of two generations, some of them ended: the database takes the closing."""
+    """Several gangs of two generations, some of them ended, are closed, and the database accepts it."""
     first = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(first + 2 * HOUR + LATE)
     there_since(first - HOUR)

@@ -1,4 +1,4 @@
-"""When nobody answered, why, and for how long: read from what happened to jobs."""
+"""Interruptions of a service say when no replica answered, why, and for how long."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answer(lab: World, *jobs: Job) -> None:
 
 
 def causes(found: list[Interruption]) -> list[tuple[Cause, bool]]:
-    """The latest last, each with whether it is over."""
+    """Returns causes, the latest last, each with whether it is over."""
     return [(one.cause, one.ended is not None) for one in reversed(found)]
 
 

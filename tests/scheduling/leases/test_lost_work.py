@@ -1,4 +1,4 @@
-"""Work that had to be done again is written down when the next turn is first seen, once and no more than it was."""
+"""Repeated work is recorded when the next attempt is first seen, once and at most as it was."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestFromObservations:
         return world(v100=4)
 
     def ran_until(self, lab: World, job: Job, first: float, last: float) -> Lease:
-        """A turn of a thousand seconds that was seen at `first` after a hundred, at `last` now, and vanishes."""
+        """Creates an attempt of 1000 s that vanishes, seen at step `first` after 100 s and at `last` now."""
         lease = lab.age(lab.lease(job), 1000)
         lab.see(lease, Phase.RUNNING, steps=first, steps_age=900.0)
         lab.see(lease, Phase.RUNNING, steps=last, steps_age=0.0)
@@ -34,7 +34,7 @@ class TestFromObservations:
         return lease
 
     def long_over(self, lease: Lease) -> None:
-        """As if all of it had been an hour earlier."""
+        """Backdates all of it by an hour."""
         names = ("held_from", "held_until", "first_steps_at", "progress_at", "running_from")
         hour = timedelta(hours=1)
         Lease.objects.filter(pk=lease.pk).update(**{name: F(name) - hour for name in names})
@@ -48,7 +48,7 @@ class TestFromObservations:
         return lease
 
     def lost(self, lease: Lease) -> float:
-        """Seconds of the lease whose work was lost."""
+        """Returns the seconds of the lease whose work was lost."""
         lease.refresh_from_db()
         assert lease.held_until is not None
         return (lease.held_until - lease.lost_from).total_seconds() if lease.lost_from else 0.0
@@ -109,7 +109,7 @@ histories = st.lists(st.tuples(steps, st.integers(1, 500)), min_size=1, max_size
 
 
 def leases_of(history: list[tuple[int, int]]) -> list[Lease]:
-    """Turns of an hour each, the latest first, seen from its first minute to its last one."""
+    """Returns attempts of an hour each, the latest first, seen from the first to the last minute."""
     made = []
     for epoch, (first, more) in enumerate(history, start=1):
         begins = BEGIN + epoch * timedelta(hours=2)

@@ -1,4 +1,4 @@
-"""What had held GPUs and never ran before the upgrade is known as lost after it; of nothing else is that said."""
+"""After the upgrade leases that held GPUs and never ran count as lost, and no others."""
 
 from __future__ import annotations
 

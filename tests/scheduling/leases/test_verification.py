@@ -1,4 +1,4 @@
-"""What verify_ledger finds of leases and nodes that somebody with all rights in the database changed."""
+"""verify_ledger finds leases and nodes that somebody with all rights in the database changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.scheduling.world import World, start, world
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
 
-# What was changed; and what is told.
+# The change, and the problem that is reported.
 LEASE = r"a lease is not what was billed of it: \d+"
 FORGERIES = {
     "when it ended": ("UPDATE scheduling_lease SET held_until = held_until + interval '1 min'", LEASE),
@@ -50,7 +50,7 @@ FORGERIES = {
 
 @pytest.fixture
 def closed(transactional_db: None, books_at: Callable[[datetime], None]) -> World:
-    """An hour in the middle of which a gang ended; all of it is billed, closed and sealed."""
+    """Returns an hour in which a gang ended, with everything billed, closed and in the hash chain."""
     lab = world(v100=4, a100=8)
     hour = start_of_hour(now_from_database()) - HOUR
     books_at(hour + HOUR + LATE)
@@ -83,7 +83,7 @@ def test_what_was_forged_of_leases_and_nodes_is_told(closed: World) -> None:
 
 
 def test_beat_gives_no_seals_again_to_a_book_that_lost_them(closed: World) -> None:
-    """Who changes a bill and takes the book's seals away, for beat to make others, is told of for ever."""
+    """A changed bill stays reported even if the book's hashes are deleted to have beat make new ones."""
     book = closed.cluster.pk
     with without_guards(), connection.cursor() as cursor:
         cursor.execute("UPDATE accounting_usagesegment SET user_name = 'nobody'")

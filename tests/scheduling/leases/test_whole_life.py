@@ -1,4 +1,4 @@
-"""Jobs from submit to bill on the real local backend and the real database, with faults in between."""
+"""Jobs go from submit to bill on the real local backend and database, with faults in between."""
 
 import os
 import signal
@@ -26,8 +26,8 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
-# Counts up by one a line, keeps the count over restarts, and ends at the number given; half way it waits
-# until it may go on, so that a test has all the time that it needs while the job is running.
+# Counts up by one per line, keeps the count over restarts, and ends at the given number. Half way it waits until it may
+# continue, so that a test can take its time while the job runs.
 COUNTER = """
 state=$FAIRLOT_CHECKPOINT_DIR/count
 count=$(cat "$state" 2>/dev/null || echo 0)
@@ -78,7 +78,7 @@ def submit(
 
 
 def work(lab: World) -> None:
-    """What worker and watcher do all the time, once."""
+    """Does once what worker and watcher do all the time."""
     perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
     observe(lab.cluster)
 
@@ -96,7 +96,7 @@ def reaches(lab: World, job: Job, state: str) -> None:
 
 
 def let_go_on(lab: World, job: Job) -> None:
-    """From half way."""
+    """Lets the job continue from half way."""
     (JobFiles(backend_for(lab.cluster).root, job.pk).folder / "checkpoint" / "go-on").touch()
 
 
@@ -116,7 +116,7 @@ def test_a_job_runs_to_its_end_and_is_billed_for_what_it_held(lab: World) -> Non
     assert float(sum(s.gpu_seconds for s in UsageSegment.objects.filter(job_id=job.pk))) == pytest.approx(
         2 * (lease.held_until - lease.held_from).total_seconds(), abs=1e-5
     )
-    # What is booked is forgotten by the backend.
+    # The backend forgets what is booked.
     work(lab)
     assert not backend_for(lab.cluster).observe()
 
@@ -184,7 +184,7 @@ def test_an_operation_done_twice_starts_one_gang(lab: World) -> None:
     job = submit(lab, up_to=10_000)
     lab.fill()
     perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
-    # The worker died after the start and before writing so down.
+    # As if the worker died after the start and before recording it.
     Operation.objects.update(done_at=None, not_before=now_from_database())
     perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
     reaches(lab, job, Job.State.RUNNING)
@@ -237,7 +237,7 @@ def test_a_new_watcher_adopts_what_still_runs(lab: World) -> None:
 
 
 def test_processes_without_a_lease_are_stopped(lab: World) -> None:
-    """As after a database was put back to an earlier state."""
+    """This happens after the database was restored to an earlier state."""
     job = submit(lab, up_to=10_000)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
@@ -259,22 +259,22 @@ def test_what_the_backend_no_longer_knows_is_closed_as_lost(lab: World, tmp_path
 
 
 def running(job: Job) -> list[int]:
-    """Processes of the job itself, by the variables that only its workers have.
+    """Returns processes of the job, found by variables that only its workers have.
 
-    Tests beside this one have jobs of the same number in folders of their own.
+    Other tests running beside this one have jobs of the same number, in other folders.
     """
     return _with(f"FAIRLOT_JOB_ID={job.pk}\0", "UP_TO=", str(settings.FAIRLOT_JOBS_DIR))
 
 
 def workers(job: Job) -> dict[int, int]:
-    """Of these those that the supervisor started, with its number; they start others for a moment."""
+    """Returns by rank the processes that the supervisor started; they briefly start others."""
     pids = running(job)
     parents = {pid: parent for pid in pids if (parent := _parent(pid)) is not None}
     return {pid: parent for pid, parent in parents.items() if parent not in pids}
 
 
 def supervisors(job: Job) -> list[int]:
-    """Parents of the job's processes."""
+    """Returns the parents of the job's processes."""
     return sorted(set(workers(job).values()))
 
 

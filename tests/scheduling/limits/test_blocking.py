@@ -1,4 +1,4 @@
-"""What people are told of the limits in their way, or that warn: which, whose, how much, and until when."""
+"""People see which limits block or warn them: whose, how much, and until when."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def limit(lab: World, limit: str | int, **which: Any) -> Quota:
 
 
 def waits(lab: World, reason: Reason, **fields: Any) -> Job:
-    """Bob's job of two GPUs, after a round that gave it none."""
+    """Returns Bob's job of two GPUs after a round that gave it none."""
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, **fields)
     lab.quantum()
     job.refresh_from_db()
@@ -115,7 +115,7 @@ class TestWhatBinds:
         lab.age(lab.lease(start(lab, gpus=4)), 3600)
         why = explain(waits(lab, Reason.HOURS_SPENT))
         hour = now_from_database().replace(minute=0, second=0, microsecond=0)
-        # All was used in this hour and the one before: when that one is older, less than 3.9 hours are left.
+        # All was used in this hour and the previous one; when that one is older, less than 3.9 hours are left.
         expected = {
             f"on {at:%Y-%m-%d} at {at:%H:%M} UTC"
             for at in (hour + timedelta(days=2), hour + timedelta(days=2, hours=1))
@@ -147,7 +147,7 @@ class TestWhatBinds:
 
 
 class TestOfTeamsAbove:
-    """Their names and figures are for those who see them: members of Astro do not see Uni."""
+    """Only those who see a team see its name and figures; members of Astro do not see Uni."""
 
     @pytest.mark.parametrize(
         ("amount", "which", "reason"),
@@ -214,7 +214,7 @@ class TestOfTeamsAbove:
 
 
 class TestWarnings:
-    """A limit that warns stops nothing; it is told at submit, once, and on the job's page while it is so."""
+    """A warning limit stops nothing; it shows at submit, once, and on the job's page while it applies."""
 
     def told(self, job: Job) -> list[str]:
         events = JobEvent.objects.filter(job=job, kind__startswith="warned").order_by("pk")
@@ -244,7 +244,7 @@ class TestWarnings:
         lab = world(v100=4)
         start(lab, gpus=2)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
-        lab.quantum()  # each earns two
+        lab.quantum()  # each is entitled to two
         limit(lab, amount, at_limit="warn", **which)
         spec = JobSpec(name="x", command="true", gpus_per_worker=2)
         before = preflight(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
@@ -281,7 +281,7 @@ class TestWarnings:
             "The longest run of Astro is 1 h, and it",
         ]
         tasks.end_overlong_jobs()
-        assert len(self.told(job)) == 2  # of GPUs at submit, of its length when it was beyond
+        assert len(self.told(job)) == 2  # about GPUs at submit, and about its length when that was exceeded
         assert lab.states([job]) == [Job.State.RUNNING]
 
     def test_the_same_request_again_is_not_warned_again(self, lab: World) -> None:

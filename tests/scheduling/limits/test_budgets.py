@@ -1,4 +1,4 @@
-"""Budgets: warned of once each, by mail and by a signed webhook that reaches nobody's private network."""
+"""Budgets warn once each, by mail and by a signed webhook that cannot reach private networks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lab(db: None, settings) -> World:
 
 
 def told(settings) -> World:
-    """Bob runs four V100, at 1.20 an hour each; Alice gets mail."""
+    """Returns a world where Bob runs four V100 at 1.20 an hour each, and Alice gets mail."""
     settings.EMAIL_HOST = "mail.example.org"
     lab = world(v100=4)
     User.objects.filter(username="alice").update(email="alice@example.org")
@@ -67,7 +67,7 @@ def told(settings) -> World:
 
 
 def spend(lab: World, money: str) -> None:
-    """So much of it since it started, as if the lease had begun then; within this month."""
+    """Backdates the lease so that it has cost that much, within this month."""
     lease = lab.holding(Lease.State.RUNNING)[0]
     seconds = float(Decimal(money) / Decimal("4.8")) * 3600
     held = (now_from_database() - lease.held_from).total_seconds()
@@ -82,7 +82,7 @@ def budget(lab: World, amount: str = "100", **changes: object) -> Budget:
 
 @pytest.fixture(autouse=True)
 def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Periods begin early enough for what tests spend, whatever day it is."""
+    """Makes periods begin early enough for what tests spend, whatever day it is."""
     from accounting.actions import budgets  # noqa: PLC0415 - models
 
     def period(kind: str, days: int | None, now: datetime) -> tuple[datetime, datetime]:
@@ -114,7 +114,7 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
 def test_another_amount_warns_again_when_what_was_told_falls_short_of_its_threshold(
     lab: World, by_forecast: bool
 ) -> None:
-    """A fourth of the period is over, so that the forecast is four times what is spent."""
+    """A quarter of the period is over, so that the forecast is four times what is spent."""
 
     def told_of(amount: str, spent: str) -> int:
         budget(lab, amount, percentages=[999 if by_forecast else 20], by_forecast=by_forecast)
@@ -199,7 +199,7 @@ def test_a_team_whose_budget_was_removed_can_be_deleted(lab: World) -> None:
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_what_is_spent_before_anybody_looks_is_warned_of(lab: World, is_removed: bool) -> None:
-    """What was told of the former amount says nothing of it."""
+    """Warnings about the former amount do not count."""
     made = budget(lab, percentages=[80])
     spend(lab, "81")
     tasks.watch_budgets()
@@ -220,7 +220,7 @@ def test_what_was_removed_warns_of_nothing(lab: World) -> None:
 
 
 def test_it_is_warned_of_by_forecast(lab: World) -> None:
-    """A fourth of the period is over."""
+    """A quarter of the period is over."""
     made = budget(lab, percentages=[80], by_forecast=True, tenant=lab.people.astro)
     spend(lab, "20")
     tasks.watch_budgets()
@@ -233,7 +233,7 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
 
 
 class TestJustEnded:
-    """The period that a lease of two hours was in, at 4.80 an hour, ended ten minutes ago."""
+    """The period of a lease of two hours, at 4.80 an hour, ended ten minutes ago."""
 
     @pytest.fixture(autouse=True)
     def ends(self, lab: World, monkeypatch: pytest.MonkeyPatch) -> datetime:
@@ -360,7 +360,7 @@ def test_what_is_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.M
 def test_trouble_with_reading_one_budget_keeps_no_other_waiting(
     lab: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """Be it the database's or the program's."""
+    """The trouble may be the database's or the program's."""
     budget(lab, tenant=lab.people.astro, percentages=[80])
     budget(lab, percentages=[80])
     spend(lab, "90")
@@ -408,13 +408,13 @@ def test_a_budget_that_makes_no_sense_is_refused(lab: World, wrong: dict, field:
 
 
 class Killed(BaseException):
-    """What no worker survives."""
+    """Raised where a worker is killed."""
 
 
 class TestWebhooks:
     @pytest.fixture
     def calls(self) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
-        """A server on this machine: its address, what it was sent, and what it will answer with first."""
+        """Yields a local server: its address, what it was sent, and the statuses that it answers with first."""
         seen: list[tuple[dict[str, str], bytes]] = []
         answers: list[int] = []
 
@@ -427,7 +427,7 @@ class TestWebhooks:
                 self.end_headers()
 
             def log_message(self, *args: object) -> None:
-                """Not on the test's output."""
+                """Keeps the test's output quiet."""
 
         server = HTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever)
@@ -439,7 +439,7 @@ class TestWebhooks:
 
     @pytest.fixture
     def drips(self) -> Iterator[Callable[[str], str]]:
-        """A server on this machine that sends one part of its answer a byte at a time; its address for each part."""
+        """Yields the addresses of a local server that sends one part of its answer a byte at a time."""
         enough = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
@@ -463,7 +463,7 @@ class TestWebhooks:
             do_POST = do_GET  # noqa: N815 - as http.server wants it
 
             def log_message(self, *args: object) -> None:
-                """Not on the test's output."""
+                """Keeps the test's output quiet."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever)
@@ -484,7 +484,7 @@ class TestWebhooks:
         for error in ("It answered with 500.", "It answered with 302; redirects are not followed.", ""):
             accounting_tasks.call_webhooks()
             assert WebhookCall.objects.get().error == error
-            accounting_tasks.call_webhooks()  # its time has not come
+            accounting_tasks.call_webhooks()  # it is not due yet
             WebhookCall.objects.update(not_before=now_from_database())
         accounting_tasks.call_webhooks()
         assert len(seen) == 3
@@ -528,7 +528,7 @@ class TestWebhooks:
         for _ in range(MOST_ATTEMPTS):
             with pytest.raises(Killed):
                 accounting_tasks.call_webhooks()
-            accounting_tasks.call_webhooks()  # its time has not come
+            accounting_tasks.call_webhooks()  # it is not due yet
             WebhookCall.objects.update(not_before=now_from_database())
         accounting_tasks.call_webhooks()
         assert counted == list(range(1, MOST_ATTEMPTS + 1))

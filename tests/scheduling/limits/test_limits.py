@@ -1,4 +1,4 @@
-"""Limits that bite: at submit and in rounds, for teams and users, by what happens when they are reached."""
+"""Limits of teams and users hold at submit and in rounds, with each action at the limit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 1, "alice": 1}
 
     def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
-        """What is left lasts for three GPUs until the next round: the fourth has to wait."""
+        """What is left suffices for three GPUs until the next round, so the fourth has to wait."""
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
         lab.quantum()
@@ -158,7 +158,7 @@ class TestInRounds:
 
 
 class TestOverspent:
-    """Who has used more than a limit gets nothing; the others get what they would if it had used just that."""
+    """An account that overused a limit gets nothing; others get what they would if it had used exactly that."""
 
     @pytest.mark.parametrize("at_limit", ["block", "idle"])
     @pytest.mark.parametrize("kind", [Kind.GPU_HOURS, Kind.MONEY])
@@ -175,7 +175,7 @@ class TestOverspent:
             assert gpus[teams[lab.people.bio.pk]].sum() == pytest.approx(4)
 
     def test_what_others_took_elsewhere_takes_nothing_here(self, lab: World) -> None:
-        """Another cluster gave out more than a limit that was lowered since lets."""
+        """Another cluster gave out more than a limit that was lowered since."""
         other = World(lab.people, Cluster.objects.create(name="other"))
         other.node("other-0", lab.people.v100)
         start(other, gpus=4)
@@ -188,7 +188,7 @@ class TestOverspent:
 
 
 class TestBeingStopped:
-    """What is being stopped still holds its GPUs, and counts until it has let go of them."""
+    """A gang that is being stopped holds its GPUs, and counts, until it has released them."""
 
     def all_held(self) -> int:
         return sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.HOLDING))

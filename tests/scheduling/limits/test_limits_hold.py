@@ -1,4 +1,4 @@
-"""Whatever is submitted, starts, ends or is cancelled, on however many clusters: never more than a limit lets."""
+"""No limit is ever exceeded, whatever is submitted, starts, ends or is cancelled, on several clusters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUANTUM = 60
 
 
 class Walk:
-    """Two clusters, whose clock stands still but where the walk lets time pass."""
+    """Two clusters whose clock moves only when the walk lets time pass."""
 
     def __init__(self, people: Cast, chance: random.Random) -> None:
         self.people, self.chance = people, chance
@@ -91,21 +91,21 @@ class Walk:
         run_round(cluster_id=self.place().cluster.pk, force=Round.Kind.FILL)
 
     def see(self) -> None:
-        """What starts runs, what is stopped is gone, and what runs may end by itself."""
+        """Lets starting gangs run and stopped ones end; running ones may end too."""
         place = self.place()
         leases = place.holding(*Lease.HOLDING)
         if leases:
             self.goes_on(place, self.chance.choice(sorted(leases, key=lambda lease: lease.pk)))
 
     def cancel(self) -> None:
-        """As a rule one that holds GPUs, which it keeps until it is seen to be gone."""
+        """Cancels a job, usually one with GPUs, which it holds until it is seen to have ended."""
         states = Job.HOLDING if self.chance.random() < 0.8 else Job.WAITING
         jobs = list(Job.objects.filter(state__in=states).order_by("pk"))
         if jobs:
             cancel_job(actor=self.people.olga, job=self.chance.choice(jobs))
 
     def pass_time(self) -> None:
-        """A part of a quantum; at its end both clusters decide. What stopping takes is not what limits bound."""
+        """Passes a part of a quantum, at whose end both clusters decide. Limits do not bound the time to stop."""
         for place in self.places:
             for lease in place.holding(Lease.State.STOPPING):
                 self.goes_on(place, lease)
@@ -131,7 +131,7 @@ class Walk:
                 assert used <= quota.limit + Decimal("1e-6"), (quota, account, used, self.done)
 
     def held(self, quota: Quota) -> dict[tuple[int, ...], int]:
-        """GPUs by whom the limit counts; gangs that are being stopped hold them, too."""
+        """Returns the GPUs by what the limit counts; gangs that are being stopped hold theirs too."""
         found: dict[tuple[int, ...], int] = {}
         below = Lease.objects.filter(state__in=Lease.HOLDING, job__tenant__path__startswith=quota.tenant.path)
         for lease in below.select_related("job"):
@@ -174,7 +174,7 @@ def test_nothing_is_held_or_spent_beyond_a_limit_whatever_the_order(
 
 @pytest.mark.django_db(transaction=True)
 class TestTheLastHour:
-    """For one GPU until the next round: two who submit at once, each on a connection of its own, and rounds beside."""
+    """One GPU is left until the next round: two users submit at once on their own connections, beside rounds."""
 
     @pytest.mark.parametrize(
         "terms",

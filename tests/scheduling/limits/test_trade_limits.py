@@ -1,4 +1,4 @@
-"""What managers allow to be traded: who may say so, what is refused, and that the next round keeps to it."""
+"""Managers limit trades; others may not, invalid limits are refused, and the next round keeps them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def lab(transactional_db: None) -> World:
-    """Astro sells time on A100s, on which Bio is four times as fast."""
+    """Returns a world where Astro sells time on A100s, on which Bio is four times as fast."""
     made = world(v100=4, a100=4, trading=True)
     fill(made)
     return made
@@ -42,7 +42,7 @@ def fill(made: World) -> None:
 
 @pytest.fixture
 def other(lab: World) -> World:
-    """A second cluster, where the same teams would trade the same."""
+    """Returns a second cluster, where the same teams would make the same trades."""
     made = World(lab.people, Cluster.objects.create(name="other", trading=True))
     made.node("other-v", lab.people.v100)
     made.node("other-a", lab.people.a100)
@@ -51,14 +51,14 @@ def other(lab: World) -> World:
 
 
 def traded(lab: World) -> list[tuple[float, float]]:
-    """GPUs of the fast and of the slow generation in the trades in force after the next round that is due."""
+    """Returns fast and slow GPUs of the trades in force after the next round that is due."""
     assert run_round(cluster_id=lab.cluster.pk) is not None
     in_force = Trade.objects.filter(round__cluster=lab.cluster, ends=None)
     return [(trade.fast_gpus, trade.slow_gpus) for trade in in_force]
 
 
 def given_now() -> float:
-    """GPUs of the fast generation in the trades in force, on all clusters."""
+    """Returns the fast GPUs of the trades in force, on all clusters."""
     return sum(Trade.objects.filter(ends=None).values_list("fast_gpus", flat=True))
 
 
