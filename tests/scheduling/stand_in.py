@@ -1,4 +1,4 @@
-"""Stands in for an API server where a real one would not answer as a test needs it; with TLS of its own."""
+"""Stands in for an API server, with its own TLS, where a real one would not answer as a test needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass
 class StandIn:
-    """`allows` decides on each right that is asked for; `instead` answers everything, when it is set."""
+    """An API server: `allows` decides on each right that is asked for; `instead`, if set, answers everything."""
 
     server: str
     authority: str  # the certificate, PEM
@@ -99,7 +99,7 @@ class StandIn:
 
 @contextmanager
 def stand_in(folder: Path) -> Iterator[StandIn]:
-    """Listens on loopback until the block ends."""
+    """Yields a server that listens on loopback until the block ends."""
     certificate, key = self_signed()
     pem = folder / "stand-in.pem"
     pem.write_bytes(certificate + key)
@@ -125,13 +125,13 @@ def stand_in(folder: Path) -> Iterator[StandIn]:
             self.do_GET()
 
         def log_message(self, *args: object) -> None:
-            """Nobody reads it."""
+            """Discards the log."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that distrusts the certificate goes away in the middle, which is what is tested."""
+            """Ignores clients that distrust the certificate and disconnect, which is what is tested."""
 
         def get_request(self) -> tuple[Any, Any]:
             connection, address = super().get_request()

@@ -1,6 +1,6 @@
-"""A job that tries whatever it must not be able to do, and prints which of it worked.
+"""A job that tries whatever it must not be able to do, and prints what worked.
 
-It runs inside jobs, by itself: it imports nothing of Fairlot. TARGETS holds in JSON what to try: rows of the table in
+It runs alone inside jobs and imports nothing of Fairlot. TARGETS lists in JSON what to try: rows of the table in
 docs/local-jobs.md, each with a kind of attempt and a target.
 """
 
@@ -17,7 +17,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def read(path):
-    """Whether there is something to be read in the file or folder."""
+    """Returns whether the file or folder can be read and has content."""
     if os.path.isdir(path):
         return any(os.scandir(path))
     with open(path, "rb") as file:
@@ -25,11 +25,11 @@ def read(path):
 
 
 def write(path):
-    """Whether something can be written to the file, or a file be made in the folder."""
+    """Returns whether the file can be written, or a file created in the folder."""
     if os.path.isdir(path):
         os.close(os.open(os.path.join(path, "planted"), os.O_CREAT | os.O_WRONLY, 0o600))
         return True
-    if not os.path.exists(path):  # a file that is hidden could be made by a name of its own
+    if not os.path.exists(path):  # a hidden file could be recreated under its own name
         return False
     os.close(os.open(path, os.O_WRONLY | os.O_APPEND))
     return True
@@ -44,7 +44,7 @@ def see(pid):
 
 
 def read_environment(mark):
-    """Whether any process shows an environment with the mark in it."""
+    """Returns whether any process shows an environment that contains the mark."""
     wanted = mark.encode()
     return any(attempt(_has, pid, wanted) for pid in os.listdir("/proc") if pid.isdigit())
 
@@ -78,7 +78,7 @@ def connect_abstract(name):
 
 
 def regain(path):
-    """Whether it can become root, or uncover the path by namespaces of its own."""
+    """Returns whether it can become root, or uncover the path by its own namespaces."""
     if os.getuid() != 0 and (attempt(os.setuid, 0) is not False or attempt(os.setgroups, [0]) is not False):
         return True
     with open("/proc/self/status") as file:
@@ -103,7 +103,7 @@ def _uncover(path):
 
 
 def attempt(how, *arguments):
-    """False when it is refused."""
+    """Returns the result of an attempt; False when it is refused."""
     try:
         return how(*arguments)
     except OSError:
@@ -125,7 +125,7 @@ KINDS = {
 
 
 def main():
-    """Prints one line: for each row, whether an attempt worked, and which did."""
+    """Prints one line: for each row, whether an attempt worked, and which."""
     found = {}
     worked = []
     for row, kind, target in json.loads(os.environ["TARGETS"]):

@@ -1,4 +1,4 @@
-"""A small cluster with the cast on it, and a hand that plays the backend: observations as one wants them."""
+"""A small cluster with the cast, and functions that play the backend by choosing observations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.make import Cast, cast
 
 
 class OneByOne:
-    """What backends have that stand in for one whose orders a test wants to go wrong."""
+    """A base for backends whose orders a test lets fail."""
 
     orders_at_once = 1
 
     def learn(self, job_id: int) -> None:
-        """Orders to it need nothing."""
+        """Does nothing, as orders to it need nothing."""
 
 
 @dataclass
@@ -55,14 +55,14 @@ class World:
         return run_round(cluster_id=self.cluster.pk, force=Round.Kind.FILL)
 
     def lease(self, job: Job) -> Lease:
-        """The newest lease of `job`."""
+        """Returns the newest lease of `job`."""
         return job.leases.select_related("generation").latest("epoch")
 
     def see(self, lease: Lease, phase: Phase, **facts: Any) -> list[Lease]:
         return apply_observations(cluster_id=self.cluster.pk, observations=[seen(lease, phase, **facts)])
 
     def carry_out(self) -> None:
-        """Everything ordered happens: what starts runs, what is stopped or frozen is gone."""
+        """Carries out all orders: starting gangs run, stopped and frozen ones are gone."""
         for lease in self.holding(Lease.State.STARTING):
             self.tried(lease)
             self.see(lease, Phase.RUNNING, running_age=0.0)
@@ -76,21 +76,21 @@ class World:
             self.carry_out()
 
     def tried(self, lease: Lease) -> None:
-        """A worker has begun to start the lease."""
+        """Marks that a worker has begun to start the lease."""
         lease.operations.filter(verb__in=[Operation.Verb.START, Operation.Verb.THAW]).update(attempts=1)
 
     def holding(self, *states: str) -> list[Lease]:
         return list(Lease.objects.filter(cluster=self.cluster, state__in=states))
 
     def contest(self, holder: Job, seconds: float = 60) -> None:
-        """Two quanta: during the first the others come to be owed time, in the second it counts."""
+        """Plays two quanta: in the first the others come to be owed time, in the second it counts."""
         self.quantum()
         self.age(self.lease(holder), seconds)
         self.pass_time(seconds)
         self.quantum()
 
     def pass_time(self, seconds: float) -> None:
-        """As if the last round had been `seconds` earlier than it was."""
+        """Backdates the last round by `seconds`."""
         with connection.cursor() as cursor:
             for statement in EARLIER:
                 cursor.execute(statement, {"seconds": seconds, "cluster": self.cluster.pk})
@@ -100,7 +100,7 @@ class World:
         return [Job.objects.get(pk=job.pk).state for job in jobs]
 
     def age(self, lease: Lease, seconds: float) -> Lease:
-        """As if the lease had begun `seconds` earlier."""
+        """Backdates the begin of the lease by `seconds`."""
         earlier = timedelta(seconds=seconds)
         lease.refresh_from_db()
         lease.held_from = lease.held_from - earlier if lease.held_from else None
@@ -127,7 +127,7 @@ def seen(lease: Lease, phase: Phase, **facts: Any) -> Observation:
 
 
 def world(*, v100: int = 4, a100: int = 0, **settings: Any) -> World:
-    """One node of each generation that has GPUs; a quantum of 60 s."""
+    """Returns one node of each generation that has GPUs; the quantum is 60 s."""
     people = cast()
     made = World(people, Cluster.objects.create(name="lab", **settings))
     if v100:
@@ -138,7 +138,7 @@ def world(*, v100: int = 4, a100: int = 0, **settings: Any) -> World:
 
 
 def start(lab: World, **fields: Any) -> Job:
-    """Bob's job, which runs."""
+    """Returns a running job of Bob's."""
     job = lab.submit(lab.people.bob, lab.people.astro, **fields)
     lab.fill()
     lab.carry_out()

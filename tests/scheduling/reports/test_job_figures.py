@@ -1,4 +1,4 @@
-"""Waits, expansion factors and waste: what the database says equals what is counted job by job in Python."""
+"""Waits, expansion factors and waste: the database's figures equal a count job by job in Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def undone() -> Iterator[None]:
 def turn(
     job: Job, begins: datetime, ends: datetime, generation: Any, *, quarters_idle: int = 0, **fields: Any
 ) -> None:
-    """Booked as when it ended; nobody was seen to use it in its last quarters."""
+    """Creates a booked attempt whose GPUs were idle in its last quarters."""
     job.epoch += 1
     had(job, begins, ends, generation)
     job.save()
@@ -117,7 +117,7 @@ def lived(lab: World, history: Any) -> list[Job]:
 
 
 def percentile(values: list[float], part: float) -> float:
-    """Interpolated between the two nearest, as the inverse of the empirical distribution."""
+    """Returns the percentile, interpolated between the two nearest values."""
     values = sorted(values)
     place = part * (len(values) - 1)
     low = int(place)
@@ -137,7 +137,7 @@ def clipped(begins: datetime, ends: datetime, period: tuple[datetime, datetime])
 
 
 def wasted_by_hand(job: Job, period: tuple[datetime, datetime]) -> dict[str, Fraction]:
-    """Job by job and generation by generation, from the leases and the segments one by one."""
+    """Returns the waste by generation, from each lease and usage segment of the job."""
     found = dict.fromkeys(("held", *CAUSES), Fraction(0))
     for generation in set(job.leases.values_list("generation", flat=True)):
         leases = list(job.leases.filter(generation=generation))
@@ -174,10 +174,10 @@ def test_waste_is_what_is_counted_by_hand(
     lab: World, history: Any, period: Any, closed: bool, many: bool
 ) -> None:
     with undone(), pytest.MonkeyPatch.context() as patch:
-        if many:  # jobs are not asked for one by one then
+        if many:  # then jobs are not read one by one
             patch.setattr(job_waste, "FEW", 0)
         jobs = lived(lab, history)
-        if closed:  # reports read sums of days then
+        if closed:  # then reports read rollups of days
             close_hours(lab.people, MIDNIGHT, MIDNIGHT + 26 * HOUR, book=lab.cluster.pk)
         hand = {job.pk: wasted_by_hand(job, period) for job in jobs}
         told = waste(None, *period, jobs=100)
@@ -293,7 +293,7 @@ def test_what_is_taken_back_was_not_wasted_by_who_does_not_pay(transactional_db:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_was_lost_is_borne_once_whoever_looks(transactional_db: None) -> None:
-    """Of a job of two hours, of which one was lost, another team pays for the second."""
+    """One of the job's two hours was lost, and another team pays for the second."""
     lab = world()
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
@@ -318,7 +318,7 @@ def test_what_was_lost_is_borne_once_whoever_looks(transactional_db: None) -> No
 def test_of_archived_days_that_the_period_cuts_nothing_is_told(
     transactional_db: None, tmp_path: Path
 ) -> None:
-    """What failed of them is known by whole days only; the rest of such a day would look as if it were of use."""
+    """Failed time of archived days is known only for whole days; the rest of such a day would look useful."""
     lab = world()
     people, book = lab.people, lab.cluster.pk
     month = datetime(2026, 5, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Demand, use by the hour of the week and health of nodes: what the database says equals what is counted in Python."""
+"""Demand, use by hour of the week and node health: the database's figures equal a count in Python."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_demand_is_what_jobs_wanted_second_by_second(lab: World, jobs: Any, late
 )
 def test_each_hour_of_a_readers_day_is_told_once(lab: World, zone: str, day: tuple[int, int, int]) -> None:
     begins = datetime(*day, tzinfo=ZoneInfo(zone))
-    bounds = [begins + timedelta(days=n) for n in range(3)]  # on the reader's clock
+    bounds = [begins + timedelta(days=n) for n in range(3)]  # in the reader's time zone
     parts = [hour for some in pairwise(bounds) for hour in wanted_by_hour(*some)]
     spans = (bounds[-1].astimezone(UTC) - begins.astimezone(UTC)) // HOUR
     first = begins.astimezone(UTC) + timedelta(minutes=30 if zone == "Asia/Kolkata" else 0)
@@ -179,7 +179,7 @@ def test_what_happened_long_before_is_not_sorted_again(lab: World) -> None:
     for n in range(200):
         for one in (node, other):
             changed(one, BEGIN - 500 * HOUR + n * HOUR, gpus=4, state="down" if n % 2 else "ready")
-    changed(node, BEGIN, gpus=4)  # as the period begins, so that it was down before
+    changed(node, BEGIN, gpus=4)  # when the period begins, so that it was down before
     changed(node, BEGIN + HOUR, gpus=4, state="down")
     with CaptureQueriesContext(connection) as asked:
         health = {one.node: one for one in node_health(BEGIN, BEGIN + 3 * HOUR)}
@@ -193,7 +193,7 @@ def test_what_happened_long_before_is_not_sorted_again(lab: World) -> None:
 
 
 def rows_of_windows(sql: str) -> list[int]:
-    """How many rows each window of the query went through."""
+    """Returns how many rows each window of the query went through."""
     if "OVER past" not in sql:
         return []
     with connection.cursor() as cursor:

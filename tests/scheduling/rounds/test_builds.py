@@ -1,4 +1,4 @@
-"""Rounds tell which build of their policy decided; only versions that no release has may draw differently."""
+"""Rounds record the build of their policy; only unreleased versions may decide differently."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def forged(round_: Round) -> None:
 
 
 def verified(round_: Round, capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, str]:
-    """The exit code, and what is said."""
+    """Returns the exit code and the output of verify_round."""
     capsys.readouterr()
     code, problem = 0, ""
     try:
@@ -84,7 +84,7 @@ def test_a_round_tells_by_which_build_it_was_decided(round_: Round) -> None:
 
 
 def decided_by(round_: Round, build: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[int, str]]:
-    """What the command says of a round that this build decided, in words and for programs."""
+    """Returns the output for a round that this build decided, as text and as JSON."""
     Round.objects.update(policy_build=build)
     return [verified(round_, capsys), verified(round_, capsys, as_json=True)]
 

@@ -1,4 +1,4 @@
-"""What goes wrong between two statements, on two machines or in one job must stay where it went wrong."""
+"""A failure between two statements, on two machines or in one job has no effect elsewhere."""
 
 from datetime import timedelta
 
@@ -156,7 +156,7 @@ def test_one_order_that_cannot_be_understood_does_not_keep_the_others(
 
 
 def frozen(lab: World) -> tuple[Job, Lease]:
-    """A job whose processes are frozen, and the lease in which they were."""
+    """Returns a job whose processes are frozen, and the lease in which they ran."""
     job = start(lab, gpus=4)
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
     lab.contest(job)
@@ -175,7 +175,7 @@ def freeze(lab: World, job: Job) -> None:
 
 
 def let_the_rival_end(lab: World, job: Job) -> None:
-    """The only other job takes the turn, ends, and leaves its GPUs to `job`."""
+    """Lets the only other job run, end, and leave its GPUs to `job`."""
     rival = Job.objects.exclude(pk=job.pk).get()
     lab.carry_out()
     lab.see(lab.lease(rival), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
@@ -217,7 +217,7 @@ def test_a_thaw_that_was_taken_back_before_it_began_leaves_the_processes_frozen(
 
 
 def test_a_job_says_for_how_long_its_turns_held_gpus_and_on_which_generation_it_began() -> None:
-    """However they ended: frozen, taken back before it began, lost, or by themselves."""
+    """The attempts end in every way: frozen, taken back before the start, lost, or by themselves."""
     lab = world(v100=4, slicing="freeze")
     job, _ = frozen(lab)
     let_the_rival_end(lab, job)
@@ -326,7 +326,7 @@ def test_a_reservation_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(l
 
 
 def test_what_was_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
-    """After a power cut the bill must not be ahead of the moment when the gang was last alive."""
+    """After a power cut the bill must not go beyond the moment when the gang was last seen."""
     job = start(lab)
     lease = lab.age(lab.lease(job), 3 * 3600)
     Lease.objects.filter(pk=lease.pk).update(last_seen_at=now_from_database() - timedelta(hours=2))
@@ -360,7 +360,7 @@ def test_a_job_is_submitted_although_redis_is_away(
     nowhere = "redis://127.0.0.1:1/0"
     settings.REDIS_URL = nowhere
     monkeypatch.setattr(enqueue.current_app.conf, "broker_url", nowhere)
-    # Both come back as they were: pools of the broker that is there.
+    # The pool of the real broker is restored after the test.
     monkeypatch.setattr(enqueue.current_app, "_pool", None)
     monkeypatch.setattr(enqueue.current_app.amqp, "_producer_pool", None)
     job = lab.submit(lab.people.bob, lab.people.astro)

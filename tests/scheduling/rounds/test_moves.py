@@ -1,4 +1,4 @@
-"""Gangs that change their place: where they go is kept for them while they leave."""
+"""The new place of a gang that moves is reserved while it leaves the old one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def two_that_swap(**settings: object) -> tuple[World, list[Job]]:
-    """Bob's two jobs, measured where they run; each is told to go where the other is, to be measured there."""
+    """Returns Bob's two jobs, measured where they run and ordered to swap places to be measured there."""
     lab = world(v100=1, a100=1, trading=True, **settings)
     jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.fill()

@@ -1,4 +1,4 @@
-"""Services and sessions beyond their account's guarantee: who is warned when, and what a claim takes at once."""
+"""Services and sessions beyond their account's guarantee get a notice before a claim takes their GPUs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def lab() -> World:
-    """Four GPUs, of which two are guaranteed to each team once both want them."""
+    """Returns four GPUs, of which two are guaranteed to each team once both want them."""
     return world(v100=4)
 
 
 def sessions(lab: World, count: int) -> list[Job]:
-    """Bob's, which run."""
+    """Returns running sessions of Bob's."""
     made = [
         start_session(
             actor=lab.people.bob,
@@ -50,7 +50,7 @@ def due(lab: World) -> str | None:
 
 
 def wait(lab: World, lasted: timedelta) -> None:
-    """As if all notices, and the last round, had begun so long ago."""
+    """Backdates all notices and the last round."""
     lab.pass_time(lasted.total_seconds())
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_lease SET notice_since = notice_since - %s", [lasted])

@@ -1,4 +1,4 @@
-"""What a round keeps of the policy that decided it, what the policy remembers, and plans that are refused."""
+"""Rounds record the policy that decided and its state, and refuse invalid plans."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CountingOptions:
 
 
 class Counting:
-    """Decides as gandiva_fair, and counts for every account of the tree."""
+    """Decides like gandiva_fair, and counts its rounds for every account of the tree."""
 
     name: ClassVar[str] = "counting"
     version: ClassVar[int] = 3
@@ -136,7 +136,7 @@ def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFix
 
 
 def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) -> None:
-    """The first version divides each generation among those that may use it; its records say so, reports do not."""
+    """The first version divides each generation among accounts that may use it, as its records say; reports do not."""
     lab.node("a100-0", lab.people.a100)
     lab.submit(lab.people.bob, lab.people.astro)
     lab.submit(lab.people.charlie, lab.people.bio, generations=["V100"])
@@ -237,7 +237,7 @@ def test_corrections_reach_the_policy_once(lab: World) -> None:
 
 
 def test_what_is_owed_of_generations_alike_is_one_amount(lab: World) -> None:
-    """Whoever has more of one generation and less of another that is as fast has nothing to wait for."""
+    """An account with more of one generation and less of another, equally fast one is owed nothing."""
     lab.node("a100-0", lab.people.a100)
     for _ in range(2):
         lab.submit(lab.people.bob, lab.people.astro, gpus=4)

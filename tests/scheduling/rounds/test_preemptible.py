@@ -1,4 +1,4 @@
-"""Jobs that take no part in the sharing: they run where nobody else wants the GPUs, by wish, by hand or by a rule."""
+"""Preemptible jobs run only on idle GPUs: by their spec, by hand or by a rule."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
     lab.fill()
     lab.carry_out()
     assert lab.states([job]) == [Job.State.RUNNING]
-    # It had no part in what its team was entitled to.
+    # It added nothing to its team's entitlement.
     assert not ShareInterval.objects.filter(tenant=lab.people.astro, entitled__gt=0).exists()
 
 
@@ -74,7 +74,7 @@ def test_what_nobody_else_wanted_is_not_taken_from_a_users_share(lab: World) -> 
     own = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
     lab.fill()
     lab.carry_out()
-    lab.quantum()  # both are told by it what they have: one a share, the other what is left
+    lab.quantum()  # tells both what they have: one a share, the other idle GPUs
     for job in (idle_one, own):
         lab.age(lab.lease(job), 60)
     PreemptibleTime.objects.update(
@@ -82,9 +82,10 @@ def test_what_nobody_else_wanted_is_not_taken_from_a_users_share(lab: World) -> 
     )
     lab.pass_time(60)
     lab.quantum()
-    assert owed(lab.people.bob) == pytest.approx(0, abs=5)  # not the two GPUs that it had beyond for a minute
+    # without the two idle GPUs that it had for a minute
+    assert owed(lab.people.bob) == pytest.approx(0, abs=5)
     received = sum(ShareInterval.objects.values_list("received", flat=True))
-    assert received == pytest.approx(2 * 60, abs=10)  # reports on shares do not count it, either
+    assert received == pytest.approx(2 * 60, abs=10)  # reports on shares do not count it either
 
 
 def test_what_was_counted_beyond_its_end_is_not_given_back_as_share(lab: World) -> None:
@@ -120,7 +121,7 @@ def test_who_may_cancel_it_takes_it_out_of_the_sharing_and_back(lab: World) -> N
         with pytest.raises(NotAllowed):
             set_preemptible(actor=stranger, job=job, preemptible=True)
     assert set_preemptible(actor=people.alice, job=job, preemptible=True).preemptible
-    set_preemptible(actor=people.alice, job=job, preemptible=True)  # again changes nothing
+    set_preemptible(actor=people.alice, job=job, preemptible=True)  # a repetition changes nothing
     event = AuditEvent.objects.get(verb="job.preemptible")
     assert (event.actor_name, event.before, event.after) == (
         "alice",

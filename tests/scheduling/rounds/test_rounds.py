@@ -1,4 +1,4 @@
-"""Rounds against the real PostgreSQL: who gets GPUs, who gives them back, and that it happens once."""
+"""Rounds on the real PostgreSQL give and take GPUs, and each decision takes effect once."""
 
 import re
 import threading
@@ -114,7 +114,7 @@ def test_a_reservation_that_a_later_round_does_not_renew_is_withdrawn() -> None:
 
 
 def test_tickets_decide_how_time_is_shared() -> None:
-    """1 : 3 tickets over 40 quanta of one node, by the ledger's own measure of held time."""
+    """With tickets 1 : 3 over 40 quanta of one node, by the time that the ledger counts."""
     lab = world(v100=4)
     lab.people.bio.tickets = 300
     lab.people.bio.save()
@@ -386,7 +386,7 @@ def _without_one_gang(round_: Round) -> bytes:
 
 
 def test_what_a_round_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
-    """The gang ended ten seconds before a round that had not been told yet."""
+    """The gang ended ten seconds before a round that did not know it yet."""
     lab = world(v100=2)
     mine = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.submit(lab.people.charlie, lab.people.bio)
@@ -398,7 +398,7 @@ def test_what_a_round_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
     lab.quantum()
     owed = ShareBalance.objects.get(user=lab.people.bob, cluster=lab.cluster)
     interval = ShareInterval.objects.filter(tenant=lab.people.astro).latest("round__number")
-    # As if that round had been ten seconds ago, and the gang had ended ten seconds before.
+    # Backdates that round by ten seconds, and the gang's end by ten more.
     with connection.cursor() as cursor:
         for table, columns in (("cluster", ("last_round_at",)), ("shareinterval", ("begins", "ends"))):
             sets = ", ".join(f"{column} = {column} - interval '10 s'" for column in columns)
@@ -411,7 +411,7 @@ def test_what_a_round_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
 
 
 def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle() -> None:
-    """Whatever way the database takes to what is taken back; it depends on how full its tables are."""
+    """The database's query plan for corrections depends on how full its tables are."""
     lab = world(v100=2)
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.quantum()
@@ -435,7 +435,7 @@ def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle()
     ],
 )
 def test_what_a_round_changes_of_most_rows_is_in_no_index(table: str, columns: list[str]) -> None:
-    """So that PostgreSQL writes each of them where it is, and not also into every index of its table."""
+    """So PostgreSQL can update rows in place (HOT), without writing to every index of their table."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [table])
         indexes = [definition for (definition,) in cursor.fetchall()]

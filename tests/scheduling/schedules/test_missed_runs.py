@@ -1,4 +1,4 @@
-"""Runs that were missed: the portal was down, the schedule paused, or its cluster detached."""
+"""Runs are missed when the portal is down, the schedule is paused, or its cluster is detached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lab() -> World:
 
 
 def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, str]]:
-    """What becomes of four runs, the latest an hour ago, that nobody ran."""
+    """Returns the outcome of four missed runs, the latest due an hour ago."""
     schedule = make(lab, terms(**changes))
     clock(NOON + 3 * DAY + HOUR)
     tick()
@@ -155,7 +155,7 @@ def test_every_due_time_is_in_exactly_one_row_whenever_and_however_often_one_loo
             steps += 1
         assert steps <= (MOST_AT_ONCE if policy == "all" else 1)
     expected = first
-    for begin, end in covered:  # one after the other, without a gap
+    for begin, end in covered:  # one after another, without a gap
         assert begin == expected
         assert begin <= end
         assert table.latest(begin, end) == end

@@ -1,4 +1,4 @@
-"""What people do with schedules, and what becomes of each time at which one is due."""
+"""People create and change schedules, and each due time has an outcome."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_same_request_again_gives_the_same_schedule(lab: World) -> None:
         ({"begins": NOON, "ends": NOON - DAY}, "ends"),
         ({"ends": NOON - 2 * DAY}, "ends"),
         ({"expression": "R1/2026-05-01T12:00/P1D"}, "expression"),
-        # What the database keeps in UTC and Python then cannot read: no list with it could be shown again.
+        # PostgreSQL accepts this time in UTC, but Python could not read it, so no list with it could be shown.
         ({"ends": datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-14 * HOUR))}, "ends"),
         ({"begins": datetime(1, 1, 1, tzinfo=timezone(14 * HOUR))}, "begins"),
         ({"missed": "never"}, "missed"),
@@ -136,7 +136,7 @@ def test_a_change_of_the_timetable_begins_anew_and_any_other_does_not(lab: World
     [
         ("0  12 *\t* *", "0  12 *\t* *"),
         ("0 12 * * mon-fri", "0 12 * * MON-FRI"),
-        ("*/90 12 * * *", "*/90 12 * * *"),  # which is accepted no more
+        ("*/90 12 * * *", "*/90 12 * * *"),  # no longer accepted in new schedules
     ],
 )
 def test_a_timetable_that_was_accepted_once_stays(lab: World, clock: Clock, stored: str, sent: str) -> None:
@@ -156,7 +156,7 @@ def test_who_writes_what_runs_has_it_run_with_the_own_rights(lab: World, clock: 
     people, schedule = lab.people, make(lab, request_key="k")
     assert change(schedule, people.alice, spec=spec(command="cat secrets")).owner == people.alice
     with pytest.raises(NotAllowed, match="members of Astro"):
-        change(schedule, people.olga)  # an operator who is a member of nothing
+        change(schedule, people.olga)  # an operator who is a member of no team
     clock(NOON)
     tick()
     assert Job.objects.get().owner == people.alice

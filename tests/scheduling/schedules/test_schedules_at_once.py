@@ -1,4 +1,4 @@
-"""Schedules at any moment and any number of times: killed processes, several workers, trouble with one of them."""
+"""Schedules run once even with killed processes, several workers, and trouble with one of them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def lab() -> World:
 
 
 class Killed(BaseException):
-    """As if the process were no more: nothing of it goes on, and its connection is gone."""
+    """Raised where a process is killed: nothing of it continues, and its connection is closed."""
 
 
 def killed_at(statement: int, work: Callable[[], object]) -> bool:
-    """Whether `work` came to that statement, where it died."""
+    """Runs `work` until that statement, where it is killed; returns whether it came to it."""
     seen = 0
 
     def count(execute: Any, *args: Any) -> Any:
@@ -95,7 +95,7 @@ def test_several_workers_at_the_same_schedules_run_each_due_time_once(clock: Clo
     made = [make(lab, terms(missed="all", catch_up_seconds=4 * 86_400)) for _ in range(3)]
     clock(NOON + 3 * DAY + HOUR)
     assert at_once(*[tick] * 4) == [None] * 4
-    tick()  # what a worker has locked, others leave to it or to the next tick
+    tick()  # rows that a worker has locked are left to it or to the next tick
     assert Job.objects.count() == 3 * 4
     for schedule in made:
         assert [run.due_at for run in schedule.runs.order_by("due_at")] == [NOON + n * DAY for n in range(4)]

@@ -1,4 +1,4 @@
-"""What answers at a port: real programs are asked by the local backend, and what they say is written down."""
+"""The local backend probes real programs at their ports, and the results are recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.scheduling.local_rig import Rig, until
 from tests.scheduling.world import World, start, world
 
-# Answers 503 as long as the file `busy` is in its folder; a file `deaf` has it not answer at all.
+# Answers 503 while the file `busy` is in its folder, and not at all while the file `deaf` is.
 SERVER = """
 import http.server, os, pathlib, time
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -133,7 +133,7 @@ def test_the_port_is_free_again_after_the_end(rig: Rig) -> None:
         probe.bind(("127.0.0.1", int(ready.address.rpartition(":")[2])))
 
 
-# --- what is written down ----------------------------------------------------------------------------------
+# --- what is recorded --------------------------------------------------------------------------------------
 
 
 @pytest.fixture

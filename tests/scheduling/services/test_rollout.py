@@ -1,4 +1,4 @@
-"""The controller's rules, whatever happens in whatever order: bounds hold at every step, and it gets there."""
+"""The controller keeps its bounds at every step, whatever happens, and reaches its goal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scheduling.services.rollout import Plan, Replica, Wanted, plan
 
 @dataclass
 class Play:
-    """A service whose replicas do as the test wants. Revisions are numbers."""
+    """A service whose replicas do what the test wants. Revisions are numbers."""
 
     wanted: Wanted
     revision: int = 1
-    replicas: dict[int, tuple[Replica, int]] = field(default_factory=dict)  # with the revision
+    replicas: dict[int, tuple[Replica, int]] = field(default_factory=dict)  # with the revision of each
     resting: set[int] = field(default_factory=set)
     made: int = 0
 
@@ -32,7 +32,7 @@ class Play:
         return sum(replica.is_ready and not replica.is_ending for replica in self.seen())
 
     def step(self) -> Plan:
-        """One step of the controller, judged: what it may never do."""
+        """Does one step of the controller and checks its bounds."""
         before, ready = len(self.replicas), self.ready
         todo = plan(self.wanted, self.seen(), self.resting)
         most = self.wanted.replicas + self.wanted.max_surge
@@ -53,14 +53,14 @@ class Play:
         return todo
 
     def flip(self, chance: int) -> None:
-        """One of them becomes ready, or is so no more."""
+        """Makes one replica ready or unready."""
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
             replica, revision = self.replicas[pk]
             self.replicas[pk] = replace(replica, is_ready=not replica.is_ready), revision
 
     def lose(self, chance: int) -> None:
-        """One of them ends, as it was told or by itself."""
+        """Ends one replica, because it was told to or by itself."""
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
             replica, revision = self.replicas.pop(pk)
@@ -68,7 +68,7 @@ class Play:
                 self.resting.add(replica.slot)
 
     def settle(self) -> None:
-        """All that is told to go is gone, what rests has rested, and what is there becomes ready."""
+        """Ends stopping replicas, ends all waiting times, and makes all others ready."""
         self.resting.clear()
         self.replicas = {
             pk: (replace(replica, is_ready=True), revision)
@@ -105,7 +105,7 @@ def test_bounds_hold_at_every_step_and_it_converges(wanted: Wanted, story: list[
             case "rest":
                 play.resting.clear()
             case "update":
-                play.revision = chance  # an earlier one again is a rollback
+                play.revision = chance  # an earlier revision is a rollback
             case "scale":
                 play.wanted = replace(play.wanted, replicas=chance)
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Services in the database: replicas are jobs, and the controller keeps so many of them as are wanted."""
+"""Replicas of services are jobs, and the controller keeps as many of them as are wanted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def names(service: Service) -> list[str]:
 
 
 def come_up(lab: World, service: Service, *, ready: bool = True) -> None:
-    """All that wait get GPUs and run, and what runs answers or not; then the controller looks."""
+    """Starts all waiting replicas, makes running ones ready or not, and runs the controller."""
     lab.fill()
     lab.carry_out()
     for lease in lab.holding(Lease.State.RUNNING):
@@ -232,7 +232,7 @@ def test_waiting_for_gpus_is_no_failure_of_a_revision(lab: World) -> None:
         step_service(service_id=service.pk)
     service.refresh_from_db()
     assert service.current.number == 2
-    # With one less allowed it goes on in the place of an old one.
+    # With one unavailable replica allowed it replaces an old one.
     change_service(actor=lab.people.bob, service=service, max_unavailable=1)
     roll_out(lab, service, 40)
     assert {job.revision.number for job in living(service)} == {2}

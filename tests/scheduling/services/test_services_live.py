@@ -1,4 +1,4 @@
-"""Services of real processes: programs that answer, fail, become busy and are replaced, on the local backend."""
+"""Services of real processes answer, fail, become busy and are replaced, on the local backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
-# Python's own server of files: ready as soon as it listens; a path that is no file is answered with 404.
+# Python's file server: ready as soon as it listens; answers 404 for paths that are no files.
 SERVE = """python -c '
 import os, signal, sys
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -35,7 +35,7 @@ for name in ("{version}", "well"):
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), SimpleHTTPRequestHandler).serve_forever()
 '"""
 
-PATIENT = {"readiness_failures": 30}  # a machine that is slow to answer is no gap
+PATIENT = {"readiness_failures": 30}  # so that a slow machine causes no gap
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def serve(lab: World, replicas: int, **rules: Any) -> Service:
 
 
 def until(lab: World, service: Service, probe: Callable[[], object], what: str) -> None:
-    """What beat, worker and watcher do all the time, until something is so."""
+    """Does what beat, worker and watcher do all the time, until the probe is true."""
 
     def look() -> object:
         step_service(service_id=service.pk)
@@ -83,7 +83,7 @@ def until(lab: World, service: Service, probe: Callable[[], object], what: str) 
 
 
 def ready(service: Service, version: str) -> int:
-    """How many ready replicas answer as this version does: each is asked."""
+    """Requests each ready replica; returns how many answer as this version does."""
     leases = Lease.objects.ready().filter(job__service=service)
     count = 0
     for address in leases.values_list("address", flat=True):
@@ -124,13 +124,13 @@ def test_a_replica_that_is_not_well_is_not_ready_until_it_is(lab: World) -> None
     until(lab, service, lambda: ready(service, "one") == 2, "two answer")
     first, second = living(service)
     well = JobFiles(backend_for(lab.cluster).root, first.pk).folder / "work" / "rank-0" / "well"
-    well.unlink()  # which is answered with 404
+    well.unlink()  # a missing file is answered with 404
     leases = Lease.objects.ready().filter(job__service=service)
     until(lab, service, lambda: [lease.job for lease in leases.all()] == [second], "one is not ready")
     well.touch()
     until(lab, service, lambda: ready(service, "one") == 2, "it is ready again")
     changes = [event.kind for event in first.events.filter(kind__in=["ready", "unready"]).order_by("id")]
-    # On a slow machine it may have been late to answer, too.
+    # On a slow machine it may also have answered late.
     assert changes == ["ready", "unready"] * (len(changes) // 2) + ["ready"]
     assert len(changes) >= 3
 

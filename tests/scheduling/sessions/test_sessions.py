@@ -1,4 +1,4 @@
-"""Sessions: who may begin one, and that nobody's is stopped unwarned."""
+"""Members begin sessions, and none is stopped without a warning."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(lab: World, **fields: Any) -> Session:
 
 
 def pass_minutes(session: Session, minutes: float) -> None:
-    """As if all that happened to it had been so much earlier."""
+    """Backdates everything that happened to the session."""
     earlier = timedelta(minutes=minutes)
     session.refresh_from_db()
     for name in ("used_at", "warned_at", "end_warned_at"):
@@ -71,7 +71,8 @@ def pass_minutes(session: Session, minutes: float) -> None:
     job.save()
     moments = ("held_from", "running_from", "stop_asked_at", "held_until", "missing_since")
     Lease.objects.filter(job=job).update(**{name: F(name) - earlier for name in moments})
-    HeldGpu.objects.filter(lease__job=job, lease__state=Lease.State.CLOSED).delete()  # or they would overlap
+    # else they would overlap
+    HeldGpu.objects.filter(lease__job=job, lease__state=Lease.State.CLOSED).delete()
 
 
 def step(session: Session) -> Step:
@@ -235,7 +236,7 @@ def test_a_session_that_waits_is_not_idle_and_one_that_ended_is_left_alone(lab: 
 
 
 def give_way(lab: World, session: Session) -> None:
-    """Its turn ends as a round takes its GPUs."""
+    """Ends its attempt as a round takes its GPUs."""
     lease = lab.lease(session.job)
     Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING, stop_asked_at=now_from_database())
     Job.objects.filter(pk=session.pk).update(state=Job.State.STOPPING)
@@ -250,7 +251,7 @@ def be_drained(lab: World, session: Session) -> None:
 
 
 def move(lab: World, session: Session) -> None:
-    """It is asked to go on on another node."""
+    """Orders it to move to another node."""
     give_way(lab, session)
     lab.cluster.nodes.update(state="drained")
     lab.node(f"v100-{lab.cluster.nodes.count()}", lab.people.v100)
@@ -278,7 +279,7 @@ def test_unused_time_adds_up_over_attempts_and_is_warned_of_once(
         pass_minutes(session, 24)
         assert step(session) is Step.NOTHING
         leave(lab, session)
-        pass_minutes(session, 120)  # nobody could use it while it waited
+        pass_minutes(session, 120)  # it could not be used while it waited
         assert step(session) is Step.NOTHING
         come_back(lab, session)
     pass_minutes(session, 3)
@@ -320,7 +321,7 @@ MOVES = st.lists(st.tuples(st.sampled_from(["wait", "use", "turn", "look"]), st.
 def test_nobody_is_stopped_unwarned_too_early_or_while_in_use(
     moves: list[tuple[str, int]], idle: int, longest: int
 ) -> None:
-    """However irregularly Fairlot looks: the warning was there for as long as promised, and unheeded."""
+    """However irregularly Fairlot looks, the warning was shown for the promised time and ignored."""
     limit, whole = timedelta(minutes=idle), timedelta(hours=longest)
     now, runs, unused = BEGAN, True, timedelta(0)
     unused_warned: timedelta | None = None

@@ -1,4 +1,4 @@
-"""Whoever waits is told when the job starts at the latest, as long as it waits."""
+"""The owner of a waiting job sees when it starts at the latest, for as long as it waits."""
 
 from contextlib import closing
 from datetime import timedelta
@@ -43,7 +43,7 @@ def test_each_waiting_job_has_a_latest_start_until_it_starts(lab: World) -> None
     Job.objects.filter(pk=running.pk).update(state=Job.State.SUCCEEDED, ended_at=now)
     Job.objects.filter(pk=waiting.pk).update(state=Job.State.RUNNING)
     assert forecast(lab) == 0
-    assert JobForecast.objects.exists()  # it is as new as the last round
+    assert JobForecast.objects.exists()  # as new as the last round
     Cluster.objects.update(last_round_at=now_from_database())
     assert forecast(lab) == 0
     assert not JobForecast.objects.exists()
@@ -72,7 +72,7 @@ def test_a_second_worker_leaves_at_once(lab: World) -> None:
     with closing(connection.copy()) as other, other.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s, %s)", [Lock.FORECASTS, lab.cluster.pk])
         assert forecast(lab) == 0
-        # By hand: a server lets go of what a closed connection held in its own time.
+        # Unlocks explicitly, as the server releases the lock of a closed connection only after some time.
         cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [Lock.FORECASTS, lab.cluster.pk])
         assert forecast(lab) == 1
 

@@ -1,4 +1,4 @@
-"""Share intervals summed by the hour say what the intervals say, whatever stretch is asked for."""
+"""Rollups of share intervals by the hour agree with the intervals for any time asked."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def rounds_until(lab: World, moment: datetime) -> None:
 
 
 def test_hours_in_which_nobody_had_a_share_are_summed_in_one_step(lab: World) -> None:
-    """As where no round came for months. A job's end in them is told of all the same, in its hour."""
+    """This happens when no round came for months. Jobs that end in this time still count, in their hour."""
     interval(lab, BEGIN, BEGIN + HOUR, entitled=1.0)
     back = BEGIN + timedelta(days=150)
     interval(lab, back, back + HOUR, entitled=2.0)
@@ -90,7 +90,7 @@ def forget(lab: World) -> None:
 
 
 def by_hand(since: datetime, until: datetime) -> dict[tuple[int, int], Amounts]:
-    """The same from the intervals alone, one by one."""
+    """Returns the same from each interval."""
     found: dict[tuple[int, int], Amounts] = {}
     for one in ShareInterval.objects.filter(begins__lt=until, ends__gt=since):
         part = (min(one.ends, until) - max(one.begins, since)) / (one.ends - one.begins)
@@ -140,7 +140,7 @@ def test_what_is_summed_equals_the_rows_for_any_stretch(
         got = {(tenant, kind): one for (_, tenant, kind), one in found.items()}
         assert got.keys() >= expected.keys()
         assert all(same(one, expected.get(key, Amounts())) for key, one in got.items())
-    # Adjoining stretches add up.
+    # Adjoining intervals sum up.
     middle = min(max(BEGIN + cut * MINUTE, since), to)
     parts = read_sums([(since, middle), (middle, to)])
     for tenant, kind in expected:
@@ -217,9 +217,9 @@ def test_what_is_taken_back_of_a_summed_hour_is_taken_back_of_its_sum(lab: World
 
 @pytest.fixture
 def silent(lab: World) -> tuple[datetime, Lease]:
-    """A gang with one GPU, last heard of ten seconds before the second round of an hour; and when that began.
+    """Returns the begin of an hour's second round, and a gang of one GPU last seen ten seconds earlier.
 
-    The rounds of two summed hours did not count what nobody knew of.
+    The rounds of two rolled-up hours did not count time that was not observed.
     """
     lab.submit(lab.people.bob, lab.people.astro, gpus=1)
     lab.fill()
@@ -283,7 +283,7 @@ def test_two_workers_sum_an_hour_once(lab: World, in_two_threads) -> None:
 
 @pytest.fixture
 def in_two_threads():
-    """Runs a function in two threads at once and gives both answers."""
+    """Returns a function that runs another in two threads at once and returns both results."""
 
     def run(act):
         both = Barrier(2)
@@ -304,7 +304,7 @@ def in_two_threads():
 def ended(
     lab: World, *, since: datetime, until: datetime, held: timedelta, gpus: int = 4, **fields: object
 ) -> Job:
-    """Bob's job on A100s, which got its GPUs at the end of its wait."""
+    """Creates Bob's job on A100s, which waited from `since` and then held GPUs for `held` before `until`."""
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=gpus)
     Lease.objects.create(
         job=job, cluster=lab.cluster, epoch=1, generation=lab.people.a100, gpus=gpus, state=Lease.State.CLOSED,
@@ -316,13 +316,13 @@ def ended(
 
 
 def recent(lab: World) -> datetime:
-    """Hours of today, for what ended long ago is left out."""
+    """Returns the begin of recent hours, as reports leave out jobs that ended long ago."""
     return start_of_hour(now_from_database()) - 9 * HOUR
 
 
 def test_a_job_that_waits_as_long_as_it_runs_took_twice_the_time_alone(lab: World) -> None:
     begin = recent(lab)
-    # Six hours of intervals of 40 minutes with 4 GPUs each, the first summed hour lying between.
+    # Six hours of intervals of 40 minutes with 4 GPUs each, around the first rolled-up hour.
     for k in range(9):
         begins = begin + k * 40 * MINUTE
         interval(lab, begins, begins + 40 * MINUTE, entitled=4 * 2400)

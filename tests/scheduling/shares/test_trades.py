@@ -1,4 +1,4 @@
-"""Trades over rounds: what is exchanged as before goes on, and the ledger has each to the microsecond."""
+"""Unchanged trades continue over rounds, and the ledger books each to the microsecond."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def trading_world() -> World:
-    """Two teams of which the second gains more by the faster generation."""
+    """Returns two teams of which the second gains more by the faster generation."""
     lab = world(v100=4, a100=4, trading=True)
     for _ in range(8):
         for owner, tenant, speedup in (
@@ -33,7 +33,7 @@ def trading_world() -> World:
 
 
 def within_the_hour() -> float:
-    """Seconds that may pass, so that what is traded now was traded in this hour, too."""
+    """Returns the seconds that may pass so that the trade is still in this hour."""
     now = now_from_database()
     return min(60.0, (now - full_hour(now)).total_seconds() / 4)
 
@@ -47,13 +47,13 @@ def change_speeds(lab: World) -> None:
 
 
 def booked(trade: Trade) -> dict[str, Decimal]:
-    """GPU-seconds that the buyer got and gave for the trade."""
+    """Returns the GPU-seconds that the buyer got and gave for the trade."""
     rows = LedgerEntry.objects.filter(transaction__key=f"trade:{trade.pk}", account__tenant=trade.buyer)
     return dict(rows.values_list("account__generation__name").annotate(Sum("amount")))
 
 
 def moved(trade: Trade) -> dict[str, Decimal]:
-    """What the trade says of the same."""
+    """Returns the same GPU-seconds by the trade itself."""
     assert trade.ends is not None
     seconds = Decimal(str((trade.ends - trade.begins).total_seconds()))
     got, gave = (Decimal(str(gpus)) * seconds for gpus in (trade.fast_gpus, -trade.slow_gpus))
@@ -158,7 +158,7 @@ def test_many_trades_are_settled_with_as_many_queries_as_one() -> None:
 
     def queries_of_next_round() -> int:
         lab.pass_time(60)
-        Trade.objects.filter(ends=None).update(slow_gpus=F("slow_gpus") * 0.9)  # so that none goes on
+        Trade.objects.filter(ends=None).update(slow_gpus=F("slow_gpus") * 0.9)  # so that no trade continues
         with CaptureQueriesContext(connection) as queries:
             lab.quantum()
         return len(queries)

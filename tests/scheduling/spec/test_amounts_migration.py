@@ -1,4 +1,4 @@
-"""After the upgrade amounts of stored specs have ASCII digits, so that what was accepted can still be read."""
+"""After the upgrade amounts of stored specs have ASCII digits, so that they can still be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After the upgrade jobs of before have the grace that their specs say, or one that a job may have."""
+"""After the upgrade old jobs have the grace that their specs say, or one that is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command needs in any case is looked for before a session waits for GPUs."""
+"""A session's required program is checked before the session waits for GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each refusal of a spec names the whole path of what it refuses."""
+"""Each refusal of a spec names the full path of the refused value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job spec may not be, however it is sent: too long to read, or naming variables that hand out GPUs."""
+"""A job spec may not be too long to read, or name variables that hand out GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from scheduling.spec.job_spec import LONGEST_YAML, RESERVED_VARIABLES, JobSpec, SpecError
 
 SPEC = {"name": "x", "command": "true"}
-# By these container runtimes and drivers of several vendors hand out devices.
+# With variables of these prefixes container runtimes and drivers of several vendors hand out devices.
 OF_VENDORS = ("CUDA", "NVIDIA", "AMD", "HABANA", "ASCEND")
 
 

@@ -1,4 +1,4 @@
-"""Numbers, texts and switches of a spec are what they are written as, in YAML as in data; all else is told by name."""
+"""Numbers, texts and switches of a spec keep their written type, in YAML as in JSON; others are refused by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASE = {"name": "n", "command": "c", "port": 8000}
 
 
 def kind_of(field: str) -> type | None:
-    """The type that a field's value has, where it is no list and no mapping."""
+    """Returns the type of a field's value, or None for lists and mappings."""
     kinds = [JobSpec.model_fields[field].annotation]
     found: set[Any] = set()
     while kinds:
@@ -39,7 +39,7 @@ TEXTS = [
     "readiness_path",
     "progress_pattern",
 ]
-# What YAML 1.2 or JSON does not have as a number at all, or as one that no field accepts.
+# Not numbers in YAML 1.2 or JSON, or numbers that no field accepts.
 NO_NUMBERS = [
     "true", "False", "yes", "on", "1_0", "1:30", "0b1", "１", "٣", "'5'", '"5"', "five", "[5]", "{a: 5}", ".inf",
     "-.inf", ".nan", "nan", "inf", "Infinity", "5,0", "5 0", "1e400", "0x", "0o9", "5%", "5s", "!!str 5", "1__0",

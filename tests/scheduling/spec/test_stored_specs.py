@@ -1,4 +1,4 @@
-"""Specs that were stored by the rules of their day go on, whatever today's rules say of them."""
+"""Specs stored under earlier rules keep working, whatever today's rules say."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.scheduling import scheduled
 from tests.scheduling.scheduled import NOON, Clock
 from tests.scheduling.world import OneByOne, World, seen, start, world
 
-# Each field of it is refused today, and one is not even known.
+# Each of its fields is refused today, and one is unknown.
 STRANGE = {
     "version": 0, "name": "zero\u200bwidth", "command": "", "workers": True, "gpus_per_worker": "two",
     "variables": {"RANK": "7"}, "checkpoint_grace_seconds": 1e9, "progress_pattern": "(", "memory": "１Gi",
@@ -46,7 +46,7 @@ def lab(db: None) -> World:
 
 
 class Machine(OneByOne):
-    """What it is told to start runs, what it is told to stop is heard and not done."""
+    """Starts what it is told to start; receives orders to stop and does not carry them out."""
 
     def __init__(self) -> None:
         self.gangs: list[Gang] = []
@@ -82,7 +82,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def store(row: Job | Schedule | ServiceRevision, spec: Any = STRANGE) -> None:
-    """As an earlier version might have."""
+    """Stores a spec as an earlier version might have."""
     type(row).objects.filter(pk=row.pk).update(spec=spec)
 
 
@@ -136,7 +136,7 @@ def test_a_running_job_is_observed_stopped_billed_and_exported(lab: World, machi
     perform(lab)
     assert machine.stopped == [7.0]
 
-    # It does not go, so that it is told again once the grace of then has passed.
+    # It does not end, so the order is repeated once the stored grace has passed.
     lease.operations.filter(verb="stop").update(done_at=now_from_database() - PATIENCE * 2)
     reconcile(lab.cluster)
     perform(lab)
@@ -145,7 +145,7 @@ def test_a_running_job_is_observed_stopped_billed_and_exported(lab: World, machi
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)
     assert lab.states([job]) == [Job.State.CANCELLED]
     assert UsageSegment.objects.filter(job_id=job.pk).exists()
-    # What of it runs although its lease is closed is stopped with the same grace.
+    # Processes that run although their lease is closed are stopped with the same grace.
     reconcile(lab.cluster)
     assert machine.stopped[2:] == [7.0]
     for form in FORMS:
@@ -202,7 +202,7 @@ def test_a_service_goes_on_making_replicas_of_what_it_was_made_with(lab: World) 
 
 
 def test_a_job_that_nobody_could_write_down_holds_up_no_other(lab: World, machine: Machine) -> None:
-    """Whatever the trouble is, the others' ends are written down, and the cluster's page tells of it."""
+    """Whatever the trouble is, the ends of other jobs are recorded, and the cluster's page shows it."""
     first, second = start(lab), start(lab)
     leases = [lab.lease(job) for job in (first, second)]
     machine.sees = [

@@ -1,4 +1,4 @@
-"""After the upgrade stored specifications, options, rules and leases have the words of the field."""
+"""After the upgrade stored specs, options, rules and leases use the new names."""
 
 from __future__ import annotations
 

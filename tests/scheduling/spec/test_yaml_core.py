@@ -1,4 +1,4 @@
-"""YAML is read as version 1.2 has it, and what is written is read back to the same by readers of both versions."""
+"""YAML is read as version 1.2, and readers of both versions read what is written as the same values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_what_is_written_is_read_back_to_the_same(value: Any) -> None:
 
 
 def _typed(value: Any) -> Any:
-    """With the types of all that is in it, as 1 == 1.0 == True."""
+    """Returns the value with all types, as 1 == 1.0 == True."""
     if isinstance(value, dict):
         return {key: _typed(one) for key, one in value.items()}
     return [_typed(one) for one in value] if isinstance(value, list) else (type(value), value)

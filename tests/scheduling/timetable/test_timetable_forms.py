@@ -1,4 +1,4 @@
-"""How people write when something is due: what is accepted, what to write instead, and how it reads in words."""
+"""Due times are accepted in several notations; others get a suggestion, and all read well in words."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_macros_of_crontab_are_accepted_and_kept_as_five_fields(macro: str, expr
 
 
 def test_what_was_accepted_before_still_runs() -> None:
-    """Its hours are those that it had; only who writes it anew is asked for another form."""
+    """Its hours do not change; only an edit requires another notation."""
     table = Timetable.stored("*/90 * * * *", BERLIN, None, None)
     assert table.after(datetime(2026, 1, 1, 0, 30, tzinfo=UTC)) == datetime(2026, 1, 1, 1, tzinfo=UTC)
 
@@ -176,7 +176,7 @@ def test_expressions_read_as_sentences(expression: str, words: str) -> None:
 
 
 def part_of(field: Field) -> st.SearchStrategy[str]:
-    """One field: any, one, several, a range, steps."""
+    """Draws one field: any, one value, several, a range, steps."""
     numbers = st.integers(field.first, field.top)
     spans = st.tuples(numbers, numbers).map(sorted).map(lambda pair: f"{pair[0]}-{pair[1]}")
     lists = st.lists(numbers, min_size=1, max_size=4, unique=True).map(
@@ -191,7 +191,7 @@ whole_crons = st.tuples(*map(part_of, FIELDS)).map(" ".join)
 
 
 def meant(expression: str) -> tuple[object, ...]:
-    """Which minutes of which days of two leap cycles: two expressions with the same ones mean the same."""
+    """Returns the minutes and days of two leap cycles: expressions with equal ones mean the same."""
     fields = CronSim(expression, datetime(2000, 1, 1))
     days = (datetime(2024, 1, 1) + timedelta(days=number) for number in range(366 + 3 * 365))
     held = [number for number, day in enumerate(days) if day.month in fields.months and fields.match_day(day)]
@@ -201,7 +201,7 @@ def meant(expression: str) -> tuple[object, ...]:
 @settings(deadline=None, max_examples=60)
 @given(whole_crons, whole_crons, st.integers(0, 4))
 def test_expressions_that_read_the_same_fire_at_the_same_times(one: str, other: str, kept: int) -> None:
-    """Those that differ in one field alone are the ones that could be mixed up."""
+    """Expressions that differ in only one field are the ones that could be confused."""
     near = " ".join(
         b if at == kept else a for at, (a, b) in enumerate(zip(one.split(), other.split(), strict=True))
     )

@@ -1,4 +1,4 @@
-"""When schedules are due: nothing missed, nothing twice, in every zone, on the days when clocks change, too."""
+"""Schedules miss nothing and run nothing twice, in every time zone, also on days when clocks change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.timetable.local_time import when_reached, when_shown
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 BERLIN = "Europe/Berlin"
-# By a whole hour, by half of one, by two, at midnight, around Ramadan, south of the equator, and not at all.
+# Zones that change by an hour, by half of one, by two, at midnight, around Ramadan, in the south, and never.
 ZONES = (
     BERLIN, "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "Africa/Cairo", "Asia/Beirut",
     "Africa/Casablanca", "America/Santiago", "America/St_Johns", "Pacific/Chatham", "Asia/Kathmandu", "UTC",
@@ -28,7 +28,7 @@ def utc(text: str) -> datetime:
 
 
 def due(expression: str, zone: str, after: str, most: int = 3) -> list[str]:
-    """As the wall shows it, with the offset."""
+    """Returns due times in local time, with the offset."""
     table = Timetable.read(expression, zone)
     found = table.next_ones(utc(after), most)
     return [moment.astimezone(table.zone).isoformat(timespec="minutes") for moment in found]
@@ -36,10 +36,10 @@ def due(expression: str, zone: str, after: str, most: int = 3) -> list[str]:
 
 @cache
 def changes(zone: str) -> list[datetime]:
-    """The hours of 2026 after which the clocks are changed."""
+    """Returns the hours of 2026 after which the clocks change."""
 
     def steps(begin: datetime, step: timedelta, many: int) -> list[datetime]:
-        """Those after which another offset holds than before."""
+        """Returns the moments after which the offset changes."""
         moments = [begin + number * step for number in range(many + 1)]
         offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in moments]
         return [at for at, here, there in zip(moments, offsets, offsets[1:], strict=False) if here != there]
@@ -63,7 +63,7 @@ crons = st.builds(lambda minute, hour, day: f"{minute} {hour} {day}", minutes, h
 def by_looking_at_each_minute(
     expression: str, zone: ZoneInfo, begin: datetime, end: datetime
 ) -> set[datetime]:
-    """The same from the definition: somebody watches the wall for the whole time."""
+    """Returns due times by definition: watches the local clock for the whole time."""
     fields = CronSim(expression, datetime(2000, 1, 1))
 
     def is_meant(wall: datetime) -> bool:
@@ -80,7 +80,7 @@ def by_looking_at_each_minute(
             if is_meant(wall):
                 found.add(moment)
             continue
-        while seen_up_to < wall:  # what was passed over comes now, what was shown before does not come again
+        while seen_up_to < wall:  # skipped times come now, and times shown before do not come again
             seen_up_to += MINUTE
             if is_meant(seen_up_to):
                 found.add(moment)
@@ -93,7 +93,7 @@ def test_cron_is_due_exactly_when_somebody_who_watches_the_clock_would_say(
     where: tuple[str, datetime], expression: str
 ) -> None:
     zone, begin = where
-    # Nothing of what was shown before the beginning must be shown again, for the watcher did not see it.
+    # Begins earlier, as the watcher does not know what was shown before its beginning.
     begin -= 3 * HOUR + MINUTE
     end = begin + 9 * HOUR
     table = Timetable.read(expression, zone, ends=end)
@@ -120,7 +120,7 @@ def repeats(draw: st.DrawFn) -> str:
 def test_what_comes_next_does_not_depend_on_when_one_asks(
     where: tuple[str, datetime], expression: str, seconds: int
 ) -> None:
-    """Strictly later, never backwards, and the same for every moment before it: so none is missed or twice."""
+    """The next time is strictly later, and equal for every moment before it, so none is missed or comes twice."""
     zone, moment = where
     table = Timetable.read(expression, zone)
     first = table.after(moment)
