@@ -44,7 +44,7 @@ def take_back_usage(
 
 
 def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
-    """Resumes sealing of the ledger after it stopped; rows that were not sealed meanwhile are sealed in their present state.
+    """Resumes sealing of the ledger after it stopped; rows not sealed meanwhile are sealed in their present state.
 
     The reason becomes part of the head that this makes, and `verify_ledger` prints it. It restores no lost seal: a
     book that lost one stays stopped until its seals are restored.

@@ -125,7 +125,7 @@ def approve_within(
 def end_within(*, request: Request) -> Request | None:
     """Restores the former value, unless somebody changed it since; returns None if the grant is not at its end.
 
-    A grant that cannot end yet stays in force and is tried again; people are notified, and the audit trail gets an event, once.
+    A grant that cannot end yet stays in force and is tried again; people are notified, and it is recorded, once.
     """
     # Locked before the request's row, in the order of changes by hand.
     tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
