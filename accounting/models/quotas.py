@@ -46,7 +46,7 @@ class Quota(models.Model):
 
     class AtLimit(models.TextChoices):
         BLOCK = "block", "block"
-        IDLE = "idle", "only idle GPUs"
+        IDLE = "idle", "make preemptible"
         WARN = "warn", "warn"
 
     OF_A_PERIOD = (Kind.GPU_HOURS, Kind.MONEY)

@@ -50,7 +50,7 @@ def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
 
 
 def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) -> str:
-    preemptible = chip("only idle GPUs", "accent") if job.preemptible else ""
+    preemptible = chip("preemptible", "accent") if job.preemptible else ""
     starts = _starts(job.starts_by, now) if job.starts_by and job.state in Job.WAITING else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
     team = f'<td data-label="Team" class="break">{escape(job.team)}</td>' if with_team else ""

@@ -40,7 +40,7 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     # Bob's and Alice's supernovae are booked; Bob has used most.
     row = page.partition("in the last 7 days")[2].partition("</tr>")[0]
     assert re.search(r'data-label="Used">3(\.\d+)?<', row), row
-    assert "only idle GPUs" in row
+    assert "make preemptible" in row
     assert "in the last 7 days" in shown(browser_of(scene.people.alice).get("/team/astro/"))
 
 

@@ -109,7 +109,7 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     assert "is being drained" not in text_of(bob.get(page))
     drain_node(actor=scene.people.ada, node=node, reason="new fan")
     told = f"{node.name}, where it runs, is being drained: new fan."
-    assert f"{told} It may run there to its end." in text_of(bob.get(page))
+    assert f"{told} The job may finish there." in text_of(bob.get(page))
     assert f"{node.name} is being drained: new fan; it may run on to its end" in text_of(
         bob.get(f"{page}events/")
     ), "names stay as they are written"

@@ -36,7 +36,7 @@ CASES = [
     (OperationalError("server closed the connection unexpectedly"), 503, "The database does not answer"),
     (InterfaceError("connection already closed"), 503, "The database does not answer"),
     (TooManyPasswords("Too many people are signing in at once."), 503, "Fairlot is busy"),
-    (OSError(errno.EACCES, "Permission denied"), 500, "Something broke here"),
+    (OSError(errno.EACCES, "Permission denied"), 500, "Server error"),
 ]
 
 

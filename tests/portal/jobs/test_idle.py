@@ -61,9 +61,9 @@ def in_an_hour() -> str:
 
 def test_a_jobs_page_says_that_it_is_idle_and_what_follows(scene: Scene, warned: Job, browser_of) -> None:
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
-    assert "Nobody uses its GPUs. It is stopped" in html
+    assert "Its GPUs are idle. It is stopped" in html
     assert "at the earliest, unless somebody does." in html
-    assert "Held without use for 45 min" in html
+    assert "Idle for 45 min" in html
     assert f"/jobs/{warned.pk}/snooze/" in html
     GpuUse.objects.update(idle_since=None, percent=87.4, used_at=now_from_database())
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
@@ -86,7 +86,7 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     Job.objects.filter(pk=warned.pk).update(state=Job.State.RUNNING, state_since=now_from_database())
     GpuUse.objects.update(measured_until=now_from_database() - MINUTE)
     assert said in text(bob, f"/jobs/{warned.pk}/")  # of this turn nothing is measured yet
-    assert "No GPU is held idle now" in text(bob, PAGE)
+    assert "No GPU is idle now" in text(bob, PAGE)
     assert bob.get("/api/v1/idle").json() == []
     Job.objects.filter(pk=warned.pk).update(state=Job.State.SUSPENDED)
     assert f"/jobs/{warned.pk}/snooze/" in html
@@ -99,7 +99,7 @@ def test_what_was_not_measured_lately_is_not_said(scene: Scene, warned: Job, bro
     Job.objects.filter(pk=warned.pk).update(state_since=now_from_database() - 10 * MINUTE)
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
     assert "Nobody uses its GPUs" not in html
-    assert "No GPU is held idle now" in text(browser_of(scene.people.bob), PAGE)
+    assert "No GPU is idle now" in text(browser_of(scene.people.bob), PAGE)
 
 
 def test_the_owner_puts_it_off_and_everybody_reads_why(scene: Scene, warned: Job, browser_of) -> None:

@@ -291,7 +291,7 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
     scene.world.see(scene.world.lease(scene.job), Phase.RUNNING, running_age=5.0)
     text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
     assert "data-lasting" in text
-    assert "No progress seen in its log yet." in text
+    assert "No progress in its log yet." in text
     scene.world.see(scene.world.lease(scene.job), Phase.RUNNING, steps=1200.0, steps_age=0.0)
     text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
     assert "1\xa0200 steps done, by its log." in text

@@ -13,11 +13,11 @@ def page_of(browser, job: Job) -> str:
 
 def test_who_may_cancel_a_job_takes_it_out_of_the_sharing_and_back(scene: Scene, browser_of) -> None:
     bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}/sharing/"
-    assert "Only GPUs that nobody else wants?" in page_of(bob, scene.job)
+    assert "Make this job preemptible?" in page_of(bob, scene.job)
     html = bob.post(url, {"preemptible": "true"}, follow=True).content.decode()
     assert "only on GPUs that nobody else wants, from the next quantum on" in html
-    assert "Let it take part again?" in html
-    assert "only idle GPUs" in html.split('id="job-head"')[1].split("</header>")[0]
+    assert "End preemptible mode?" in html
+    assert ">preemptible</a>" in html.split('id="job-head"')[1].split("</header>")[0]
     html = bob.post(url, {"preemptible": ""}, follow=True).content.decode()
     assert "with its part in the sharing, from the next quantum on" in html
     assert browser_of(scene.people.charlie).post(url, {"preemptible": "true"}).status_code == 404
@@ -73,6 +73,6 @@ def test_lists_tell_of_it_and_find_it(scene: Scene, browser_of) -> None:
     Job.objects.filter(pk=scene.job.pk).update(preemptible=True)
     html = bob.get("/jobs/?preemptible=true").content.decode()
     assert scene.job.name in html
-    assert "only idle GPUs" in html.split('id="jobs-table"')[1]
+    assert ">preemptible</span>" in html.split('id="jobs-table"')[1]
     (found,) = bob.get("/api/v1/jobs?preemptible=true").json()["items"]
     assert found["id"] == scene.job.pk

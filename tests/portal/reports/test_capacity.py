@@ -60,7 +60,7 @@ def test_one_cluster_is_chosen_by_its_name(closed: Scene, browser_of) -> None:
 
 def test_without_a_closed_hour_the_page_says_so(scene: Scene, browser_of) -> None:
     html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
-    assert "No hour of this time is closed yet" in html
+    assert "No hour of this period is closed yet" in html
 
 
 def test_what_keeps_an_hour_open_is_named(scene: Scene, browser_of) -> None:

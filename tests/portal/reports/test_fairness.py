@@ -188,7 +188,7 @@ def test_without_shares_the_page_says_so(scene: Scene, browser_of) -> None:
         .get(f"{PAGE}?period=dates&from=2001-01-01&to=2001-01-02")
         .content.decode()
     )
-    assert "Nothing was shared in this time" in html
+    assert "No shares in this period" in html
 
 
 def test_everybody_is_shown_the_way_there(scene: Scene, browser_of) -> None:

@@ -326,12 +326,12 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
             "Team": lambda row: row["team"],
             "User": lambda row: row["owner"],
             "GPUs": lambda row: f"{row['gpus']} × {row['generation']}",
-            "Held without use": lambda row: times(row["idle_seconds"]),
+            "Idle for": lambda row: times(row["idle_seconds"]),
         },
     ),
     (
         "/usage/idle/",
-        "GPU-hours held idle by team, most first",
+        "Idle GPU-hours by team, most first",
         "teams",
         {
             "Team": lambda row: row["team"],

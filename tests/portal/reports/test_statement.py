@@ -239,7 +239,7 @@ def test_an_invoice_names_issuer_number_prices_and_corrections(rich: Scene, brow
         "−0.500000",
         "of 500.00",
         "(none)",
-        "Held in vain",
+        "Wasted",
     ):
         assert part in html, part
 

@@ -276,7 +276,7 @@ def test_who_is_in_no_team_is_told_so_and_chooses_one(scene: Scene, browser_of) 
     olga, bob = (
         browser_of(who).get("/share/").content.decode() for who in (scene.people.olga, scene.people.bob)
     )
-    assert "You are in no team yourself; choose whose share to see." in olga
+    assert "You are in no team. Choose whose share to see." in olga
     assert "<h1>Shares of the teams</h1>" in olga
     assert "<h1>Our share</h1>" in bob
     assert "You are in no team" not in bob
