@@ -23,7 +23,7 @@ def minutes(count: float) -> timedelta:
 
 
 def usage(cast: Cast, **changes: Any) -> dict[str, Any]:
-    """Half an hour of four A100 for Bob of Astro, from noon on, unless told otherwise."""
+    """Returns half an hour of four A100 for Bob of Astro from noon on, with `changes`."""
     usual = {
         "book": 1,
         "lease_id": 1,
@@ -46,7 +46,7 @@ def book(cast: Cast, **changes: Any) -> list[UsageSegment]:
 
 
 def traded(cast: Cast, **changes: object) -> TradedTime:
-    """A minute of an A100 of Astro for two and a half of a V100 of Bio, from noon on, unless told otherwise."""
+    """Returns a trade of a minute of Astro's A100 for two and a half of Bio's V100 from noon on, with `changes`."""
     usual = {
         "book": 1, "key": "trade:1", "seller": cast.astro, "buyer": cast.bio, "slow": cast.v100, "fast": cast.a100,
         "fast_gpu_seconds": Decimal(60), "slow_gpu_seconds": Decimal("150.0000004"), "begins": NOON,
@@ -62,7 +62,7 @@ def trade(cast: Cast, **changes: object) -> LedgerTransaction:
 
 
 def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:
-    """Closes the hours from `first` to `last`, as if a node of a thousand A100 had held what is booked."""
+    """Closes the hours from `first` to `last` as if a node of a thousand A100 had held what is booked."""
     micro = timedelta(microseconds=1)
     with transaction.atomic():
         open_book(book=book, since=first)
@@ -89,7 +89,7 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
 
 
 def settle_hours(how: HeldHow = NOTHING, *, book: int = 1) -> None:
-    """Settles all closed hours, which were held how is said."""
+    """Settles all closed hours, which were held as `how` says."""
     with transaction.atomic():
         while hour := next_hour_to_price(book=book):
             price_hour(book=book, hour=hour, how=how)

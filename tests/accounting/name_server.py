@@ -1,7 +1,7 @@
-"""A program for a network namespace of its own: calls names whose answers change, and prints who was connected to.
+"""A program for a separate network namespace: calls names whose answers change, and prints who was connected to.
 
-Run by test_outgoing.py with `unshare`; the namespace's loopback has one public address, and its resolver is
-a name server of this program.
+test_safe_http.py runs it with `unshare`; the namespace's loopback has one public address, and its resolver is a name
+server of this program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.conf import settings
 
 PUBLIC, LOOPBACK = "93.184.216.34", "127.0.0.1"
 A, AAAA = 1, 28
-# What the name server answers, one after the other; the last answer stays.
+# The answers of the name server in order; the last one repeats.
 NAMES: dict[str, list[list[str]]] = {
     "flips.example.org": [[PUBLIC], [LOOPBACK]],
     "both.example.org": [[PUBLIC, LOOPBACK]],
@@ -41,7 +41,7 @@ connected: Counter[str] = Counter()
 
 
 class NameServer(socketserver.BaseRequestHandler):
-    """Answers A and AAAA questions from NAMES; each look-up is an A and an AAAA question."""
+    """Answers A and AAAA questions from NAMES; each look-up asks one of each."""
 
     def handle(self) -> None:
         packet, line = self.request
@@ -68,11 +68,11 @@ class Redirects(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Not on the program's output."""
+        """Keeps messages out of the program's output."""
 
 
 def listen(address: str) -> None:
-    """Counts who connects to port 443; no TLS is spoken, so that every call fails after that."""
+    """Counts connections to port 443; it speaks no TLS, so every call fails after that."""
     server = socket.create_server((address, 443))
 
     def accept() -> None:
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def calls() -> dict[str, object]:
-    """What each call answered, and whom it connected to."""
+    """Returns the result of each call, and whom it connected to."""
     from accounting.notifications.safe_http import NotReachable, post  # noqa: PLC0415 - needs the settings
 
     told: dict[str, object] = {}

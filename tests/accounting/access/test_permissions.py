@@ -1,4 +1,4 @@
-"""Who may do what: the table, and that actions, QuerySets and the documentation follow it."""
+"""Who may do what: actions, QuerySets and the documentation follow the table of permissions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CALLS = {
 
 
 def verbs_in(source: str) -> set[str]:
-    """Verbs that a file asks the table for."""
+    """Returns the verbs for which a file consults the table."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""

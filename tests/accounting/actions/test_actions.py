@@ -1,4 +1,4 @@
-"""Every public action: who may, what it writes, and that it leaves exactly one audit event."""
+"""Every public action: who may call it, what it writes, and that it leaves exactly one audit event."""
 
 import inspect
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from tests.make import Cast
 
 @dataclass(frozen=True)
 class Case:
-    """How to call an action within the cast, and whom beside admins it obeys."""
+    """How to call an action within the cast, and who besides admins may."""
 
     arguments: Callable[[Cast], dict[str, Any]]
     verb: str
@@ -52,7 +52,7 @@ def a_quota(cast: Cast) -> Quota:
 
 
 def stopped(why: str) -> dict[str, Any]:
-    """Nothing was sealed for two days."""
+    """Returns arguments after nothing was sealed for two days."""
     at = datetime.now(UTC) - timedelta(days=2)
     LedgerHead.objects.create(number=1, at=at, book=0, seal=0, seal_digest=b"", digest=b"")
     return {"reason": why}

@@ -1,4 +1,4 @@
-"""The first person of a new Fairlot."""
+"""The first admin of a new Fairlot."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Vouchers of old months leave the database as files, and everything that is told of whole hours stays the same."""
+"""Vouchers of old months leave the database as files, and reports of whole hours stay the same."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def past(cast: Cast) -> Cast:
-    """A closed May, with a correction and a class that had its price, and what was held in June."""
+    """Returns a cast with a closed May, with a correction and a class price, and with usage in June."""
     Price.objects.filter(generation=cast.a100).update(preemptible=1)
     actions.set_price(
         actor=cast.ada,
@@ -102,7 +102,7 @@ def past(cast: Cast) -> Cast:
 
 
 def close_may(cast: Cast, *, since: datetime = FIRST) -> None:
-    """From then on; there was nothing but on two days."""
+    """Closes May from `since` on; there was usage on two days."""
     busy = datetime(2026, 5, 4, tzinfo=UTC)
     with transaction.atomic():
         open_book(book=1, since=since)
@@ -114,7 +114,7 @@ def close_may(cast: Cast, *, since: datetime = FIRST) -> None:
 
 
 def told(cast: Cast) -> list[object]:
-    """What is told of whole days, as everybody may ask for it."""
+    """Returns reports of whole days, as anybody may ask for them."""
     reports = [
         usage_report(viewer, begins, ends, by=by)
         for viewer in (cast.olga, cast.bob, cast.charlie)
@@ -190,7 +190,7 @@ def forge(forgery: str) -> None:
 
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, forgery: str) -> None:
-    """Once more, as its transactions have seals of a former release that tell of all or nothing."""
+    """Also if its transactions have seals of an older form, which cover all or nothing."""
     seal_formerly()
     archive_month(actor=past.ada, month=MAY, folder=tmp_path)
     call_command("verify_ledger")
@@ -212,7 +212,7 @@ def test_what_stays_of_an_archived_month_has_a_leaf_of_its_own(past: Cast, tmp_p
 def test_the_chain_goes_on_after_what_stays_was_sealed(
     past: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several links of it; and once more, of what is new, after the month was back and corrected."""
+    """With several links, and again after the month was restored and corrected."""
     monkeypatch.setattr("accounting.ledger.hash_chain.AT_ONCE", 2)
     before = LedgerSeal.objects.count()
     archive_month(actor=None, month=MAY, folder=tmp_path)
@@ -241,7 +241,7 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
 
 
 def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path) -> None:
-    """Neither a seal of other leaves, nor none, nor one that is of another month passes."""
+    """A seal with other leaves, without leaves, or of another month is found."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(month=MAY, of_sums=False)
@@ -259,7 +259,7 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
             with pytest.raises(CommandError, match=f"book 1, seal {seal.number}: "):
                 call_command("verify_ledger")
             transaction.set_rollback(True)
-    # Who makes the chain anew from there on changes its last digest, which somebody may have noted.
+    # Rebuilding the chain from there changes its last digest, which somebody may have noted.
     forge("UPDATE accounting_ledgertransaction SET description = 'nothing' WHERE kind = 'correction'")
     forge(f"DELETE FROM accounting_ledgerseal WHERE number >= {seal.number}")  # noqa: S608
     with pytest.raises(CommandError, match=f"seal {seal.number + 1}: the chain does not end with the last"):
@@ -272,7 +272,7 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
 
 
 def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) -> None:
-    """From a month whose vouchers are there, so that these need not fit any more."""
+    """Not from a month whose vouchers exist either, whose entries would then no longer match."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     late = LedgerTransaction.objects.get(month=JUNE, kind="usage")
@@ -288,7 +288,7 @@ def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) 
 
 @pytest.fixture
 def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
-    """As an earlier release did, which neither sealed nor kept anything with it."""
+    """Returns a cast with a month archived by an earlier release, which neither sealed nor kept anything with it."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
@@ -297,7 +297,7 @@ def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
 
 
 def seal_formerly() -> None:
-    """Makes the first book's chain anew as releases did that sealed transactions whole, with their vouchers."""
+    """Rebuilds the first book's chain like releases that sealed transactions whole, with their vouchers."""
     for table in ("ledgerseal", "sealedbook", "ledgerhead"):
         forge(f"DELETE FROM accounting_{table}")  # noqa: S608
     with connection.cursor() as cursor:
@@ -309,7 +309,7 @@ def seal_formerly() -> None:
 
 
 def end_chains_where_they_end() -> None:
-    """As whoever cuts an end off has to have it, too."""
+    """Updates the recorded ends of chains, as somebody who cuts off an end must."""
     forge(
         "UPDATE accounting_sealedbook made SET (number, digest) = (SELECT number, digest FROM accounting_ledgerseal"
         " WHERE book = made.book ORDER BY number DESC LIMIT 1)"
@@ -318,7 +318,7 @@ def end_chains_where_they_end() -> None:
 
 
 def heads_anew() -> None:
-    """As who has the signing key, too, would make them."""
+    """Rebuilds the heads, as somebody with the signing key could."""
     forge("DELETE FROM accounting_ledgerhead")
     with transaction.atomic():
         for seal in LedgerSeal.objects.order_by("book", "-number").distinct("book"):
@@ -326,7 +326,7 @@ def heads_anew() -> None:
 
 
 def take_seals_of_may_away() -> None:
-    """And with them all that tells that they ever were made."""
+    """Deletes the seals of May and every trace of them."""
     forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
     end_chains_where_they_end()
     forge("UPDATE accounting_archiverecord SET seals = '{}'")
@@ -411,7 +411,7 @@ def in_each_table_of_sums(change: str) -> list[str]:
     return [f"UPDATE accounting_{name} SET {change}" for name in ("usagehour", "usageday", "jobday")]  # noqa: S608
 
 
-# None of these is seen where sums by month are compared with the ledger, and sums by hour with those by day.
+# Comparing monthly rollups with the ledger, and hourly with daily ones, finds none of these.
 FORGERIES_OF_SUMS = {
     "the hour in which was held": [
         "UPDATE accounting_usagehour SET hour = hour + interval '1 h'"
@@ -431,7 +431,7 @@ FORGERIES_OF_SUMS = {
 
 @pytest.mark.parametrize("forgery", FORGERIES_OF_SUMS.values(), ids=FORGERIES_OF_SUMS.keys())
 def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forgery: list[str]) -> None:
-    """Hours of nodes, too, of closings with seals of a former release, which tell nothing of them."""
+    """Including hours of nodes, of closings with seals of an older form, which do not cover them."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     for change in forgery:
@@ -444,7 +444,7 @@ def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forger
 
 
 def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tmp_path: Path) -> None:
-    """It did not keep them, so that its seal does not have them either."""
+    """It did not keep them, so its seal does not cover them either."""
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(book=1, of_sums=True)
     forge("UPDATE accounting_archivedhour SET idle = 0, preemptible = 0, borrowed = 0")
@@ -535,7 +535,7 @@ def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Ca
 def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_clocks(
     cast: Cast, tmp_path: Path
 ) -> None:
-    """What was held around midnight in Kolkata lies in an hour (UTC) of two of its days."""
+    """Usage around midnight in Kolkata is in an hour (UTC) of two of its days."""
     book(cast, begins=NOON + minutes(370), ends=NOON + minutes(410))
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie)
     close_may(cast)
@@ -575,7 +575,7 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
     assert lines() == known
     archive_month(actor=None, month=MAY, folder=tmp_path)
     assert lines() == known
-    # As earlier releases left it: with what classes changed, and with sums alone.
+    # As earlier releases left it: with class charges, and with rollups alone.
     ArchivedHour.objects.update(idle=0, preemptible=0, borrowed=0)
     assert lines() == [
         ("owned", 3, 4 * 9000, 30),
@@ -590,7 +590,7 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
         ("owned", 4, 4 * 1800, 8),
         ("by class", None, 0, -6),
     ]
-    for period in ((FIRST, LAST), (NOON - 6 * HOUR, NOON + 12 * HOUR)):  # of a day of another clock, too
+    for period in ((FIRST, LAST), (NOON - 6 * HOUR, NOON + 12 * HOUR)):  # also a day of another time zone
         (total,) = usage_report(past.alice, *period, tenant=past.astro).totals
         assert (
             sum(line.cost for line in lines_of(UsageReader(past.alice, *period, past.astro)))
@@ -602,7 +602,7 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
 def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_hour(
     past: Cast, tmp_path: Path
 ) -> None:
-    """And where what classes changed since then is settled in the vouchers that stay."""
+    """Also where class charges since then are settled in the vouchers that stay."""
     Price.objects.filter(generation=past.a100, valid__endswith=NOON + 8 * HOUR).update(
         valid=DateTimeTZRange(make.LONG_AGO, NOON + 7.5 * HOUR)
     )
@@ -652,7 +652,7 @@ def test_nothing_new_is_booked_in_an_archived_month(past: Cast, tmp_path: Path) 
 
 
 def test_months_without_bills_between_keep_none_from_coming_back(past: Cast, tmp_path: Path) -> None:
-    """July has bills, June's only one is taken with it."""
+    """July has bills; June's only one is removed."""
     july = LAST + 30 * 24 * HOUR
     book(past, lease_id=11, begins=july, ends=july + HOUR)
     august = datetime(2026, 8, 1, tzinfo=UTC)
@@ -681,7 +681,7 @@ def test_vouchers_that_nobody_archived_are_missed(past: Cast) -> None:
 
 
 def test_who_reads_meanwhile_is_waited_for(past: Cast, tmp_path: Path) -> None:
-    """The one who archives steps back until the other is done, and neither is refused."""
+    """The archiving transaction steps back until the reader is done, and neither is refused."""
     reads, may_end = Event(), Event()
 
     def read() -> int:
@@ -736,7 +736,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(Refused, match="not the last"):
         bring_back_month(actor=None, month=JUNE, folder=tmp_path)
-    # Nor one that the list next to it tells of, nor one that the archive record was made to name.
+    # Nor a file with a matching list beside it, nor one that a changed archive record names.
     forged = gzip.compress(gzip.decompress(kept).replace(b"bob", b"eve"))
     file.write_bytes(forged)
     digest = hashlib.sha256(forged).hexdigest()
@@ -755,7 +755,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
 def test_files_that_a_former_release_wrote_are_found_out_by_the_seals_of_what_they_say(
     archived_earlier: Cast, tmp_path: Path
 ) -> None:
-    """No seal has their digests: the archive record can be made to name others."""
+    """No seal has their digests, so the archive record can be changed to name others."""
     file = tmp_path / "usagesegment.csv.gz"
     forged = gzip.compress(gzip.decompress(file.read_bytes()).replace(b"bob", b"eve"))
     file.write_bytes(forged)
@@ -792,7 +792,7 @@ def drop_vouchers_of_may() -> None:
 def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
     past: Cast, tells_of_seals: bool
 ) -> None:
-    """Though an archive record says so: the chain has no seal of it, neither now nor of a former release's."""
+    """Although an archive record says so: the chain has no seal of it, in the present or an older form."""
     drop_vouchers_of_may()
     seals = {"1": 1} if tells_of_seals else {}
     ArchiveRecord.objects.create(month=MAY, is_archived=True, rows=13, seals=seals)
@@ -806,7 +806,7 @@ def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
 
 
 def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past: Cast) -> None:
-    """Without its vouchers, which its seal has leaves of by themselves."""
+    """Without its vouchers, for which its seal has separate leaves."""
     drop_vouchers_of_may()
     forge(FORGERIES["all entries of a bill"])
     with pytest.raises(
@@ -816,7 +816,7 @@ def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past
 
 
 def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path) -> None:
-    """Even where nothing tells any more that it had any: who archived it sealed it, as of the others."""
+    """Even if every trace of its seals is gone: later archives prove that it was sealed."""
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
     with pytest.raises(
@@ -836,7 +836,7 @@ def test_an_archived_month_of_a_former_release_is_sealed_when_a_later_one_is(
         LedgerSeal.objects.filter(month=None).order_by("-number").values_list("digest", flat=True)[0]
     )
     left = LedgerSeal.objects.filter(month=None).count()
-    for number, seal in enumerate(june, start=left + 1):  # the chain is made anew without them
+    for number, seal in enumerate(june, start=left + 1):  # the chain is rebuilt without them
         before = digest_of(seal, before, seal.sealed_at)
         new = f"number = {number}, digest = '\\x{before.hex()}'"
         forge(f"UPDATE accounting_ledgerseal SET {new} WHERE id = {seal.pk}")  # noqa: S608

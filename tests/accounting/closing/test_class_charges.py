@@ -1,4 +1,4 @@
-"""What was held idle, preemptible or borrowed, at prices of its own: settled when its hour is closed."""
+"""Idle, preemptible and borrowed time at class prices: settled when its hour is closed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def set_prices(cast: Cast, **prices: object) -> None:
 
 
 def price_all(how: HeldHow, *, book: int = 1) -> list[LedgerTransaction]:
-    """Settles all closed hours; how they were held is the same in each."""
+    """Settles all closed hours, each of which was held as `how` says."""
     booked = []
     with transaction.atomic():
         while (hour := next_hour_to_price(book=book)) is not None:
@@ -79,7 +79,7 @@ def test_a_moment_is_in_the_first_class_that_has_a_price(cast: Cast) -> None:
     preemptible = [(NOON + minutes(5), NOON + minutes(25))]
     price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(2 * 3600)}, {1: preemptible}, {1: unused}))
     charge = ClassCharge.objects.get()
-    # Two of six are preemptible, half of one of these idle; of what else was held half is borrowed.
+    # Two of six are preemptible, and half of one of these is idle; half of the other time is borrowed.
     assert (charge.idle, charge.preemptible, charge.borrowed) == (3600, 5400, 6300)
     assert cost(cast) == 5 + Decimal("1.5") + Decimal("0.875") + Decimal("3.5")
 
@@ -212,7 +212,7 @@ leases = st.tuples(moments, moments, st.integers(1, 5), st.booleans(), moments, 
 
 @dataclass(frozen=True)
 class Past:
-    """What was held how, at which prices, and which leases are corrected before and after that is settled."""
+    """How time was held, at which prices, and which leases are corrected before and after settling."""
 
     leases: list[tuple[int, int, int, bool, int, int]]
     prices: dict[str, Decimal | None]
@@ -325,7 +325,7 @@ def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversa
 
 
 def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
-    """Takes back what stands of the lease, and bills the other team instead, or nobody."""
+    """Reverses what stands of the lease, and bills the other team, or nobody, instead."""
     stands = UsageSegment.objects.uncorrected().filter(lease_id=lease).select_related("generation")
     if not stands:
         return
@@ -334,7 +334,7 @@ def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
 
 
 def play(cast: Cast, past: Past) -> HeldHow:
-    """Books what was held, and closes the day."""
+    """Books the usage, and closes the day."""
     set_prices(cast, **past.prices)
     stretches: dict[int, list[tuple[datetime, datetime]]] = {}
     unused: dict[int, list[tuple[datetime, datetime]]] = {}
@@ -358,7 +358,7 @@ def at(microseconds: int) -> datetime:
 
 
 def correct(cast: Cast, leases: set[int]) -> None:
-    """Of some leases takes back what stands; of those with even numbers another pays."""
+    """Reverses what stands of some leases; for even numbers another team pays."""
     for number in sorted(leases):
         stands = UsageSegment.objects.uncorrected().filter(lease_id=number).select_related("generation")
         if stands:
@@ -393,7 +393,7 @@ class TestTheDatabase:
         for charge in ((3600, 1, -1), (3601, 1, -2), (3600, 4, -2)):
             with pytest.raises(IntegrityError, match="charges what its segments do not say"):
                 self.forge(segment, *charge)
-        with pytest.raises(IntegrityError, match="has no entries"):  # else it would be right
+        with pytest.raises(IntegrityError, match="has no entries"):  # otherwise it would be valid
             self.forge(segment, 3600, 1, -2)
         with pytest.raises(IntegrityError, match="of another kind"):
             self.forge(segment, 3600, 1, -2, kind="trade")

@@ -1,4 +1,4 @@
-"""Every microsecond of every GPU is in one class, whatever happened: against a count of moment by moment."""
+"""Every microsecond of every GPU is in one class, whatever happened: checked by counting moment by moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accounting.closing.classes import NAMES, Allocation, Availability, Classes, Condition, classify
 
-HOUR = 24  # short, so that everything can be looked at
+HOUR = 24  # short, so that every moment can be checked
 K80, A100 = 1, 2
 times = st.integers(-5, HOUR + 5)
 conditions = st.lists(
@@ -57,7 +57,7 @@ def class_of(allocation: Allocation, at: int) -> str:
 def counted(
     bounds: dict[int, list[int]], conditions: Sequence[Condition], allocations: Sequence[Allocation]
 ) -> Counter[tuple[int, int, str]]:
-    """By generation, piece and class: as one would count by hand."""
+    """Returns GPU-microseconds by generation, interval and class, counted naively."""
     found: Counter[tuple[int, int, str]] = Counter()
     for at in range(HOUR):
         piece = {pk: max(i for i, edge in enumerate(edges) if edge <= at) for pk, edges in bounds.items()}

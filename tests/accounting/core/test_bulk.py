@@ -1,4 +1,4 @@
-"""Rows written as arrays: what comes back is what was stored, whatever is in it."""
+"""Rows written as arrays: what is read back is what was stored, whatever the values are."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Columns of numbers: what is read is what is stored, in its order."""
+"""Numeric columns: what is read is what is stored, in order."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -67,7 +67,7 @@ def test_no_rows_are_columns_without_values(lab: World) -> None:
 def test_what_is_null_or_of_another_width_is_refused(lab: World) -> None:
     submitted(lab, 26)
     for name, kind in (("not_before", "i8"), ("priority", "i8"), ("id", "i4"), ("name", "i8")):
-        for count in (1, 25):  # rows that are as long together as rows of the right width would be, too
+        for count in (1, 25):  # rows with the same total length as rows of the right width
             with pytest.raises(ValueError, match="NULL"):
                 read_columns(Job.objects.order_by("id").values_list(name)[:count], kind)
     with pytest.raises(ProgrammingError):

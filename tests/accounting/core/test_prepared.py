@@ -1,4 +1,4 @@
-"""A prepared query answers as Django's own would, for whatever values."""
+"""A prepared query answers like Django's query, for any values."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:
             return int(cursor.fetchone()[0])
 
     ask = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).values_list("pk"))
-    ask([people.astro.pk])  # the first one lets the connection forget what nobody uses any more
+    ask([people.astro.pk])  # the first one makes the connection drop unused statements
     before = known() - 1
     for length in range(1, MOST_SHAPES + 20):
         assert ask([people.astro.pk, *range(10_000, 10_000 + length - 1)]) == [(people.astro.pk,)]

@@ -31,7 +31,7 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def sealed(cast: Cast) -> Cast:
-    """Two books; the first has three transactions in two seals."""
+    """Returns a cast with two books; the first has three transactions in two seals."""
     book(cast, ends=NOON + minutes(90))
     trade(cast)
     assert seal_book(1) == 2
@@ -115,7 +115,7 @@ def test_the_last_seal_that_was_made_is_told_only_forwards(sealed: Cast) -> None
 
 
 def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
-    """It knows nothing of the last seals that were made; nobody could seal its book after it."""
+    """It does not record the last seals, so nobody could seal its book afterwards."""
     last = LedgerSeal.objects.filter(book=1).latest("number")
     with pytest.raises(IntegrityError, match="not told as its last one"), transaction.atomic():
         LedgerSeal.objects.create(
@@ -128,7 +128,7 @@ def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
 
 
 def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
-    """As if its seal had gone, and the last seal of which is told with it."""
+    """As if its seal had been deleted, together with the record of the last seal."""
     book(sealed, lease_id=3)
     call_command("verify_ledger")
     with without_guards():
@@ -155,7 +155,7 @@ def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
     ],
 )
 def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first: str) -> None:
-    """Whose an account is, and what a node was: of which others only tell sums."""
+    """An account's owner, and a node's state, of which other tables contain only sums."""
     book(cast)
     close_hours(cast, NOON, NOON + 2 * HOUR)
     seal_book(1)
@@ -168,7 +168,7 @@ def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first:
 
 
 def test_no_seal_goes_back_to_the_former_leaves(sealed: Cast) -> None:
-    """Neither by itself nor with a digest that fits: what is sealed anew has leaves as good as those before."""
+    """Neither alone nor with a matching digest: new seals have leaves of at least the former form."""
     last = LedgerSeal.objects.filter(book=1).order_by("number").last()
     assert last is not None
     with connection.cursor() as cursor:
@@ -229,8 +229,10 @@ def test_a_noted_seal_is_told_from_one_that_was_made_anew(sealed: Cast) -> None:
 
 
 def test_no_seal_misses_what_is_being_booked(cast: Cast) -> None:
-    """A booking that has its number but is not committed yet keeps the sealer waiting."""
-    book(cast, book=3, lease_id=3)  # accounts are there, for which bookings would wait for each other
+    """A transaction that has its id but is not committed yet makes sealing wait."""
+    book(
+        cast, book=3, lease_id=3
+    )  # creates the accounts, for which transactions would otherwise wait for each other
     booked, go_on = threading.Event(), threading.Event()
 
     def slowly() -> None:
@@ -254,7 +256,7 @@ def test_no_seal_misses_what_is_being_booked(cast: Cast) -> None:
     threads[0].start()
     assert booked.wait(60)
     with transaction.atomic():
-        hold_books([2])  # another book is nobody's business
+        hold_books([2])  # another book does not matter
         book(cast, book=2, lease_id=2)
     threads[1].start()
     assert seal_book(2) == 1

@@ -1,4 +1,4 @@
-"""What who has all rights in the database changes, and how verify_ledger tells it; without the signing key."""
+"""What somebody with all rights in the database but without the signing key changes, and how verify_ledger finds it."""
 
 import io
 import json
@@ -40,7 +40,7 @@ BOOKS = [1, 2, *sorted(JOURNALS)]
 
 @pytest.fixture
 def sealed(transactional_db: None) -> Cast:
-    """Two books, one of which is closed for a day, and some history; all of it is sealed."""
+    """Returns a cast with two books, one closed for a day, and some history; all of it is sealed."""
     cast = make.cast()
     Price.objects.filter(generation=cast.a100).update(idle=1)
     book(cast, ends=NOON + minutes(90), unused=[(NOON + minutes(10), NOON + minutes(25))])
@@ -63,7 +63,7 @@ def sealed(transactional_db: None) -> Cast:
 
 
 def forge(*changes: str) -> None:
-    """As the owner of the database: guards off, changes, guards on."""
+    """Executes changes as the owner of the database, with the guards disabled meanwhile."""
     with without_guards(), without_triggers(*CHANGES), connection.cursor() as cursor:
         for change in changes:
             cursor.execute(change)
@@ -168,7 +168,7 @@ def test_whatever_was_forged_is_told(sealed: Cast) -> None:
 
 
 def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture) -> None:
-    """Of all that it was asked for: who removed the seals of a book, and all that tells of them, gets none."""
+    """For none of the books: after somebody removed a book's seals and every trace of them, beat makes none."""
     seals = LedgerSeal.objects.exclude(book=2).count()
     forge(*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2")
     seal_all(BOOKS)
@@ -179,7 +179,7 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
 
 
 def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
-    """Where even the heads of the book are gone."""
+    """Even if the heads of the book are gone."""
     forge(
         *ALTERED,
         "DELETE FROM accounting_sealedbook WHERE book = 2",
@@ -190,7 +190,7 @@ def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
     assert told() == "head 3: before it head 2 is missing"
 
 
-# By type, what a value becomes; and what stands in place of NULL.
+# By type, another value than the given one, and the value that replaces NULL.
 OTHERWISE = {
     "bigint": ("{0} + 1000003", "7"),
     "integer": ("{0} + 3", "7"),
@@ -204,7 +204,7 @@ OTHERWISE = {
     "bytea": ("sha512({0})", "sha512(''::bytea)"),
     "jsonb": ("'{{\"x\": 1}}'::jsonb", "'{{}}'::jsonb"),
 }
-# Nothing refers to the one, and the other counts only until its database transaction ends.
+# Nothing refers to the first, and the second counts only until its database transaction ends.
 NOT_COVERED = {("accounting_ledgerseal", "id"), ("accounting_ledgertransaction", "booked_in")}
 TABLES = [table for table in (*APPEND_ONLY, *CHANGES) if table != "scheduling_nodechange"]
 
@@ -221,7 +221,7 @@ def columns_of(table: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def all_guards_off(*tables: str) -> Iterator[None]:
-    """Inside: neither triggers nor references nor any constraint but keys; all of it comes back with the rollback."""
+    """Disables triggers, references and all constraints but keys; the rollback restores them."""
     with transaction.atomic(), connection.cursor() as cursor:
         for table in with_partitions(tables):
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
@@ -249,13 +249,13 @@ def row_of(place: str, part: str) -> str:
 
 
 def told_of_rows() -> str:
-    """As `told`, but for the guards, which are off."""
+    """Like `told`, without the check of the guards, which are off."""
     checks = (check for check in CHECKS if check is not a_guard_is_off)
     return next((str(found) for check in checks if (found := check()) is not None), "OK")
 
 
 def names_of(table: str, where: str) -> list[str]:
-    """By what a row may be called: its own number, or its transaction's, or the key of that."""
+    """Returns what may name a row: its id, its transaction's id, or the key of that."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT to_jsonb(told) FROM {table} told WHERE {where}")  # noqa: S608
         row = json.loads(cursor.fetchone()[0])
@@ -274,7 +274,7 @@ def names_of(table: str, where: str) -> list[str]:
 
 
 def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], str]]:
-    """Each column of some row changed, some row removed, and some row put in again."""
+    """Yields changes: each column of some row, a deleted row, and an inserted row."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT ctid, tableoid::regclass::text FROM {table} ORDER BY 2, 1")  # noqa: S608
         rows = cursor.fetchall()
@@ -302,7 +302,7 @@ def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], s
 
 
 def test_any_row_that_is_changed_removed_or_put_in_is_told(sealed: Cast) -> None:
-    """In every column of every guarded table, of rows that are others each time."""
+    """In every column of every guarded table, of random rows."""
     seed = SystemRandom().getrandbits(32)
     random, unseen = Random(seed), []
     with all_guards_off(*TABLES):
@@ -319,7 +319,7 @@ def test_any_row_that_is_changed_removed_or_put_in_is_told(sealed: Cast) -> None
 
 
 def aged(hours: int) -> None:
-    """As if all heads had been made so long ago; they are signed again, as only who has the key can."""
+    """Makes all heads `hours` older, signed again with the key."""
     before = None
     for head in LedgerHead.objects.order_by("number"):
         head.at -= timedelta(hours=hours)
@@ -372,7 +372,7 @@ def test_a_row_of_long_ago_without_a_seal_gets_none(sealed: Cast, settings: Any,
     ):
         seal_book(3)
     assert any("book 3: usage:3:" in why for why in why_stopped(datetime.now(UTC)))
-    # The other books get theirs, and their heads are published all the same.
+    # Heads of the other books are still made and published.
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     book(sealed, book=2, lease_id=4)
     seal_all([3, *BOOKS])
@@ -417,7 +417,7 @@ def test_the_trouble_of_one_book_keeps_no_head_from_being_made(
 
 
 def test_nothing_begins_anew_where_all_is_gone(sealed: Cast) -> None:
-    """Where rows of before the last day have neither seals nor heads."""
+    """Rows from before the last day have neither seals nor heads."""
     forge(
         "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h'",
         "DELETE FROM accounting_ledgerseal",
@@ -495,7 +495,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
     call_command("verify_ledger", noted=[noted], stdout=out)
     assert f"Today's books descend from {noted}" in out.getvalue()
     assert head_line() != noted
-    # All is made again by somebody who has the database and, say, runs beat: sound in itself, and another one.
+    # Somebody with the database rebuilds everything, for example by running beat: consistent, but another chain.
     forge(
         "UPDATE accounting_usagesegment SET user_name = 'nobody'",
         "DELETE FROM accounting_ledgerseal",
@@ -513,7 +513,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
 def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     sealed: Cast, settings: Any, tmp_path: Path
 ) -> None:
-    """Where who has the database makes all of the last day again."""
+    """Somebody with the database rebuilds everything of the last day."""
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     head = heads.last_head()
     assert head is not None
@@ -527,7 +527,7 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == 0
     assert told() == f"Head {head.number} was noted, and is gone: the last one is none."
-    # After a backup that lacks the end is restored, somebody says so.
+    # After restoring a backup that lacks the end, somebody resumes with a reason.
     head = actions.resume_sealing(actor=sealed.ada, reason="restored")
     assert (tmp_path / "heads").read_text().splitlines()[-1] == heads.printed(head)
     assert heads.why_stopped(head.at) == ""
@@ -536,7 +536,7 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
 def test_what_is_published_during_a_verification_is_no_alarm(
     sealed: Cast, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its checks see the database as it was before."""
+    """Its checks see the database in its earlier state."""
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     last = heads.last_head()
     assert last is not None
@@ -587,7 +587,7 @@ class TestKeys:
         assert re.search(r"Head \d+ is signed with a key that is not among", told())
 
     def test_who_has_another_key_makes_no_heads(self, sealed: Cast, settings: Any) -> None:
-        """Neither does beat sign what follows them."""
+        """Nor does beat sign what follows them."""
         own = settings.FAIRLOT_SIGNING_KEYS
         settings.FAIRLOT_SIGNING_KEYS = ["forged-" * 10]
         aged(0)
@@ -620,7 +620,7 @@ class TestKeys:
         assert told() == "OK"
 
     def test_who_has_the_public_key_alone_verifies_a_printed_head(self, sealed: Cast) -> None:
-        """With what is on the statement and OpenSSL, or any other program."""
+        """With the statement and OpenSSL, or any other program."""
         out = io.StringIO()
         call_command("signing_key", stdout=out)
         key, pem = out.getvalue().split("\n", 1)
@@ -641,7 +641,7 @@ class TestKeys:
 
 
 def test_an_emptied_guard_is_told(sealed: Cast) -> None:
-    """Its trigger is there and on, and guards nothing."""
+    """Its trigger exists and is enabled, but guards nothing."""
     with transaction.atomic():
         run("CREATE OR REPLACE FUNCTION accounting_refuse_change() RETURNS trigger LANGUAGE plpgsql AS"
             " 'BEGIN RETURN NULL; END'")  # fmt: skip

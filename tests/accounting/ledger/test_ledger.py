@@ -31,7 +31,7 @@ prices = st.decimals(0, 500, places=6)
 
 
 def amounts(**of_account: object) -> dict[str, Decimal]:
-    """Sums of entries by kind and unit."""
+    """Returns sums of entries by kind and unit."""
     rows = LedgerEntry.objects.filter(**{f"account__{k}": v for k, v in of_account.items()})
     sums = rows.values_list("account__kind", "account__unit").annotate(Sum("amount"))
     return {f"{kind} {unit}": total for kind, unit, total in sums}
@@ -78,7 +78,7 @@ def test_halves_of_the_last_decimal_go_to_the_even_one() -> None:
 
 
 def test_many_jobs_of_a_second_cost_what_their_seconds_cost(cast: Cast) -> None:
-    """Of 0.17 an hour; in the ledger, and of a limit of money."""
+    """At 0.17 per hour, in the ledger and against a limit on money."""
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"))
     one = usage(cast, gpus=1, ends=NOON + timedelta(seconds=1))
     with transaction.atomic():
@@ -247,7 +247,7 @@ def test_a_correction_takes_everything_back_once(cast: Cast) -> None:
     segments = book(cast, ends=NOON + minutes(150))
     with transaction.atomic():
         (correction,) = correct_usage(actor=cast.ada, segments=segments, reason="billed to the wrong team")
-    # Nobody has it any more; what was provided stays as it was.
+    # Nobody pays for it any more; the provided capacity stays.
     assert amounts(kind__in=["usage", "cost"]) == {"usage GPU-s A100": 0, "cost EUR": 0}
     assert amounts(tenant=None) == {
         "capacity GPU-s A100": -4 * 9000, "revenue EUR": -30, "waived GPU-s A100": 4 * 9000, "waived EUR": 30,
@@ -281,7 +281,7 @@ def test_corrected_time_is_booked_anew_as_another_teams(cast: Cast) -> None:
     assert [(one.tenant_name, one.user_name, one.version, one.period) for one in anew] == [
         ("Bio", "charlie", 1, one.period) for one in segments
     ]
-    # Late words about the lease change nothing, and the second correction is corrected like the first.
+    # A late observation of the lease changes nothing, and the second correction is corrected like the first.
     assert book(cast, ends=NOON + minutes(90)) == segments
     with transaction.atomic():
         correct_usage(actor=cast.ada, segments=anew, reason="not theirs", payer=Payer(cast.astro, cast.bob))

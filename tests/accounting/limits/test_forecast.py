@@ -1,4 +1,4 @@
-"""What will have been spent at the end of a period."""
+"""Forecasts of spending at the end of a period."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accounting.limits.forecast import forecast
 
 @pytest.mark.parametrize("month", [3, 10])
 def test_a_forecast_counts_real_hours_where_clocks_change(month: int) -> None:
-    """March has an hour less in Berlin, October one more; the last minute of either adds nothing that is seen."""
+    """March has an hour less in Berlin, October one more; the last minute of each adds nothing visible."""
     zone = ZoneInfo("Europe/Berlin")
     begins, ends = datetime(2026, month, 1, tzinfo=zone), datetime(2026, month + 1, 1, tzinfo=zone)
     now = ends.astimezone(UTC) - timedelta(minutes=1)

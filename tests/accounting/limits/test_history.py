@@ -1,4 +1,4 @@
-"""What tickets and limits were is written down by the database itself, and read back as it was then."""
+"""The database records the history of tickets and limits, and it is read back as of any time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.upgrading import ALIAS, database_as_of, rows_of
 BEFORE, FIRST = ("accounting", "0012_indexes_of_reports"), ("accounting", "0013_past_terms")
 AFTER = ("accounting", "0014_past_terms_end")
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
-# After how many hours which of three has how many, in order; None: since ever, or that it has none any more.
+# In order: after how many hours (None: since ever) which of three has how many (None: removed).
 CHANGES = st.lists(
     st.tuples(st.none() | st.integers(-5, 29), st.integers(1, 3), st.none() | st.integers(1, 9)), max_size=12
 ).map(lambda changes: sorted(changes, key=lambda change: -99 if change[0] is None else change[0]))
@@ -101,7 +101,7 @@ def test_an_upgrade_writes_down_what_was_missed() -> None:
         limits = of_limits.order_by("id").values_list("quota_id", "kind", "limit")[3:]
         assert set(limits) == {(more.pk, "gpus", 9), (gone_pk, "gpus", None), (new.pk, "queued_jobs", 3)}
         assert not of_limits.filter(at=None).exists()
-        # Back, and once more.
+        # Back, and forwards again.
         executor.loader.build_graph()
         executor.migrate([FIRST])
         assert list(noted.all()) == [(None, 300), (bob.pk, 40), (alice.pk, 40)]
@@ -115,7 +115,7 @@ def hour(count: float | None) -> datetime | None:
 
 
 def standing(changes: list[tuple[int | None, int, int | None]], at: float) -> dict[int, int]:
-    """By which one: what the last change until then says."""
+    """Returns, by which one, the value of the last change until then."""
     found = {which: value for since, which, value in changes if since is None or since <= at}
     return {which: value for which, value in found.items() if value is not None}
 

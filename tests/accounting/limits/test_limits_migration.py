@@ -1,4 +1,4 @@
-"""Quotas as they were come through the migration as what they are now."""
+"""Quotas of earlier versions become the equivalent limits."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class TestSpending:
     @example(seconds=[1200 * 10**6, 4800 * 10**6, 1], more=0)
     @given(seconds=st.lists(st.integers(1, 3599 * 10**6), min_size=1, max_size=12), more=st.integers(-2, 2))
     def test_what_is_used_is_divided_once_it_is_added(self, seconds: list[int], more: int) -> None:
-        """Whatever it is used in, a limit of so many hours is reached at that moment and not a microsecond off."""
+        """In whatever pieces it is used, a limit in hours is reached at that moment, to the microsecond."""
         limit = Quota(pk=1, tenant_id=1, kind=HOURS, period="month", limit=Decimal(2))
         rest = 2 * 3600 * 10**6 - sum(seconds[:-1]) + more
         amounts = [*seconds[:-1], max(rest, 0)]
@@ -134,7 +134,7 @@ class TestSpending:
         assert self.left(week, month) == [8, 6]
 
     def test_closed_hours_are_read_as_sums_and_say_the_same(self, cast: Cast) -> None:
-        """And a period may begin within an hour, as a rolling one of another source would."""
+        """Also if a period begins within an hour, as a rolling one of another origin would."""
         begins = NOON - timedelta(hours=3)
         book(cast, begins=begins, ends=NOON + minutes(10))
         book(cast, lease_id=2, tenant=cast.bio, user=cast.charlie, begins=begins, ends=begins + minutes(90))
@@ -147,13 +147,13 @@ class TestSpending:
 
     def test_it_takes_three_queries_a_period(self, cast: Cast, django_assert_num_queries) -> None:
         quotas = [quota(cast.uni, "100", kind=kind) for kind in (HOURS, MONEY)]
-        with django_assert_num_queries(2):  # how far books are closed, which there are not yet, and the tree
+        with django_assert_num_queries(2):  # until when books are closed (there are none yet), and the tree
             self.left(*quotas)
         book(cast, begins=NOON - minutes(60), ends=NOON - minutes(30))
         with django_assert_num_queries(3):  # of segments, too
             self.left(*quotas)
         close_hours(cast, NOON - minutes(60), NOON)
-        with django_assert_num_queries(5):  # of hours, and of what was before and after them
+        with django_assert_num_queries(5):  # of hours, and of usage before and after them
             self.left(*quotas)
         with django_assert_num_queries(0):
             Spending([], NOON, ())

@@ -1,4 +1,4 @@
-"""Whom Fairlot calls for somebody else: never a private network, whatever form its address has."""
+"""Whom Fairlot calls on behalf of users: never a private network, whatever the form of its address."""
 
 import json
 import shutil
@@ -115,7 +115,7 @@ def test_a_budget_keeps_no_webhook_that_will_not_be_called(cast: Cast) -> None:
 
 
 def test_a_name_server_that_changes_its_answer_leads_nowhere_private() -> None:
-    """Real look-ups and connections, in a network of their own."""
+    """Real look-ups and connections, in a separate network namespace."""
     unshare = [shutil.which("unshare") or "unshare", "--mount", "--net", "--map-root-user", "--"]
     try:
         subprocess.run([*unshare, "true"], check=True, capture_output=True, timeout=20)
@@ -129,7 +129,7 @@ def test_a_name_server_that_changes_its_answer_leads_nowhere_private() -> None:
     assert flips["connected"] == ["93.184.216.34:443"]
     assert (
         told.pop("look-ups of flips") == 2
-    )  # one a call: nothing between the check and the connection asks again
+    )  # one per call: nothing looks the name up between check and connection
     assert "private network (127.0.0.1)" in again["said"]
     redirects = told.pop("redirects")
     assert redirects["connected"] == ["93.184.216.34:80"]

@@ -1,4 +1,4 @@
-"""Which period's statement is due, on the reader's clock."""
+"""Which period's statement is due, in the reader's time zone."""
 
 from __future__ import annotations
 

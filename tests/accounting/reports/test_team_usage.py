@@ -1,4 +1,4 @@
-"""What a statement reads at once is, to the last digit, what single reports say."""
+"""The figures of a statement equal those of single reports to the last digit."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.reports.test_usage import ZONES, booked, some_names  # noqa: F401 - a fixture
 from tests.make import LONG_AGO, Cast
 
-LABELS = Names(["a", "b"], np.array([0, 2, 4]), np.array([0, 0, 1]))  # as some_names has them
+LABELS = Names(["a", "b"], np.array([0, 2, 4]), np.array([0, 0, 1]))  # in the form of some_names
 
 
 @settings(
@@ -42,7 +42,7 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
     most = data.draw(st.integers(1, 5))
     with transaction.atomic():
         if data.draw(st.booleans()):
-            begins_anew = NOON + 61 * HOUR  # after all that is closed
+            begins_anew = NOON + 61 * HOUR  # after all closed hours
             running = Price.objects.filter(generation=booked.a100)
             running.update(valid=DateTimeTZRange(LONG_AGO, begins_anew))
             Price.objects.create(
@@ -88,7 +88,7 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
 
 
 def told(rows: Any) -> list[UsageRow]:
-    """A segment that a day's edge cuts counts once or twice, as it is told of days or not."""
+    """Returns rows in which a segment cut by a day's edge counts alike whether or not rows are by day."""
     return [replace(row, segments=0) for row in rows]
 
 

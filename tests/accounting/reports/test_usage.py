@@ -35,7 +35,7 @@ from tests.make import Cast
 
 @pytest.fixture
 def booked(cast: Cast) -> Cast:
-    """Some days of uneven usage in both teams."""
+    """Returns a cast with some days of uneven usage in both teams."""
     odd = timedelta(minutes=37, microseconds=123457)
     for lease in range(12):
         team = (cast.astro, (cast.bob, cast.alice)[lease % 2]) if lease % 3 else (cast.bio, cast.charlie)
@@ -144,7 +144,7 @@ ZONES = [
 
 @contextmanager
 def without_sums() -> Iterator[None]:
-    """Reports read segments alone inside."""
+    """Makes reports read segments alone."""
     with pytest.MonkeyPatch.context() as patch:
         books = list(UsageSegment.objects.order_by("book").values_list("book", flat=True).distinct())
         patch.setattr(Books, "closed", ())
@@ -180,7 +180,7 @@ def test_books_that_are_closed_to_different_hours_or_not_at_all_are_read_once(
     with transaction.atomic():
         cast = make.cast()
         odd = timedelta(minutes=37, microseconds=123457)
-        for lease in range(9):  # in three books, of which the third is never opened
+        for lease in range(9):  # in three books, the third of which is never opened
             team = (cast.astro, (cast.bob, cast.alice)[lease % 2]) if lease % 4 else (cast.bio, cast.charlie)
             book(
                 cast, book=lease % 3 + 1, lease_id=lease, job_id=lease // 2, tenant=team[0], user=team[1],
@@ -204,7 +204,7 @@ def test_books_that_are_closed_to_different_hours_or_not_at_all_are_read_once(
 
 
 def some_names() -> QuerySet[UsageSegment, tuple[int, str]]:
-    """A label's values of some jobs, two of which have the same."""
+    """Returns a label's values of some jobs, two of which are equal."""
     segments = UsageSegment.objects.filter(job_id__in=[0, 2, 4]).order_by().distinct()
     return segments.values_list("job_id", Case(When(job_id=4, then=Value("b")), default=Value("a")))
 
@@ -265,7 +265,7 @@ def test_what_is_read_from_sums_is_what_is_read_from_segments(
 
 
 def ask_twice(question: Question, keys: list[int] | None) -> list[tuple[Any, ...]]:
-    """As a question is asked, and with SQL that is made for it alone, which must be the same."""
+    """Asks the question, and again with SQL made for it alone; both must agree."""
     count = None if keys is None else len(keys)
     kept, new = prepared._asked_last(question, count), prepared._asked_last.__wrapped__(question, count)
     if kept is None or new is None:
@@ -320,7 +320,7 @@ readers = st.fixed_dictionaries(
 def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
     booked: Cast, asked: list[dict[str, Any]], steps: list[dict[str, Any] | None]
 ) -> None:
-    """The same periods by many readers, while more hours are closed."""
+    """The same periods for many readers, while more hours are closed."""
     closed = -1
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Question, "ask", ask_twice)
@@ -359,7 +359,8 @@ def test_the_hour_that_clocks_repeat_is_two_moments(cast: Cast) -> None:
         assert total(usage_report(cast.bob, first.replace(fold=fold), None))[0] == hours * 3600
 
 
-# Clocks on which midnight comes twice, and those of half and quarter hours, with a full hour before a day begins there.
+# Time zones in which midnight comes twice, and those of half and quarter hours, with a full hour before a day begins
+# there.
 ODD_CLOCKS = {
     "America/Havana": datetime(2026, 11, 1, 4, tzinfo=UTC),
     "Atlantic/Azores": datetime(2026, 10, 25, 0, tzinfo=UTC),
@@ -560,7 +561,7 @@ def test_a_report_by_label_must_be_told_the_labels(booked: Cast) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("by", [By.JOB, By.USER])
 def test_rows_and_totals_are_of_one_moment_whatever_is_booked_meanwhile(cast: Cast, by: By) -> None:
-    """After each query that the report asks somebody books another hour."""
+    """After each query of the report somebody books another hour."""
     book(cast, lease_id=1, ends=NOON + HOUR)
     booked = []
 

@@ -124,7 +124,7 @@ def test_forged_times_are_found_even_without_their_constraints(cast: Cast, segme
 @pytest.mark.parametrize("how", ["DISABLE TRIGGER append_only", "ENABLE TRIGGER check_rows"])
 @pytest.mark.parametrize("table", ["accounting_ledgerentry", "accounting_usagesegment_2026_05"])
 def test_a_guard_that_is_off_is_found(segment: UsageSegment, how: str, table: str) -> None:
-    """Of a month, too, which is there as something was booked in it: others archive it and leave it so."""
+    """Also of a monthly partition, which exists because something was booked in it."""
     trigger = how.rsplit(maxsplit=1)[-1]
     sql(f"ALTER TABLE {table} {how}")
     try:
@@ -135,7 +135,7 @@ def test_a_guard_that_is_off_is_found(segment: UsageSegment, how: str, table: st
 
 
 def test_the_figures_of_a_forged_ledger_would_not_pass_unseen(segment: UsageSegment) -> None:
-    """Guards the helper above: without guards rows really change."""
+    """Tests the helper above: without guards rows really change."""
     with without_guards():
         LedgerEntry.objects.filter(amount=Decimal(6)).update(amount=Decimal(7))
     assert LedgerEntry.objects.filter(amount=7).exists()
@@ -144,7 +144,8 @@ def test_the_figures_of_a_forged_ledger_would_not_pass_unseen(segment: UsageSegm
 
 @pytest.fixture
 def closed(cast: Cast) -> Cast:
-    """A closed day of two teams, with what was idle settled and something billed to another; and an open book."""
+    """Returns a cast with a closed day of two teams, settled idle time, usage billed to another team, and an open
+    book."""
     Price.objects.filter(generation=cast.a100).update(idle=1)
     book(cast, unused=[(NOON + minutes(10), NOON + minutes(25))])
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie, ends=NOON + minutes(90))
@@ -183,7 +184,7 @@ def removed(table: str, where: str) -> str:
 
 
 def moved(booked: str, kind: str, to: str) -> str:
-    """Entries to the account of another kind, of the same unit."""
+    """Returns SQL that moves entries to an account of another kind with the same unit."""
     return (
         "UPDATE accounting_ledgerentry SET account_id = (SELECT other.id FROM accounting_ledgeraccount other"  # noqa: S608
         " JOIN accounting_ledgeraccount account ON account.unit = other.unit WHERE account.id = account_id"
@@ -191,7 +192,7 @@ def moved(booked: str, kind: str, to: str) -> str:
     )
 
 
-# What was changed, each so that all that an earlier look compares still fits; and what says so.
+# Changes that fit everything that earlier checks compare, and the check that finds them.
 FORGERIES = {
     "what a tenant pays, on both sides": (
         [amounts("amount * 2", OPEN, "cost", "revenue")],
@@ -346,7 +347,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize(("changes", "found"), FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_was_forged_to_fit_is_found_all_the_same(closed: Cast, changes: list[str], found: str) -> None:
-    """Before it is sealed: afterwards any change shows."""
+    """Before it is sealed; afterwards any change is found."""
     assert first_found() is None
     with without_guards(), connection.cursor() as cursor:
         for change in changes:
@@ -359,7 +360,7 @@ def test_what_was_forged_to_fit_is_found_all_the_same(closed: Cast, changes: lis
 def test_what_was_rounded_to_four_decimals_is_right_for_time_before_costs_had_six(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sealed, closed and settled as an earlier release did it; it may be billed to others, and settled, afterwards."""
+    """Sealed, closed and settled by an earlier release; afterwards it may be billed to others, and settled."""
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"), idle=Decimal("0.02"))
     with monkeypatch.context() as release:
         release.setattr("accounting.pricing.tariff.MICRO", Decimal("0.0001"))
