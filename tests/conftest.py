@@ -91,6 +91,42 @@ def jobs_folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, django_db_blocker: Any
+) -> Iterator[None]:
+    """Has the test databases of all xdist workers copied from one, which the first worker migrates."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        yield
+        return
+    with django_db_blocker.unblock():
+        make_template(f"template_{run}")
+    yield
+    from django.db import connection  # noqa: PLC0415 - settings come later
+
+    with django_db_blocker.unblock(), connection._nodb_cursor() as cursor:
+        cursor.execute(f'DROP DATABASE IF EXISTS "template_{run}"')
+
+
+def make_template(name: str) -> None:
+    """Migrates the database `name` unless another worker has, and has test databases made from it."""
+    from django.db import connection  # noqa: PLC0415 - settings come later
+
+    own, creation = connection.settings_dict["NAME"], connection.creation
+    how = connection.settings_dict["TEST"]
+    with connection._nodb_cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(1)")  # until this connection ends
+        if not creation._database_exists(cursor, name):
+            its_own = how["NAME"]
+            how["NAME"] = name
+            creation.create_test_db(verbosity=0, autoclobber=True)
+            connection.close()
+            how["NAME"] = its_own
+            settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = own
+    how["TEMPLATE"] = name
+
+
+@pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """The test database, with the months in which tests book."""
     from accounting.ledger.partitions import add_months  # noqa: PLC0415
