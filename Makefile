@@ -4,9 +4,9 @@
 
 python := .venv/bin/python
 tests := tests
-# Processes that run tests in parallel; tests/conftest.py orders the tests. More of them would only wait for each other
-# on two cores.
-processes := 3
+# Processes that run tests in parallel: two keep two cores busy while the others wait for whole portals and clusters.
+# tests/conftest.py orders the tests.
+processes := 4
 spread := --dist loadgroup --no-loadscope-reorder
 # Settings of Django for `make lint`, which connects to nothing.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \

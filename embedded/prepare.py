@@ -5,6 +5,7 @@ python -m embedded.prepare [--demo PASSWORDS_FILE]
 
 import argparse
 import fcntl
+import gc
 from pathlib import Path
 
 from embedded.environment import ROOT, fingerprint, static_files
@@ -19,6 +20,8 @@ def main() -> None:
     from django.core.management import call_command  # noqa: PLC0415
 
     django.setup()
+    # Migrations make thousands of classes, among which the collector would find nothing again and again.
+    gc.set_threshold(100_000, 20, 20)
     call_command("migrate", interactive=False, verbosity=1)
     collect_static_files()
     if options.demo is not None:

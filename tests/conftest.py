@@ -147,21 +147,29 @@ def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
         add_months(MONTHS)
 
 
-# Tests that share a whole portal or a control plane are one xdist group each, which one process runs. The groups
-# begin in this order, the longest first; then come slow tests, and the quick ones last, so that no process is left
-# alone with a long one at the end.
-GROUPS = ("cluster", "attacks", "node", "figures", "crashes", "browser")
+# Tests that share a whole portal or a control plane are one xdist group each, which one process runs. These groups wait
+# more than they work, so the first ones begin at once and the others while processes are busy with single tests.
+GROUPS = ("cluster", "figures", "attacks", "node", "crashes", "browser")
+AT_ONCE = 3
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-django's own order
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_begins)
-
-
-def _begins(item: pytest.Item) -> int:
-    if group := item.get_closest_marker("xdist_group"):
-        return GROUPS.index(group.args[0])
-    return len(GROUPS) + (item.get_closest_marker("slow") is None)
+    """Puts long tests first, so that no process is left alone with one at the end."""
+    groups: dict[str, list[pytest.Item]] = {name: [] for name in GROUPS}
+    single: list[pytest.Item] = []
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        (groups[group.args[0]] if group else single).append(item)
+    single.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    between = len(single) // 10
+    ordered: list[pytest.Item] = []
+    for number, name in enumerate(GROUPS):
+        if number >= AT_ONCE:
+            ordered += single[:between]
+            del single[:between]
+        ordered += groups[name]
+    items[:] = ordered + single
 
 
 def serve_static_files_as_they_are(scratch: Path) -> None:

@@ -26,7 +26,12 @@ from tests.proof.portal import RunningPortal
 from tests.proof.test_browser import check_the_training, chip, log_lines, raw_log
 from tests.waiting import PATIENCE, wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.browser, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("node"),
+]
 
 STEPS = 200
 TRAIN = "python3 $FAIRLOT_EXAMPLES/digits/train.py --steps {steps} --seconds-per-step {pace}"
