@@ -28,6 +28,7 @@ from accounting.usage.reader import UsageReader
 from accounting.verification import first_found
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import Cast
+from tests.query_counts import queries_of
 
 NOTHING = HeldHow({}, {}, {})
 
@@ -120,16 +121,14 @@ def test_hours_in_which_no_class_has_a_price_are_settled_at_once(cast: Cast) -> 
         assert next_hour_to_price(book=99) is None
 
 
-def test_stretches_in_which_nothing_was_billed_are_settled_in_one_step_however_long(
-    cast: Cast, django_assert_max_num_queries
-) -> None:
+def test_stretches_in_which_nothing_was_billed_are_settled_in_one_step_however_long(cast: Cast) -> None:
     set_prices(cast, borrowed=1)
     book(cast)
     book(cast, lease_id=2, book=2, begins=NOON + 1000 * HOUR, ends=NOON + 1000 * HOUR + minutes(30))
     close_hours(cast, NOON, NOON + 12 * HOUR)
     with transaction.atomic():
         close_empty_days(book=1, until=NOON + (12 + 3648) * HOUR)
-    with django_assert_max_num_queries(40):
+    with queries_of("prices a stretch in which nothing was billed"):
         (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {}))
     assert booked.period.lower == NOON
     closed = ClosedBook.objects.get(book=1)

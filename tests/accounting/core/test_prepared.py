@@ -21,6 +21,7 @@ from accounting.models.tenants import (
     tenants_visible_to,
 )
 from tests.make import Cast, cast, membership, tenant, user
+from tests.query_counts import queries_of
 
 pytestmark = pytest.mark.django_db
 
@@ -30,9 +31,7 @@ def people() -> Cast:
     return cast()
 
 
-def test_objects_come_with_what_they_are_related_to_and_what_is_annotated(
-    people: Cast, django_assert_num_queries: Any
-) -> None:
+def test_objects_come_with_what_they_are_related_to_and_what_is_annotated(people: Cast) -> None:
     def build(user: int) -> Any:
         found = Membership.objects.filter(user=user).select_related("tenant__parent", "user")
         return found.annotate(twice=F("tickets") * 2).order_by("pk")
@@ -40,7 +39,7 @@ def test_objects_come_with_what_they_are_related_to_and_what_is_annotated(
     ask = Prepared(build)
     for person in (people.bob, people.charlie, people.bob):
         expected = list(build(person.pk))
-        with django_assert_num_queries(1):
+        with queries_of("a prepared read with its relations"):
             found = ask(person.pk)
             assert found == expected
             for one, other in zip(found, expected, strict=True):
@@ -50,13 +49,11 @@ def test_objects_come_with_what_they_are_related_to_and_what_is_annotated(
                 assert not one.get_deferred_fields()
 
 
-def test_texts_lists_tuples_and_fields_that_are_left_out(
-    people: Cast, django_assert_num_queries: Any
-) -> None:
+def test_texts_lists_tuples_and_fields_that_are_left_out(people: Cast) -> None:
     by_name = Prepared(lambda name: User.objects.filter(username=name).only("username"))
     for name in ("bob", "alice", "nobody", "o'brien %s"):
         assert [one.username for one in by_name(name)] == ([name] if name in {"bob", "alice"} else [])
-    with django_assert_num_queries(2):
+    with queries_of("a prepared read and a field that it left out"):
         bob = by_name.first("bob")
         assert bob.get_deferred_fields() >= {"password", "email"}
         assert bob.time_zone == "UTC"
@@ -168,9 +165,9 @@ class TestKeptRoles:
                     assert ids_with_role(keeps, role) == [one.pk for one in expected]
                 assert role is None or has_role(keeps, role) == bool(expected)
 
-    def test_roles_are_read_once_for_each_user(self, people: Cast, django_assert_num_queries: Any) -> None:
+    def test_roles_are_read_once_for_each_user(self, people: Cast) -> None:
         bob, charlie = keeping(people.bob), keeping(people.charlie)
-        with django_assert_num_queries(2):
+        with queries_of("the roles of two users, each asked for twice"):
             assert ids_with_role(bob) == ids_with_role(bob, "member")
             assert ids_with_role(charlie) != ids_with_role(bob)
             assert has_role(bob, "member")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.db import DataError, connection, transaction
 from django.db.backends.signals import connection_created
 
 from accounting.core.statements import Statement, plan_once
+from tests.query_counts import queries_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_values_come_as_they_were_given_and_the_preparation_is_not_counted(
-    django_assert_num_queries: Any,
-) -> None:
+def test_values_come_as_they_were_given_and_the_preparation_is_not_counted() -> None:
     echo = Statement("SELECT $1, $2 + 1, 'it''s 100%'", "text", "bigint")
-    with django_assert_num_queries(2):
+    with queries_of("a statement that is run twice"):
         assert echo.ask(["o'brien %s", 2**40]) == [("o'brien %s", 2**40 + 1, "it's 100%")]
         assert echo.ask(["", -1]) == [("", 0, "it's 100%")]
     assert Statement("SELECT 1").ask() == [(1,)]

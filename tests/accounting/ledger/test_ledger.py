@@ -24,6 +24,7 @@ from accounting.pricing.tariff import PricePeriod, Rate, Tariff, cost_of, gpu_se
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, trade, traded, usage
 from tests.make import Cast
+from tests.query_counts import queries_of
 
 HOUR = timedelta(hours=1)
 moments = st.datetimes(datetime(2026, 1, 1), datetime(2026, 1, 3)).map(lambda at: at.replace(tzinfo=UTC))
@@ -185,16 +186,16 @@ def test_booking_something_else_for_the_same_lease_and_time_is_refused(cast: Cas
     assert LedgerTransaction.objects.count() == 1
 
 
-def test_many_are_booked_with_few_queries(cast: Cast, django_assert_max_num_queries) -> None:
+def test_many_are_booked_with_few_queries(cast: Cast) -> None:
     usages = [
         Usage(**usage(cast, lease_id=lease, tenant=tenant, user=user, ends=NOON + minutes(150)))
         for lease, (tenant, user) in enumerate([(cast.astro, cast.bob), (cast.bio, cast.charlie)] * 50)
     ]
-    with django_assert_max_num_queries(18), transaction.atomic():
+    with queries_of("books 100 usages"), transaction.atomic():
         segments = book_usage(usages)
     assert [segment.lease_id for segment in segments] == [lease for lease in range(100) for _ in range(3)]
     assert amounts(kind="usage") == {"usage GPU-s A100": 100 * 4 * 150 * 60}
-    with django_assert_max_num_queries(5), transaction.atomic():  # two are the savepoint
+    with queries_of("books 100 usages again"), transaction.atomic():  # two are the savepoint
         assert book_usage(usages) == segments
 
 
@@ -225,9 +226,9 @@ def test_a_trade_moves_time_both_ways_and_sums_to_zero(cast: Cast) -> None:
             trade(cast, key="trade:2", **nonsense)
 
 
-def test_many_trades_are_booked_with_few_queries(cast: Cast, django_assert_max_num_queries) -> None:
+def test_many_trades_are_booked_with_few_queries(cast: Cast) -> None:
     trades = [traded(cast, key=f"trade:{i}", fast_gpu_seconds=Decimal(1 + i)) for i in range(120)]
-    with django_assert_max_num_queries(16), transaction.atomic():
+    with queries_of("books 120 trades"), transaction.atomic():
         booked = book_trades(trades)
     assert [one.key for one in booked] == [one.key for one in trades]
     assert amounts(tenant=cast.bio) == {

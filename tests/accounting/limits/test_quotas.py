@@ -16,6 +16,7 @@ from accounting.models import Quota, Tenant, UsageHour
 from tests import make
 from tests.accounting.booking import NOON, book, close_hours, minutes
 from tests.make import Cast
+from tests.query_counts import queries_of
 
 HOURS, MONEY = Quota.Kind.GPU_HOURS, Quota.Kind.MONEY
 
@@ -145,17 +146,17 @@ class TestSpending:
         assert UsageHour.objects.count() == 5
         assert dict(spent(since, NOON, ())) == before
 
-    def test_it_takes_three_queries_a_period(self, cast: Cast, django_assert_num_queries) -> None:
+    def test_open_and_closed_hours_take_few_queries(self, cast: Cast) -> None:
         quotas = [quota(cast.uni, "100", kind=kind) for kind in (HOURS, MONEY)]
-        with django_assert_num_queries(2):  # until when books are closed (there are none yet), and the tree
+        with queries_of("what two quotas leave, without usage"):
             self.left(*quotas)
         book(cast, begins=NOON - minutes(60), ends=NOON - minutes(30))
-        with django_assert_num_queries(3):  # of segments, too
+        with queries_of("what two quotas leave, with open hours"):
             self.left(*quotas)
         close_hours(cast, NOON - minutes(60), NOON)
-        with django_assert_num_queries(5):  # of hours, and of usage before and after them
+        with queries_of("what two quotas leave, with closed hours"):
             self.left(*quotas)
-        with django_assert_num_queries(0):
+        with queries_of("what no quotas leave"):
             Spending([], NOON, ())
 
     def test_a_standing_reads_as_a_sentence(self, cast: Cast) -> None:

@@ -29,6 +29,7 @@ from scheduling.models import Job, Lease
 from scheduling.reports.exports import FORMS, Selection, export_lines, forms, reading
 from scheduling.reports.exports.slurm import SACCT, SHREDDER
 from tests.portal.scene import SECRETS, Scene
+from tests.query_counts import queries_of
 from tests.scheduling.bygone import had, hours, ran, waited
 from tests.scheduling.world import World, world
 
@@ -379,12 +380,12 @@ def test_what_is_read_at_once_is_sent_at_once(jobs: list[Job], form: str) -> Non
     assert len(list(export_lines(form, LONG))) <= 2  # and a head or an end
 
 
-def test_queries_do_not_grow_with_jobs(jobs: list[Job], lab: World, django_assert_max_num_queries) -> None:
+def test_queries_do_not_grow_with_jobs(jobs: list[Job], lab: World) -> None:
     for _ in range(20):
         waited(lab, lab.people.bob, lab.people.astro, NOON)
-    with django_assert_max_num_queries(9):
+    with queries_of("the export sacct.txt"):
         text_of("sacct.txt")
-    with django_assert_max_num_queries(10):
+    with queries_of("the export xdmod.txt"):
         text_of("xdmod.txt")
 
 

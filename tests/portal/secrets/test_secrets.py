@@ -16,6 +16,7 @@ from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Secret
 from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene
+from tests.query_counts import queries_of
 
 TEXT = "hf_dontTellAnybody"
 
@@ -150,9 +151,7 @@ def test_the_form_names_them_and_says_which_there_are(scene: Scene, browser_of: 
     assert "There is no secret no-such of yours or of Astro" in response.content.decode()
 
 
-def test_the_number_of_queries_does_not_grow(
-    scene: Scene, browser_of: Any, django_assert_num_queries: Any
-) -> None:
+def test_the_number_of_queries_does_not_grow(scene: Scene, browser_of: Any) -> None:
 
     def make(who: User, count: int) -> None:
         for number in range(count):
@@ -161,6 +160,6 @@ def test_the_number_of_queries_does_not_grow(
     browser = browser_of(scene.people.bob)
     make(scene.people.bob, 1)
     for _ in range(2):
-        with django_assert_num_queries(5):
+        with queries_of("the list of secrets"):
             browser.get(reverse("secrets"))
         make(scene.people.bob, 5)

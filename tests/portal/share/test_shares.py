@@ -18,6 +18,7 @@ from scheduling.reports.trades import read_trades, seen, totals
 from scheduling.shares.series import POINTS, Series, read_share
 from tests.make import cast, user
 from tests.portal.scene import Scene, share
+from tests.query_counts import queries_of
 
 amounts = st.builds(Amounts, *[st.floats(0, 1e6)] * 7)
 
@@ -85,15 +86,15 @@ def test_what_teams_lend_and_sell_each_other_is_no_loan_of_their_parent(scene: S
     assert slow.due == pytest.approx(sum(v100_and_a100(cast.ada, t)[0].due for t in (cast.astro, cast.bio)))
 
 
-def test_the_number_of_queries_does_not_grow(scene: Scene, django_assert_num_queries) -> None:
+def test_the_number_of_queries_does_not_grow(scene: Scene) -> None:
     cast, day = scene.people, last(24)
-    with django_assert_num_queries(3):
+    with queries_of("the share of a team on a day"):
         read_share(cast.bob, cast.astro, scene.world.cluster, *day)
     interval = ShareInterval.objects.filter(tenant=cast.astro).first()
     for k in range(50):
         interval.pk, interval.round = None, _round(scene, 1000 + k)
         interval.save()
-    with django_assert_num_queries(3):
+    with queries_of("the share of a team on a day"):
         read_share(cast.bob, cast.astro, scene.world.cluster, *day)
 
 

@@ -23,6 +23,7 @@ from scheduling.models import Cluster, Job, JobEvent, Lease
 from scheduling.shares.snapshot import read_snapshot
 from scheduling.spec.job_spec import JobSpec
 from tests.accounting.ledger.test_at_once import at_once
+from tests.query_counts import queries_of
 from tests.scheduling.world import World, start, world
 
 Kind = Quota.Kind
@@ -361,7 +362,9 @@ class TestLongestRun:
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
         assert told.text.endswith(f"the longest run of {job.owner.get_username()} in Astro is 1 h")
 
-    def test_without_limits_nothing_is_asked(self, lab: World, django_assert_num_queries) -> None:
+    def test_without_limits_nothing_is_asked(self, lab: World) -> None:
         self.ran(lab, 9)
-        with django_assert_num_queries(2):  # the clock, and whether there are any
+        with queries_of(
+            "ends jobs at their time limit, without limits"
+        ):  # the clock, and whether there are any
             tasks.end_overlong_jobs()

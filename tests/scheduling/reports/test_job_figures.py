@@ -30,6 +30,7 @@ from scheduling.reports import job_waste
 from scheduling.reports.job_waits import SIZES, expansions, waits
 from scheduling.reports.job_waste import CAUSES, Waste, _borne, waste
 from tests.accounting.booking import close_hours, settle_hours
+from tests.query_counts import queries_of
 from tests.scheduling.bygone import had, waited
 from tests.scheduling.world import World, world
 
@@ -380,12 +381,12 @@ def test_what_was_lost_is_borne_by_the_first_who_pay_as_far_as_they_held(
         left[row[:2]] = left.get(row[:2], 0) - seconds
 
 
-def test_figures_take_few_queries(lab: World, django_assert_num_queries) -> None:
+def test_figures_take_few_queries(lab: World) -> None:
     lived(lab, [("bob", "training", 2, 0, [(5, 10, 3, 1, True), (5, 10, None, 1, True)], "succeeded")])
     period = (MIDNIGHT, MIDNIGHT + DAYS)
-    with django_assert_num_queries(2):
+    with queries_of("the waits of a period"):
         waits(None, *period)
-    with django_assert_num_queries(3):
+    with queries_of("the expansions of a period"):
         expansions(tenants_seen(lab.people.bob), *period)
-    with django_assert_num_queries(11):
+    with queries_of("the waste of a period"):
         waste(lab.people.bob, *period)

@@ -1,0 +1,106 @@
+"""How many queries reads and writes take. A change here is a change of what they cost: its commit says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+
+def up_to(most: int) -> range:
+    """Returns the counts that are accepted where fewer queries are as good."""
+    return range(most + 1)
+
+
+QUERIES: dict[str, int | range] = {
+    # accounting
+    "prices a stretch in which nothing was billed": up_to(26),
+    "a prepared read with its relations": 1,
+    "a prepared read and a field that it left out": 2,
+    "the roles of two users, each asked for twice": 2,
+    "a statement that is run twice": 2,
+    "books 100 usages": up_to(18),
+    "books 100 usages again": up_to(5),
+    "books 120 trades": up_to(14),
+    "what no quotas leave": 0,
+    # How far books are closed, and the tree of teams; then segments, too; then hours, and what was around them.
+    "what two quotas leave, without usage": 2,
+    "what two quotas leave, with open hours": 3,
+    "what two quotas leave, with closed hours": 5,
+    "lines of an invoice": up_to(9),
+    "a usage report by tenant and job": 3,
+    "a usage report by day and user": 4,
+    "a usage report by generation": 3,
+    "a usage report by hour": 4,
+    # scheduling
+    "submits jobs, one or many": up_to(15),
+    "ends jobs at their time limit, without limits": 2,
+    "the waits of a period": 2,
+    "the expansions of a period": 3,
+    "the waste of a period": 11,
+    # portal
+    "the share of a team on a day": 3,
+    "the export sacct.txt": up_to(7),
+    "the export xdmod.txt": up_to(9),
+    "a statement with its labels": range(30, 36),
+    "the fairness report": up_to(16),
+    "the list of secrets": 5,
+    # Session, user, side bar and clock are six of them, what one has sent by mail one.
+    "the operations report use": up_to(12),
+    "the operations report nodes": up_to(13),
+    "the operations report waits": up_to(9),
+    "the operations report waste": up_to(17),
+    "the operations report prices": up_to(8),
+    "the operations report chargeback": up_to(16),
+}
+
+# Of each page when an admin reads it a second time, by the name of its address.
+PAGES: dict[str, range] = {
+    "home": up_to(12),
+    "preferences": up_to(5),
+    "tokens": up_to(4),
+    "secrets": up_to(5),
+    "jobs": up_to(8),
+    "submit": up_to(8),
+    "sessions": up_to(5),
+    "services": up_to(9),
+    "schedules": up_to(7),
+    "cluster": up_to(8),
+    "share": up_to(10),
+    "share_anomalies": up_to(10),
+    "trades": up_to(23),
+    "usage": up_to(12),
+    "usage_statement": up_to(59),
+    "usage_idle": up_to(11),
+    "usage_fairness": up_to(16),
+    "usage_capacity": up_to(12),
+    "admin_tenants": up_to(4),
+    "admin_users": up_to(7),
+    "admin_locks": up_to(4),
+    "admin_generations": up_to(6),
+    "admin_clusters": up_to(4),
+    "admin_nodes": up_to(6),
+    "admin_settings": up_to(57),
+    "admin_audit": up_to(7),
+}
+
+
+@contextmanager
+def queries_of(what: str) -> Iterator[None]:
+    """Fails unless what happens inside takes as many queries as QUERIES says of `what`."""
+    with CaptureQueriesContext(connection) as asked:
+        yield
+    check(what, asked)
+
+
+def check(what: str, asked: CaptureQueriesContext) -> None:
+    """Fails unless these are as many queries as QUERIES says of `what`."""
+    statements = "\n".join(query["sql"] for query in asked)
+    assert fits(len(asked), QUERIES[what]), f"{what}: {len(asked)} queries, not {QUERIES[what]}\n{statements}"
+
+
+def fits(count: int, expected: int | range) -> bool:
+    """Whether a baseline allows that count."""
+    return count in expected if isinstance(expected, range) else count == expected
