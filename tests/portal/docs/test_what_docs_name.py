@@ -15,7 +15,10 @@ from django.urls import Resolver404, resolve
 
 import portal.settings
 from portal.api.api import api
+from portal.docs import library
+from portal.docs.markdown import anchor_of
 from scheduling.spec.job_spec import JobSpec
+from tests.attack.attacks import all_attacks
 from tests.ground.settings_read import SETTINGS, calls_on, settings_names
 from tests.ground.test_settings_doc import PORTAL_PART, rows
 
@@ -160,10 +163,13 @@ def as_text(value: object) -> str:
 # --- addresses -----------------------------------------------------------------------------------
 @cache
 def operations() -> list[tuple[re.Pattern[str], set[str]]]:
-    """(pattern of the path, methods) of each operation of the OpenAPI document."""
+    """(pattern of the path, methods) of each path of the OpenAPI document, without deprecated operations."""
     paths = api.get_openapi_schema()["paths"]
     return [
-        (re.compile(re.sub(r"\{\w+\}", r"[^/]+", path)), {method.upper() for method in methods})
+        (
+            re.compile(re.sub(r"\{\w+\}", r"[^/]+", path)),
+            {method.upper() for method, one in methods.items() if not one.get("deprecated")},
+        )
         for path, methods in paths.items()
     ]
 
@@ -210,6 +216,30 @@ def test_pages_and_files_of_the_portal_that_are_named_exist() -> None:
             resolve(path)
         except Resolver404:
             pytest.fail(f"{page}: {path}")
+
+
+def test_links_of_the_pages_outside_docs_lead_to_files_and_sections() -> None:
+    for name in ("README", "SECURITY", "THREAT_MODEL", "CHANGELOG"):
+        text = (ROOT / f"{name}.md").read_text()
+        own = {f"{name}.md#{anchor_of(title)}" for title in re.findall(r"^#+ (.*)", text, re.MULTILINE)}
+        for target in re.findall(r"\]\(([^)]+)\)", text):
+            path, _, anchor = target.partition("#")
+            if path.startswith("docs/") and path.endswith(".md"):
+                page = library.pages()[path.removeprefix("docs/").removesuffix(".md")]
+                assert not anchor or anchor in {section.anchor for section in page.sections}, (
+                    f"{name}: {target}"
+                )
+            else:
+                assert (ROOT / path).exists() if path else f"{name}.md{target}" in own, f"{name}: {target}"
+
+
+def test_attacks_that_the_threat_model_names_exist() -> None:
+    cells = [
+        row.rpartition(" | ")[2] for row in TEXTS["THREAT_MODEL.md"].splitlines() if row.startswith("| ")
+    ]
+    named = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
+    assert named >= {"accounts", "kubernetes", "tenancy"}
+    assert named <= {attack.subject for attack in all_attacks()}
 
 
 # --- samples -------------------------------------------------------------------------------------
