@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-LONGEST_ANSWER = 10  # seconds
+LONGEST_PROBE = 10  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Endpoint:
     @property
     def timeout_seconds(self) -> int:
         """Returns how many seconds a probe waits for an answer."""
-        return min(self.period_seconds, LONGEST_ANSWER)
+        return min(self.period_seconds, LONGEST_PROBE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Container:
     image_pull_policy: str = ""
 
 
-USUAL = Container()
+DEFAULT_CONTAINER = Container()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Gang:
     endpoint: Endpoint | None = None
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
-    container: Container = USUAL
+    container: Container = DEFAULT_CONTAINER
     uid: int | None = None  # the team's user on the portal's machine; None where pods run the gang
     is_trusted: bool = False  # the job's owner may do everything that the portal may
     may_have_begun: bool = False  # an earlier start order had an unknown outcome
@@ -181,7 +181,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NodeGpus:
     """GPUs of one type on one node, in a cluster that discovers its own nodes."""
 
     host: str
@@ -224,7 +224,7 @@ class Backend(Protocol):
 
     orders_at_once: int  # how many orders may be given in parallel, from threads
 
-    def learn(self, job_id: int) -> None:
+    def preload(self, job_id: int) -> None:
         """Loads what orders to this job need from the database, so that threads without a connection can give them."""
 
     def prepare(self) -> None:
@@ -245,7 +245,7 @@ class Backend(Protocol):
     def observe(self) -> Sequence[Observation]:
         """Returns the state of every lease that has not been forgotten."""
 
-    def news(self) -> Sequence[Observation]:
+    def changed(self) -> Sequence[Observation]:
         """Returns at least those observations that changed since the last call."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
@@ -257,10 +257,10 @@ class Backend(Protocol):
     def use(self) -> Sequence[Use]:
         """Returns what was measured of GPU use since the last call; nothing where another process measures it."""
 
-    def tend(self) -> None:
+    def advance(self) -> None:
         """Continues orders that take several steps, as far as the cluster allows now. Called at every change."""
 
-    def offers(self) -> Sequence[Offer] | None:
+    def node_gpus(self) -> Sequence[NodeGpus] | None:
         """Returns all GPUs of the cluster if any of them changed. Returns None otherwise, and where people declare
         nodes."""
 

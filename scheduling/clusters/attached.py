@@ -84,7 +84,7 @@ def _backend(
         owner=uid,
         namespace_of=tenancy.namespace_of,
         settle=tenancy.settle,
-        learn=tenancy.learn,
+        preload=tenancy.preload,
         is_bare=tenancy.is_bare,
         checkpoint_claim=places.checkpoint_claim,
         logs=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
@@ -104,7 +104,7 @@ class _Tenancy:
         self._settled: dict[int, int | None] = {}
         self._lock = threading.Lock()
 
-    def learn(self, job_id: int) -> None:
+    def preload(self, job_id: int) -> None:
         """Reads the job's tenant and the tenant's limit."""
         tenant_id = self._tenant_of(job_id)
         quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
@@ -119,20 +119,20 @@ class _Tenancy:
     def settle(self, api: Api, job_id: int) -> None:
         tenant_id = self._tenant_of(job_id)
         if tenant_id not in self._most:
-            self.learn(job_id)
+            self.preload(job_id)
         most = self._most[tenant_id]
         with self._lock:  # of several gangs that start at once, the first one does it for the others
             if self._settled.get(tenant_id, UNSETTLED) == most:
                 return
             gpus = {} if most is None else {NVIDIA: most}
-            walls = namespaces.Walls(
+            isolation = namespaces.NamespaceIsolation(
                 gpus=gpus,
                 pods=MOST_PODS,
                 reachable=self._places.reachable,
                 portal=settings.FAIRLOT_PORTAL_FROM,
             )
             try:
-                namespaces.ensure(api, tenant_id, walls, cluster=self._uid, prefix=self._places.prefix)
+                namespaces.ensure(api, tenant_id, isolation, cluster=self._uid, prefix=self._places.prefix)
             except namespaces.Unusable as error:
                 raise BackendError(str(error)) from None
             self._settled[tenant_id] = most

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from scheduling.backends.base import Backend
 from scheduling.backends.local.backend import LocalBackend
-from scheduling.backends.local.isolation import Isolation, Places
+from scheduling.backends.local.isolation import HostPaths, Isolation
 from scheduling.models import Cluster
 
 
@@ -56,7 +56,7 @@ def _backend(cluster_id: int) -> LocalBackend:
     )
 
 
-def local_places() -> Places:
+def local_places() -> HostPaths:
     """Returns the portal's folders and files that local jobs may not see or need, from the settings."""
     python = settings.FAIRLOT_JOB_PYTHON
     # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
@@ -66,7 +66,7 @@ def local_places() -> Places:
     ]
     # whoever could replace a link could give Fairlot another key
     links = [path.parent.resolve() / path.name for path in given]
-    return Places(
+    return HostPaths(
         jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
         hidden=[*(path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)), *links],
         secret=[path.resolve() for path in (*settings.FAIRLOT_SECRET_PLACES, *given) if path.exists()],

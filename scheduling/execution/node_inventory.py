@@ -12,7 +12,7 @@ from accounting.access import audit
 from accounting.actions import create_generation
 from accounting.core.clock import now_from_database
 from accounting.models import Generation
-from scheduling.backends.base import Offer
+from scheduling.backends.base import NodeGpus
 from scheduling.clusters.discovery import model_of
 from scheduling.core import pubsub
 from scheduling.core.enqueue import want_rounds
@@ -40,7 +40,7 @@ class _Shown:
     memory: int | None = None
 
 
-def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
+def apply_offers(*, cluster_id: int, offers: Sequence[NodeGpus]) -> bool:
     """Updates the cluster's nodes to match `offers`, the complete list of nodes; returns whether any changed.
 
     A node that jobs have used is never deleted: if it is gone it is down. A node that an operator drained stays
@@ -61,7 +61,10 @@ def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
 
 @transaction.atomic(durable=True)
 def _apply(
-    cluster_id: int, names: Sequence[str], offers: Mapping[str, Offer], generations: Mapping[str, Generation]
+    cluster_id: int,
+    names: Sequence[str],
+    offers: Mapping[str, NodeGpus],
+    generations: Mapping[str, Generation],
 ) -> bool:
     """Updates the nodes with these names; those without an offer are gone."""
     lock_schedule(cluster_id)
@@ -83,7 +86,7 @@ def _apply(
     return changed
 
 
-def _found(cluster_id: int, name: str, offer: Offer, generation: Generation) -> Node:
+def _found(cluster_id: int, name: str, offer: NodeGpus, generation: Generation) -> Node:
     node = Node.objects.create(
         cluster_id=cluster_id,
         name=name,
@@ -97,7 +100,7 @@ def _found(cluster_id: int, name: str, offer: Offer, generation: Generation) -> 
     return node
 
 
-def _shown(offer: Offer, generation: Generation) -> _Shown:
+def _shown(offer: NodeGpus, generation: Generation) -> _Shown:
     state = Node.State.READY
     if offer.why_not:
         state = Node.State.CLOSED if offer.is_up else Node.State.DOWN
@@ -204,7 +207,7 @@ def _withdraw_reservations_of(node: Node) -> None:
     withdraw(list(reserved), why="the node was closed")
 
 
-def _name(offer: Offer) -> str:
+def _name(offer: NodeGpus) -> str:
     return f"{offer.host}/{offer.part}" if offer.part else offer.host
 
 

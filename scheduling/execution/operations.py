@@ -16,7 +16,7 @@ from django.db.models import Case, F, When
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import (
-    USUAL,
+    DEFAULT_CONTAINER,
     Backend,
     BackendError,
     Container,
@@ -174,7 +174,7 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
 def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
     """Returns the call that remains once the database has been read, so that no thread needs the database."""
     try:
-        backend.learn(operation.lease.job_id)
+        backend.preload(operation.lease.job_id)
         return _order_of(backend, operation, log_limit_bytes)
     except Exception as error:
         return partial(_raise, error)
@@ -275,7 +275,7 @@ def _secrets(lease: Lease, spec: JobSpec) -> Secrets:
 def _container(job: Job, spec: JobSpec) -> Container:
     """Returns the container of every attempt, whatever nodes it gets: computed from all nodes that can run it."""
     if job.cluster.backend == Cluster.Backend.LOCAL:
-        return USUAL
+        return DEFAULT_CONTAINER
     nodes = Node.objects.filter(cluster=job.cluster)
     if job.generation_ids:
         nodes = nodes.filter(generation__in=job.generation_ids)

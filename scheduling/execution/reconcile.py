@@ -44,41 +44,41 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 
 def follow(cluster: Cluster, backend: Backend) -> None:
-    """Records news and continues what orders have begun; for a watcher that sees every change."""
+    """Records changes and continues what orders have begun; for a watcher that sees every change."""
     run_each(FOLLOWING, lambda step: step(cluster, backend))
 
 
-def note_offers(cluster: Cluster, backend: Backend) -> None:
+def record_nodes(cluster: Cluster, backend: Backend) -> None:
     """Records which nodes exist, if the backend reports them."""
-    offers = backend.offers()
-    if offers is not None:
-        apply_offers(cluster_id=cluster.pk, offers=offers)
+    found = backend.node_gpus()
+    if found is not None:
+        apply_offers(cluster_id=cluster.pk, offers=found)
 
 
-def note_news(cluster: Cluster, backend: Backend) -> None:
-    """Records news about gangs."""
+def record_changes(cluster: Cluster, backend: Backend) -> None:
+    """Records changes of gangs."""
     heard = now_from_database() - timedelta(seconds=backend.staleness())
-    _write_down(cluster, backend, backend.news())
+    _write_down(cluster, backend, backend.changed())
     _note_heard(cluster, heard)
 
 
-def note_what_it_says(cluster: Cluster, backend: Backend) -> None:
+def record_cluster_events(cluster: Cluster, backend: Backend) -> None:
     """Records events that the cluster reports about jobs beyond their state."""
     events = backend.cluster_events()
     if events:
         note_cluster_events(cluster_id=cluster.pk, events=events)
 
 
-def tend(cluster: Cluster, backend: Backend) -> None:
+def advance(cluster: Cluster, backend: Backend) -> None:
     """Continues what orders have begun."""
     try:
-        backend.tend()
+        backend.advance()
     except BackendError as error:  # the next observation finds it again
         logger.warning("%s: %s", cluster.name, error)
 
 
 # Each step runs even if another one fails.
-FOLLOWING = (note_offers, note_news, note_what_it_says, tend)
+FOLLOWING = (record_nodes, record_changes, record_cluster_events, advance)
 
 
 def note_use(cluster: Cluster, backend: Backend) -> None:

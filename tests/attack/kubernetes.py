@@ -21,13 +21,13 @@ from tests.cluster.stage import (
     JOB,
     MAPS,
     NAMESPACES,
+    NETWORK_POLICIES,
     OTHER,
     QUOTAS,
     RANGES,
     RBAC,
     SECRETS,
     SERVICES,
-    WALLS_AT,
     Stage,
     Try,
     changed,
@@ -302,12 +302,12 @@ def takes_namespaces(target: Target) -> None:
     )
 
 
-@attack("a stolen account opens or takes down the walls of a tenant", needs="cluster")
+@attack("a stolen account opens or deletes the network policies of a tenant", needs="cluster")
 def opens_walls(target: Target) -> None:
     stage = target.cluster
-    walls, quotas, accounts = (path.format(stage.home) for path in (WALLS_AT, QUOTAS, ACCOUNTS))
-    wall = stage.admin.get(f"{walls}/fairlot")["spec"]
-    sessions = stage.admin.get(f"{walls}/fairlot-sessions")["spec"]
+    policies, quotas, accounts = (path.format(stage.home) for path in (NETWORK_POLICIES, QUOTAS, ACCOUNTS))
+    wall = stage.admin.get(f"{policies}/fairlot")["spec"]
+    sessions = stage.admin.get(f"{policies}/fairlot-sessions")["spec"]
     anybody: Object = {"namespaceSelector": {}}
     owned = {"metadata": {"ownerReferences": [GONE]}}
     web = {"from": [{"ipBlock": {"cidr": "10.0.0.7/32"}}], "ports": [{"protocol": "TCP", "port": "main"}]}
@@ -316,20 +316,20 @@ def opens_walls(target: Target) -> None:
         stage.thief,
         {
             "what admins open": Try(
-                "PATCH", f"{walls}/fairlot", {"spec": wall | {"egress": [*wall["egress"], outside]}}
+                "PATCH", f"{policies}/fairlot", {"spec": wall | {"egress": [*wall["egress"], outside]}}
             ),
             "the portal comes in to sessions": Try(
-                "PATCH", f"{walls}/fairlot-sessions", {"spec": sessions | {"ingress": [web]}}
+                "PATCH", f"{policies}/fairlot-sessions", {"spec": sessions | {"ingress": [web]}}
             ),
             "the quota": Try("PATCH", f"{quotas}/fairlot", {"spec": {"hard": {"pods": "7"}}}),
         },
     )
 
     def rewall(**spec: Any) -> Try:
-        return Try("PATCH", f"{walls}/fairlot", {"spec": spec})
+        return Try("PATCH", f"{policies}/fairlot", {"spec": spec})
 
     def resession(**spec: Any) -> Try:
-        return Try("PATCH", f"{walls}/fairlot-sessions", {"spec": spec})
+        return Try("PATCH", f"{policies}/fairlot-sessions", {"spec": spec})
 
     held(
         stage.thief,
@@ -349,11 +349,13 @@ def opens_walls(target: Target) -> None:
             "opens another port of sessions": resession(ingress=[web | {"ports": [{"port": 22}]}]),
             "opens what is no session": resession(podSelector=None, ingress=[web]),
             "opens all by one more": Try(
-                "POST", walls, {"metadata": {"name": "another"}, "spec": {"podSelector": {}, "ingress": [{}]}}
+                "POST",
+                policies,
+                {"metadata": {"name": "another"}, "spec": {"podSelector": {}, "ingress": [{}]}},
             ),
-            "changes the tenant's own": Try("PATCH", f"{walls}/his", {"spec": {"ingress": [{}]}}),
-            "has one deleted, for its owner is gone": Try("PATCH", f"{walls}/fairlot", owned),
-            "deletes one": Try("DELETE", f"{walls}/fairlot"),
+            "changes the tenant's own": Try("PATCH", f"{policies}/his", {"spec": {"ingress": [{}]}}),
+            "has one deleted, for its owner is gone": Try("PATCH", f"{policies}/fairlot", owned),
+            "deletes one": Try("DELETE", f"{policies}/fairlot"),
             "lifts a quota of others": Try("PATCH", f"{quotas}/his", {"spec": {"hard": {"secrets": "9999"}}}),
             "makes another quota": Try(
                 "POST", quotas, {"metadata": {"name": "x"}, "spec": {"hard": {"pods": "0"}}}

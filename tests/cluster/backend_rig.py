@@ -14,7 +14,7 @@ import yaml
 from scheduling.backends.base import ClusterEvent, Gang, Observation, Phase, Worker
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.backend import KubernetesBackend
-from scheduling.backends.kubernetes.gang_ungater import Tender
+from scheduling.backends.kubernetes.gang_ungater import GangUngater
 from tests.cluster.api import PODS, Api, Object
 from tests.cluster.jobs import Work
 from tests.waiting import wait_for
@@ -32,7 +32,7 @@ class Rig:
         *,
         log_streams: int = 8,
         bare: bool = False,
-        **tender: Any,
+        **ungater: Any,
     ) -> None:
         self.admin, self.namespace = admin, namespace
         self.work = Work(admin, namespace)
@@ -45,7 +45,7 @@ class Rig:
             logs=logs,
             log_limit_bytes=10_000_000,
             log_streams=log_streams,
-            tender=Tender(**tender),
+            ungater=GangUngater(**ungater),
         )
         self.seen: dict[uuid.UUID, Observation] = {}
         self.told: list[Observation] = []
@@ -71,11 +71,11 @@ class Rig:
     def _watch(self, stop: threading.Event) -> None:
         try:
             for _ in self.backend.changes(timeout=0.2):
-                for observation in self.backend.news():
+                for observation in self.backend.changed():
                     self.told.append(observation)
                     self.seen[observation.token] = observation
                 self.cluster_events += self.backend.cluster_events()
-                self.backend.tend()
+                self.backend.advance()
                 if stop.is_set():
                     return
         except BaseException as error:

@@ -44,7 +44,7 @@ class Component:
         assert not self.running, f"{self.name} runs already"
         argv = [*self.wrapper, program(self.name), *as_arguments(self.flags)]
         self.process = spawn([str(word) for word in argv], log=self.log, cwd=self.folder)
-        wait_for(self._serves, what=lambda: f"{self.name} serves:\n{self.last_words()}")
+        wait_for(self._serves, what=lambda: f"{self.name} serves:\n{self.last_lines()}")
 
     def stop(self, patience: float = PATIENCE) -> None:
         """Asks it to end, like a rolling update, and kills it when it does not."""
@@ -74,12 +74,12 @@ class Component:
         assert self.process
         self.process.send_signal(signal.SIGCONT)
 
-    def last_words(self, size: int = 3000) -> str:
+    def last_lines(self, size: int = 3000) -> str:
         return self.log.read_text(errors="replace")[-size:]
 
     def _serves(self) -> bool:
         if not self.running:
-            raise AssertionError(f"{self.name} ended at its start:\n{self.last_words()}")
+            raise AssertionError(f"{self.name} ended at its start:\n{self.last_lines()}")
         return self.ready()
 
 

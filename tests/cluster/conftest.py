@@ -21,7 +21,7 @@ from tests.cluster.jobs import Work
 from tests.cluster.lossy import Lossy
 from tests.cluster.nodes import V100
 from tests.cluster.realnode import RealNode
-from tests.cluster.stage import GENEROUS, PEOPLE, WALLS
+from tests.cluster.stage import GENEROUS, ISOLATION, PEOPLE
 from tests.cluster.tenancy import answer
 from tests.waiting import wait_for
 
@@ -92,7 +92,7 @@ def network(plane: ControlPlane) -> Iterator[Lossy]:
 @pytest.fixture
 def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
     """Yields a namespace that Fairlot has made for a tenant, with room for a hundred GPUs."""
-    name = namespaces.ensure(own, secrets.randbelow(10**9), WALLS, cluster="tests")
+    name = namespaces.ensure(own, secrets.randbelow(10**9), ISOLATION, cluster="tests")
     yield name
     remove(admin, name)
 

@@ -192,7 +192,7 @@ class AuditTail:
         return [json.loads(line) for line in lines if about in line]
 
 
-def last_words(events: Iterable[dict[str, Any]]) -> dict[str, float]:
+def last_touched(events: Iterable[dict[str, Any]]) -> dict[str, float]:
     """Returns by pod name the time of the last request about it, as Unix time."""
     return {
         event["objectRef"].get("name", ""): datetime.fromisoformat(event["stageTimestamp"]).timestamp()

@@ -96,7 +96,7 @@ class RealNode:
         for component in (self.kubelet, self.device_plugin):
             component.wrapper = self._inside()
             component.start()
-        wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_words()}")
+        wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_lines()}")
 
     def stop(self) -> None:
         """Ends the node like a power failure. The control plane forgets it."""
@@ -109,14 +109,14 @@ class RealNode:
         for hierarchy in machine.cgroups():
             wait_for(partial(is_removed, hierarchy / self.group), what=f"{self.group} is empty")
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         logs = (self.folder / "containerd.log", self.kubelet.log, self.device_plugin.log)
         return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in logs if log.exists())
 
     def _is_ready(self) -> bool:
         for component in (self.kubelet, self.device_plugin):
             if not component.running:
-                raise AssertionError(f"{component.name} ended at its start:\n{component.last_words()}")
+                raise AssertionError(f"{component.name} ended at its start:\n{component.last_lines()}")
         if self.name not in usable(self.plane.admin):
             return False
         status = self.plane.admin.get(self.path)["status"]
@@ -136,13 +136,13 @@ class RealNode:
         script: list[str | Path] = ["sh", HERE / "realnode.sh", self.folder, f"{self.network}.2/24"]
         log = self.folder / "containerd.log"
         self.container_runtime = spawn([*unshare, *script], log=log, cwd=self.folder)
-        wait_for(self._serves, what=lambda: f"containerd serves:\n{self.last_words()}")
+        wait_for(self._serves, what=lambda: f"containerd serves:\n{self.last_lines()}")
         self._plug_in(self.container_runtime.pid)
 
     def _serves(self) -> bool:
         assert self.container_runtime
         if self.container_runtime.poll() is not None:
-            raise AssertionError(f"containerd ended at its start:\n{self.last_words()}")
+            raise AssertionError(f"containerd ended at its start:\n{self.last_lines()}")
         return subprocess.run([*self._ctr(), "version"], capture_output=True, check=False).returncode == 0
 
     def _ctr(self) -> tuple[str, ...]:

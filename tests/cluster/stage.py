@@ -29,7 +29,7 @@ metadata: {{name: bob-may-all, namespace: {namespace}}}
 roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
 subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}}]
 """
-WALLS = namespaces.Walls(gpus={"nvidia.com/gpu": 100}, pods=100)
+ISOLATION = namespaces.NamespaceIsolation(gpus={"nvidia.com/gpu": 100}, pods=100)
 OWNER = "tests"
 # Jobs of Fairlot: an existing one, an existing pod without a Job, and two that could be created.
 JOB, BARE, OTHER, BURST = 1, 2, 3, 4
@@ -47,7 +47,7 @@ MAPS, SECRETS, SERVICES, CLAIMS, ACCOUNTS, QUOTAS, RANGES = (
         "limitranges",
     )
 )
-WALLS_AT = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
+NETWORK_POLICIES = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings"
 NAMESPACES = "/api/v1/namespaces"
@@ -117,7 +117,7 @@ class Stage:
             (ACCOUNTS, {}),
             (SERVICES, {"spec": {"selector": {"app": "his"}, "ports": [{"port": 80}]}}),
             (QUOTAS, {"spec": {"hard": {"secrets": "1000"}}}),
-            (WALLS_AT, {"spec": {"podSelector": {"matchLabels": {"app": "none"}}}}),
+            (NETWORK_POLICIES, {"spec": {"podSelector": {"matchLabels": {"app": "none"}}}}),
             (ROLES, {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}),
             (JOBS, own_job("his", suspend=True)),
             (PODS, pod("his", container(image="example/his"), schedulerName="nobody")),
@@ -136,7 +136,7 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
     own = OwnApi(yaml.safe_load(plane.kubeconfig(deployed.FAIRLOT).read_text()))
     elsewhere = f"elsewhere-{secrets.token_hex(4)}"
     plane.admin.create(NAMESPACES, {"metadata": {"name": elsewhere}})
-    home = namespaces.ensure(own, secrets.randbelow(10**9), WALLS, cluster="tests")
+    home = namespaces.ensure(own, secrets.randbelow(10**9), ISOLATION, cluster="tests")
     try:
         made = Stage(plane, own, home, elsewhere)
         made.fill()

@@ -28,7 +28,7 @@ from scheduling.backends.base import BackendError
 from scheduling.backends.kubernetes import objects, reflector
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.backend import FILL_SECONDS, KubernetesBackend
-from scheduling.backends.kubernetes.gang_ungater import Tender
+from scheduling.backends.kubernetes.gang_ungater import GangUngater
 from scheduling.clusters import attached
 from scheduling.clusters.actions import update_cluster
 from scheduling.clusters.attaching import attach_cluster
@@ -50,7 +50,7 @@ from tests.cluster.history import (
     Witness,
     check_every_moment,
     held_by_pods,
-    last_words,
+    last_touched,
 )
 from tests.cluster.kubelets import Kubelets
 from tests.cluster.mortal import Fate, Killed, MortalApi
@@ -80,7 +80,9 @@ HASTE: Mapping[str, Any] = {
     "scheduling.backends.kubernetes.backend.Reflector": partial(
         reflector.Reflector, watch_seconds=(1, 2), silence_beyond=1.0
     ),
-    "scheduling.backends.kubernetes.backend.Tender": partial(Tender, start_seconds=8.0, gather_seconds=4.0),
+    "scheduling.backends.kubernetes.backend.GangUngater": partial(
+        GangUngater, start_seconds=8.0, gather_seconds=4.0
+    ),
 }
 
 
@@ -575,7 +577,7 @@ class Storm:
         # For a pod that is gone, the last event that has its node.
         bound = {moment.uid: moment for moment in moments if moment.node}
         events = self.lab.audit.events(about=f'"namespace":"{self.lab.prefix}-')
-        held, words = held_by_pods(bound.values(), events), last_words(events)
+        held, words = held_by_pods(bound.values(), events), last_touched(events)
         for lease in Lease.objects.filter(job__in=self.jobs).exclude(held_from=None):
             turn = lease.job_id, lease.epoch
             waited = [

@@ -15,7 +15,7 @@ from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Unreachable
 from scheduling.backends.kubernetes.orders import NotOurs, Outcome, StillThere
-from scheduling.backends.kubernetes.standalone_pods import BareOrders
+from scheduling.backends.kubernetes.standalone_pods import BarePodOrders
 from tests.cluster.api import JOBS, PODS, Api, Object, Refused
 from tests.cluster.backend_rig import Rig, Rigging, rigs
 from tests.cluster.controlplane import ControlPlane
@@ -253,8 +253,8 @@ def test_what_is_left_of_a_job_that_has_ended_goes_with_its_files(rig: Rig, node
 
 
 @pytest.fixture
-def orders(network: Lossy, namespace: str) -> BareOrders:
-    return BareOrders(network, namespace, "ours")
+def orders(network: Lossy, namespace: str) -> BarePodOrders:
+    return BarePodOrders(network, namespace, "ours")
 
 
 @pytest.fixture
@@ -271,11 +271,11 @@ def runs(pod: Object | None) -> bool:
     return bool(pod and pod["status"].get("phase") == "Running")
 
 
-def start(orders: BareOrders, epoch: int, node: str) -> Outcome:
+def start(orders: BarePodOrders, epoch: int, node: str) -> Outcome:
     return orders.start(JOB_ID, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", [node]))
 
 
-def stop(orders: BareOrders, epoch: int) -> Outcome:
+def stop(orders: BarePodOrders, epoch: int) -> Outcome:
     return orders.stop(JOB_ID, epoch=epoch, token=f"lease-{epoch}")
 
 
@@ -286,7 +286,7 @@ def there(admin: Api, namespace: str) -> Object | None:
 
 
 def test_a_start_that_is_lost_or_its_answer_is_given_again_and_starts_once(
-    admin: Api, namespace: str, orders: BareOrders, network: Lossy, nodes: list[str]
+    admin: Api, namespace: str, orders: BarePodOrders, network: Lossy, nodes: list[str]
 ) -> None:
     for lost in ("request", "answer"):
         network.lose = lost
@@ -302,7 +302,7 @@ def test_a_start_that_is_lost_or_its_answer_is_given_again_and_starts_once(
 
 
 def test_orders_of_a_turn_that_was_overtaken_do_nothing(
-    admin: Api, namespace: str, orders: BareOrders, nodes: list[str]
+    admin: Api, namespace: str, orders: BarePodOrders, nodes: list[str]
 ) -> None:
     assert start(orders, 3, nodes[0]) is Outcome.DONE
     assert start(orders, 2, nodes[1]) is Outcome.OVERTAKEN
@@ -314,7 +314,7 @@ def test_orders_of_a_turn_that_was_overtaken_do_nothing(
 
 
 def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
-    admin: Api, namespace: str, orders: BareOrders, played: list[str]
+    admin: Api, namespace: str, orders: BarePodOrders, played: list[str]
 ) -> None:
     assert start(orders, 1, played[0]) is Outcome.DONE
     wait_for(lambda: runs(there(admin, namespace)), what="it runs")
@@ -322,7 +322,7 @@ def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
         start(orders, 2, played[1])
     pod = there(admin, namespace)
     assert pod
-    assert (objects.epoch_of(pod), objects.is_told_to_end(pod)) == (1, True)
+    assert (objects.epoch_of(pod), objects.is_ordered_to_end(pod)) == (1, True)
 
     def goes() -> bool:
         try:
@@ -335,7 +335,7 @@ def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
 
 
 def test_a_turn_that_is_over_cannot_be_started_again(
-    admin: Api, namespace: str, orders: BareOrders, played: list[str]
+    admin: Api, namespace: str, orders: BarePodOrders, played: list[str]
 ) -> None:
     assert start(orders, 1, played[0]) is Outcome.DONE
     wait_for(lambda: runs(there(admin, namespace)), what="it runs")
@@ -348,9 +348,9 @@ def test_a_turn_that_is_over_cannot_be_started_again(
 
 
 def test_a_pod_of_somebody_else_is_left_alone(
-    admin: Api, namespace: str, orders: BareOrders, nodes: list[str]
+    admin: Api, namespace: str, orders: BarePodOrders, nodes: list[str]
 ) -> None:
-    theirs = BareOrders(orders.api, namespace, "theirs")
+    theirs = BarePodOrders(orders.api, namespace, "theirs")
     assert start(theirs, 1, nodes[0]) is Outcome.DONE
     with pytest.raises(NotOurs):
         start(orders, 2, nodes[0])
@@ -362,12 +362,12 @@ def test_a_pod_of_somebody_else_is_left_alone(
 
 
 def test_there_is_nothing_to_stop_in_a_namespace_that_was_never_made(own: OwnApi) -> None:
-    nowhere = BareOrders(own, "fairlot-0", "ours")
+    nowhere = BarePodOrders(own, "fairlot-0", "ours")
     assert stop(nowhere, 1) is Outcome.MISSING
     assert nowhere.find(JOB_ID) is None
 
 
-def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BareOrders, nodes: list[str]) -> None:
+def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BarePodOrders, nodes: list[str]) -> None:
     with pytest.raises(ValueError, match="have a Job"):
         orders.start(JOB_ID, POD, objects.Turn(1, "lease-1", "A100", nodes[:2]))
     hidden = replace(POD, secrets=Secrets(variables={"TOKEN": "secret"}))
@@ -376,7 +376,7 @@ def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BareOrders, nodes
 
 
 def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
-    admin: Api, namespace: str, orders: BareOrders, network: Lossy, played: list[str]
+    admin: Api, namespace: str, orders: BarePodOrders, network: Lossy, played: list[str]
 ) -> None:
     """In between, kubelets may end terminating pods at once. Nothing older ever replaces something newer."""
     sys.stdout.write(f"seed {SEED}\n")
@@ -395,7 +395,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
         after = there(admin, namespace)
         at = objects.epoch_of(after) if after else 0
         was = objects.epoch_of(before) if before else 0
-        lives = after is not None and not objects.is_told_to_end(after)
+        lives = after is not None and not objects.is_ordered_to_end(after)
         assert at in {was, about, 0}, f"seed {SEED}"
         # Its kubelet may have deleted the terminating pod before the order came, which then found the name free.
         goes = before is not None and "deletionTimestamp" in before["metadata"]

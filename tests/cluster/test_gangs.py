@@ -49,8 +49,8 @@ class Gang:
         order = objects.stop(self.uid, at=at, epoch=at, token=f"lease-{at}")
         return self.work.change(self.name, order)
 
-    def let_through(self, pod: Object, node: str) -> Object:
-        operations = objects.let_through(pod["metadata"]["uid"], node=node, members="")
+    def ungate(self, pod: Object, node: str) -> Object:
+        operations = objects.ungate(pod["metadata"]["uid"], node=node, members="")
         return self.work.api.patch(self.work.pod(pod), operations)
 
     def read(self) -> Object:
@@ -115,9 +115,9 @@ def test_a_gang_waits_behind_its_gate_until_each_is_let_through_to_its_node(
     gang.start(0, 1, *where)
     pods = gang.wait_for_gated(3)
     for pod, node in zip(pods, where, strict=True):
-        gang.let_through(pod, node)
+        gang.ungate(pod, node)
         with pytest.raises(Refused) as again:
-            gang.let_through(pod, node)
+            gang.ungate(pod, node)
         assert again.value.code == 422
     running = gang.wait_for_pods(3, "Running")
     assert [pod["spec"]["nodeName"] for pod in running] == where

@@ -13,14 +13,14 @@ from scheduling.backends import network_sources
 from scheduling.backends.kubernetes import namespaces
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Refused
-from scheduling.backends.kubernetes.namespaces import Unusable, Walls
+from scheduling.backends.kubernetes.namespaces import NamespaceIsolation, Unusable
 from tests.cluster.api import JOBS, Api, Object
 from tests.cluster.conftest import remove
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-WALLS = Walls(gpus={"nvidia.com/gpu": 64}, pods=500)
+ISOLATION = NamespaceIsolation(gpus={"nvidia.com/gpu": 64}, pods=500)
 NETWORK = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies/fairlot"
 SESSIONS = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies/fairlot-sessions"
 QUOTA = "/api/v1/namespaces/{}/resourcequotas/fairlot"
@@ -38,8 +38,10 @@ class Ours:
         self.name = namespaces.name_of(self.tenant)
         self.path = f"/api/v1/namespaces/{self.name}"
 
-    def ensure(self, walls: Walls = WALLS, *, cluster: str = "one", prefix: str = "fairlot") -> str:
-        return namespaces.ensure(self.api, self.tenant, walls, cluster=cluster, prefix=prefix)
+    def ensure(
+        self, isolation: NamespaceIsolation = ISOLATION, *, cluster: str = "one", prefix: str = "fairlot"
+    ) -> str:
+        return namespaces.ensure(self.api, self.tenant, isolation, cluster=cluster, prefix=prefix)
 
     def there(self) -> list[Object]:
         """Returns all its objects in their present state."""
@@ -92,7 +94,7 @@ def test_it_is_walled_in_from_its_first_moment(ours: Ours) -> None:
 
 def test_the_portal_is_let_in_to_the_ports_of_sessions_and_nowhere_else(ours: Ours) -> None:
     places = network_sources.read(["fairlot/app.kubernetes.io/name=fairlot-web", "10.20.0.7", "fd00:20::/64"])
-    ours.ensure(replace(WALLS, portal=places))
+    ours.ensure(replace(ISOLATION, portal=places))
     before = ours.versions()
     spec = ours.admin.get(SESSIONS.format(ours.name))["spec"]
     assert spec == {
@@ -114,7 +116,7 @@ def test_the_portal_is_let_in_to_the_ports_of_sessions_and_nowhere_else(ours: Ou
     }
     # All other pods are as closed as before.
     assert ours.admin.get(NETWORK.format(ours.name))["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
-    ours.ensure(replace(WALLS, portal=places))
+    ours.ensure(replace(ISOLATION, portal=places))
     assert ours.versions() == before
     ours.ensure()
     assert not ours.admin.get(SESSIONS.format(ours.name))["spec"].get("ingress")
@@ -136,7 +138,7 @@ def test_several_who_ask_at_once_all_get_it(ours: Ours) -> None:
 def test_a_quota_and_a_network_that_changed_in_fairlot_change_there(ours: Ours) -> None:
     ours.ensure()
     ours.ensure(
-        Walls(
+        NamespaceIsolation(
             gpus={"nvidia.com/mig-1g.5gb": 7, "nvidia.com/gpu": 8},
             pods=20,
             reachable=["10.1.0.0/16", "0.0.0.0/0", "::/0"],

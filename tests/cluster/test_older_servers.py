@@ -52,7 +52,7 @@ def run_a_turn(orders: Orders, work: Work, *where: str) -> Object:
     assert orders.start(JOB_ID, POD, turn(1, *where)) is Outcome.DONE
     for pod in work.wait_for_pods(NAME, len(where), "Pending") if len(where) > 1 else ():
         uid, node = pod["metadata"]["uid"], where[objects.rank_of(pod)]
-        work.api.patch(work.pod(pod), objects.let_through(uid, node=node, members=""))
+        work.api.patch(work.pod(pod), objects.ungate(uid, node=node, members=""))
     work.wait_for_pods(NAME, len(where), "Running")
     assert orders.stop(JOB_ID, epoch=1, token="lease-1") is Outcome.DONE
     return work.wait_until_drained(NAME)

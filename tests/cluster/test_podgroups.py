@@ -167,7 +167,7 @@ def test_of_a_gang_that_does_not_fit_nothing_is_bound_and_without_a_group_a_part
     wait_for(is_tried, what=lambda: str([pod["status"] for pod in rig.pods(gang)]))
     bound = plane.audited(resource="pods", subresource="binding", namespace=rig.namespace, verb="create")
     assert bool(bound) is not grouped
-    rig.backend._tender._start_seconds = 0.0
+    rig.backend._ungater._start_seconds = 0.0
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
     assert "Insufficient nvidia.com/gpu" in ended.message, "not what is said of those that wait for it"

@@ -131,7 +131,7 @@ class Maps:
         self.admin.delete(f"{self.path}/{name}")
         del self.expected[name]
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Creates one object, changes one and deletes one."""
         number = next(self.numbers)
         self.create(f"later-{number}")
@@ -151,7 +151,7 @@ def test_it_lists_page_by_page_and_follows_what_changes(watching: Watching, maps
         watcher.knows(maps.expected)
         assert watcher.names.age > 0, "it was true when the first page was asked for"
         for _ in range(3):
-            maps.stir()
+            maps.notify()
         maps.delete("map-5")
         watcher.knows(maps.expected)
         assert watcher.reflector.lists == 1
@@ -162,7 +162,7 @@ def test_it_goes_on_where_a_watch_ended_without_a_new_list(watching: Watching, m
         for _ in range(3):
             before = watcher.reflector.watches
             wait_for(lambda before=before: watcher.reflector.watches > before, what="another watch")
-            maps.stir()
+            maps.notify()
             watcher.knows(maps.expected)
         assert watcher.reflector.lists == 1
 
@@ -174,7 +174,7 @@ def test_it_catches_up_after_the_api_server_crashed(
         watcher.knows(maps.expected)
         plane.apiserver.kill()
         plane.apiserver.start()
-        maps.stir()
+        maps.notify()
         watcher.knows(maps.expected)
 
 
@@ -188,7 +188,7 @@ def test_a_connection_that_says_nothing_is_given_up(
             wait_for(lambda: "timed out" in caplog.text.lower(), what="it noticed")
         finally:
             plane.apiserver.thaw()
-        maps.stir()
+        maps.notify()
         watcher.knows(maps.expected)
 
 

@@ -97,7 +97,7 @@ class Gang:
 
         return wait_for(found, what=f"{count} pods are {phase}")
 
-    def let_through(self, made: Object, node: str) -> None:
+    def ungate(self, made: Object, node: str) -> None:
         gate = {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE}
         selector = {"op": "add", "path": "/spec/nodeSelector", "value": {"kubernetes.io/hostname": node}}
         remove = {"op": "remove", "path": "/spec/schedulingGates/0"}
@@ -109,7 +109,7 @@ def test_a_gang_runs_stops_moves_and_goes(account: Api, tenant: str, nodes: list
     for at, where in ((0, nodes[:2]), (2, nodes[2:4])):
         gang.start(at, *where)
         for made, node in zip(gang.wait_for_pods(2, "Pending"), where, strict=True):
-            gang.let_through(made, node)
+            gang.ungate(made, node)
         assert {made["spec"]["nodeName"] for made in gang.wait_for_pods(2, "Running")} == set(where)
         gang.work.change("fairlot-gang", [epoch(at + 2), suspended(True)])
         wait_for(lambda: not gang.pods(), what="its pods are gone")

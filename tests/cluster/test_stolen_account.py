@@ -25,12 +25,12 @@ from tests.cluster.stage import (
     CLAIMS,
     JOB,
     MAPS,
+    NETWORK_POLICIES,
     OTHER,
     OWNER,
     QUOTAS,
     SECRETS,
     SERVICES,
-    WALLS_AT,
     Stage,
     Try,
     changed,
@@ -164,14 +164,14 @@ def lies_in_wait(cluster: Stage) -> None:
 
 
 def moves_walls(cluster: Stage) -> None:
-    walls, quotas = WALLS_AT.format(cluster.home), QUOTAS.format(cluster.home)
+    policies, quotas = NETWORK_POLICIES.format(cluster.home), QUOTAS.format(cluster.home)
     out = [{"op": "add", "path": "/spec/egress/-", "value": {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}}]
     come_in = {"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "main"}]}
     passes(
         cluster.thief,
         {
-            "out to every address": Try("PATCH", f"{walls}/fairlot", out),
-            "in to sessions": Try("PATCH", f"{walls}/fairlot-sessions", {"spec": {"ingress": [come_in]}}),
+            "out to every address": Try("PATCH", f"{policies}/fairlot", out),
+            "in to sessions": Try("PATCH", f"{policies}/fairlot-sessions", {"spec": {"ingress": [come_in]}}),
             "a larger quota": Try("PATCH", f"{quotas}/fairlot", {"spec": {"hard": {"pods": "9999"}}}),
         },
     )
@@ -195,7 +195,9 @@ def makes_namespaces(cluster: Stage) -> None:
             lambda: not answer(lambda: cluster.thief.create(ACCOUNTS.format(name), account)),
             what="its rights",
         )
-        passes(cluster.thief, {"a pod without walls": Try("POST", PODS.format(name), cluster.bare())})
+        passes(
+            cluster.thief, {"a pod without network policies": Try("POST", PODS.format(name), cluster.bare())}
+        )
         refusal = refusal_of(cluster.thief, Try("DELETE", f"/api/v1/namespaces/{name}"))
         assert refusal is not None
         assert refusal.code == 403

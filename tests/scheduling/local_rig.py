@@ -18,7 +18,7 @@ from scheduling.backends.base import Gang, Observation, Phase, Worker
 from scheduling.backends.local import processes
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles, read_json
-from scheduling.backends.local.isolation import Places
+from scheduling.backends.local.isolation import HostPaths
 from tests.waiting import PATIENCE, wait_for
 
 USER = 2_011_000_000  # runs the rig's jobs, if it runs as root
@@ -38,7 +38,7 @@ class Rig:
     def __init__(self, root: Path) -> None:
         self.root = root
         needed = (Path(sys.prefix), Path(sys.base_prefix), EXAMPLES)
-        self.places = Places(
+        self.places = HostPaths(
             jobs=root.resolve(),
             readable=[path.resolve() for path in needed],
             dev=root / "no devices",  # tests do not use GPUs of this machine

@@ -24,7 +24,7 @@ class OneByOne:
 
     orders_at_once = 1
 
-    def learn(self, job_id: int) -> None:
+    def preload(self, job_id: int) -> None:
         """Does nothing, as orders to it need nothing."""
 
 

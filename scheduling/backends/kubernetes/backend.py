@@ -20,17 +20,17 @@ from scheduling.backends.base import (
     ClusterEvent,
     Gang,
     LogChunk,
+    NodeGpus,
     Observation,
-    Offer,
     Unanswered,
     Use,
 )
 from scheduling.backends.kubernetes import claims, objects, probes
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
-from scheduling.backends.kubernetes.cluster_cache import View
+from scheduling.backends.kubernetes.cluster_cache import ClusterCache
 from scheduling.backends.kubernetes.cluster_events import SELECTORS, ClusterEvents
-from scheduling.backends.kubernetes.gang_ungater import Tender
-from scheduling.backends.kubernetes.log_stream import Desk, files_of
+from scheduling.backends.kubernetes.gang_ungater import GangUngater
+from scheduling.backends.kubernetes.log_stream import LogContext, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
 from scheduling.backends.kubernetes.objects import JOB, OWNER
 from scheduling.backends.kubernetes.orders import (
@@ -47,7 +47,7 @@ from scheduling.backends.kubernetes.orders import (
 from scheduling.backends.kubernetes.podgroups import PodGroups
 from scheduling.backends.kubernetes.probes import NameTaken
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
-from scheduling.backends.kubernetes.standalone_pods import BareOrders
+from scheduling.backends.kubernetes.standalone_pods import BarePodOrders
 from scheduling.backends.kubernetes.transcript import read_mark
 from scheduling.core.rate_limiter import Limit
 
@@ -92,7 +92,7 @@ class Limited(Api):
 class _Watch:
     """The running reflectors and the caches that they fill."""
 
-    view: View
+    view: ClusterCache
     reflectors: list[Reflector]
     follower: Follower
     cluster_events: ClusterEvents
@@ -108,7 +108,7 @@ class KubernetesBackend:
 
     `owner` marks the objects of this installation of Fairlot. `logs` contains one folder per job; at most
     `log_streams` logs are followed at the same time. `settle` is called before each start and creates the tenant's
-    namespace if needed. `learn` is called before threads give orders. `is_bare` says whether a job runs as a pod
+    namespace if needed. `preload` is called before threads give orders. `is_bare` says whether a job runs as a pod
     without a Job; its answer for a job never changes.
     """
 
@@ -121,24 +121,24 @@ class KubernetesBackend:
         owner: str,
         namespace_of: Tenancy,
         settle: Callable[[Api, int], None] = lambda api, job_id: None,
-        learn: Callable[[int], None] = lambda job_id: None,
+        preload: Callable[[int], None] = lambda job_id: None,
         is_bare: Callable[[int], bool] = lambda job_id: False,
         logs: Path,
         log_limit_bytes: int,
         log_streams: int,
         checkpoint_claim: str = "",
-        tender: Tender | None = None,
+        ungater: GangUngater | None = None,
     ) -> None:
         self._api_of = api
         self._owner = owner
         self._namespace_of = namespace_of
         self._settle = settle
-        self._learn = learn
+        self._preload = preload
         self._is_bare = is_bare
         self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
         self._checkpoint_claim = checkpoint_claim
         self.patience_seconds = objects.PATIENCE_SECONDS
-        self._tender = tender or Tender()
+        self._ungater = ungater or GangUngater()
         self._groups = PodGroups()
         self._lock = threading.Lock()
         self._known_api: Api | None = None
@@ -165,10 +165,10 @@ class KubernetesBackend:
 
     # --- orders --------------------------------------------------------------------------------
 
-    def learn(self, job_id: int) -> None:
+    def preload(self, job_id: int) -> None:
         """Loads the job's namespace and the kubeconfig, so that orders to it need no database."""
         with _plainly(f"an order to job {job_id}"):
-            self._learn(job_id)
+            self._preload(job_id)
         self._opened()
 
     def start(self, gang: Gang) -> None:
@@ -202,7 +202,7 @@ class KubernetesBackend:
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
         """Sends SIGTERM to the pods, and SIGKILL after their own grace or `grace_seconds`, whichever is less."""
         with _plainly(f"the stop of job {job_id}"):
-            outcome = self._told_to_stop(job_id, epoch, str(token))
+            outcome = self._order_stop(job_id, epoch, str(token))
             if outcome is Outcome.DONE:
                 self._shorten(job_id, epoch, grace_seconds)
 
@@ -218,7 +218,7 @@ class KubernetesBackend:
         """Drops what the cache keeps about a deleted gang. Its Job stays in the cluster for a day, a bare pod for
         minutes."""
         if self._watch:
-            self._watch.view.finished_with(job_id, token)
+            self._watch.view.forget(job_id, token)
 
     def remove_files(self, *, job_id: int) -> None:
         """Deletes the logs and, if it is still there, the Job. Raises BackendError while the job runs."""
@@ -250,9 +250,9 @@ class KubernetesBackend:
         """Returns the state of all leases, from the watch if this process has one, otherwise from the API server."""
         return self._view().everything()
 
-    def news(self) -> Sequence[Observation]:
+    def changed(self) -> Sequence[Observation]:
         """Returns what changed since the last call if this process watches, otherwise everything."""
-        return self._watch.view.news() if self._watch else self.observe()
+        return self._watch.view.changed() if self._watch else self.observe()
 
     def use(self) -> Sequence[Use]:
         """Returns nothing, because the cluster's metrics report GPU use (scheduling/clusters/metrics.py)."""
@@ -266,15 +266,15 @@ class KubernetesBackend:
         """Returns the staleness of the watch; 0 in processes that ask the API server each time."""
         return self._watch.view.staleness() if self._watch else 0.0
 
-    def tend(self) -> None:
+    def advance(self) -> None:
         """Opens the scheduling gates of complete gangs and stops those that do not come up."""
         if self._watch:
             with _plainly("tending the gangs"):
-                self._tender.tend(self.api, self._watch.view, self._orders)
+                self._ungater.advance(self.api, self._watch.view, self._orders)
 
-    def offers(self) -> Sequence[Offer] | None:
+    def node_gpus(self) -> Sequence[NodeGpus] | None:
         """Returns the GPUs of all nodes if any changed; otherwise, and in processes that do not watch, None."""
-        return self._watch.view.offers() if self._watch else None
+        return self._watch.view.node_gpus() if self._watch else None
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`; complete once all attempts up to `last_turn`
@@ -318,10 +318,10 @@ class KubernetesBackend:
     def _orders(self, job_id: int) -> Commands:
         namespace = self._namespace_of(job_id)
         if self._is_bare(job_id):
-            return BareOrders(self.api, namespace, self._owner)
+            return BarePodOrders(self.api, namespace, self._owner)
         return Orders(self.api, namespace, self._owner, self._groups)
 
-    def _told_to_stop(self, job_id: int, epoch: int, token: str) -> Outcome:
+    def _order_stop(self, job_id: int, epoch: int, token: str) -> Outcome:
         orders = self._orders(job_id)
         try:
             return orders.stop(job_id, epoch=epoch, token=token)
@@ -341,17 +341,17 @@ class KubernetesBackend:
         """Shortens the grace period of pods of attempts up to `epoch` whose own grace is longer."""
         pods = PODS.format(self._namespace_of(job_id))
         for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
-            wanted = grace_seconds and grace_seconds + probes.goodbye_of(pod)
+            wanted = grace_seconds and grace_seconds + probes.pre_stop_seconds_of(pod)
             if objects.epoch_of(pod) > epoch or objects.has_ended(pod):
                 continue
             if pod["spec"]["terminationGracePeriodSeconds"] <= wanted:
                 continue
             delete_pod(self.api, pod, grace_seconds=max(SHORTEST_GRACE, round(wanted)))
 
-    def _view(self) -> View:
+    def _view(self) -> ClusterCache:
         if self._watch:
             return self._watch.view
-        view = View()
+        view = ClusterCache()
         with _plainly("what the cluster holds"):
             for mirror, path, query in self._kinds(view)[:2]:
                 began = time.monotonic()
@@ -359,25 +359,27 @@ class KubernetesBackend:
                 mirror.replace(found, time.monotonic() - began)
         return view
 
-    def _kinds(self, view: View) -> list[tuple[Mirror, str, dict[str, Any]]]:
+    def _kinds(self, view: ClusterCache) -> list[tuple[Mirror, str, dict[str, Any]]]:
         ours = {"labelSelector": f"{OWNER}={self._owner}"}
         strangers = {"labelSelector": f"{OWNER}!={self._owner}", "fieldSelector": NOT_ENDED}
         return [
             (view.jobs, ALL_JOBS, ours),
             (view.pods, ALL_PODS, ours),
             (view.nodes, NODES, {}),
-            (view.strangers, ALL_PODS, strangers),
+            (view.foreign_pods, ALL_PODS, strangers),
         ]
 
     def _begin_watch(self) -> _Watch:
-        view = View()
+        view = ClusterCache()
 
         def pattern_of(job_id: int) -> str:
             gang = view.gang(job_id)
             return objects.progress_pattern_of(gang.job) if gang else ""
 
-        desk = Desk(self.api, self.logs, self._log_limit, pattern_of, view.note_progress, SILENCE_SECONDS)
-        view.audience = follower = Follower(desk, streams=self._log_streams)
+        context = LogContext(
+            self.api, self.logs, self._log_limit, pattern_of, view.record_progress, SILENCE_SECONDS
+        )
+        view.pod_listener = follower = Follower(context, streams=self._log_streams)
         cluster_events = ClusterEvents(view)
         reflectors = [Reflector(self.api, path, mirror, query) for mirror, path, query in self._kinds(view)]
         for events, selector in zip(cluster_events.mirrors, SELECTORS, strict=True):

@@ -12,21 +12,21 @@ from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
 
-from scheduling.backends.base import End, Observation, Offer, Phase
+from scheduling.backends.base import End, NodeGpus, Observation, Phase
 from scheduling.backends.kubernetes import discovery, objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.events import Denial
 from scheduling.backends.kubernetes.gang_status import (
-    Sight,
-    disrupted,
-    gone,
-    look,
-    look_at_bare,
-    look_at_orphans,
-    taken_away,
+    GangStatus,
+    bare_pod_status,
+    disruption,
+    gang_status,
+    orphan_status,
+    removal_reason,
+    vanished_pod_status,
 )
 
-OFFERS_EVERY = 10.0
+NODES_EVERY = 10.0
 MOST_DENIALS = 10_000
 # The label with which the Job controller names the Job on its pods.
 JOB_NAME = "batch.kubernetes.io/job-name"
@@ -40,7 +40,7 @@ class Gang:
     job: Object
     pods: dict[str, Object] = field(default_factory=dict)  # by uid
     deleted: bool = False  # the Job is gone; pods may remain
-    sight: Sight | None = None
+    status: GangStatus | None = None
     began: float = 0.0  # monotonic: when this phase began, or was first seen
     ran: float | None = None  # monotonic: when all workers were running
     ready: float | None = None  # monotonic: when it became ready; None while it is not
@@ -50,7 +50,7 @@ class Gang:
     progress: tuple[int, float, float] | None = None
 
 
-class Audience(Protocol):
+class PodListener(Protocol):
     """A listener for Fairlot's pods. It is called under the lock of the cache."""
 
     def put(self, pod: Object) -> None:
@@ -60,8 +60,8 @@ class Audience(Protocol):
         """Takes the uid of a pod that is gone."""
 
 
-class View:
-    """The cache. Reflectors fill its mirrors `jobs`, `pods`, `nodes` and `strangers`."""
+class ClusterCache:
+    """The cache. Reflectors fill its mirrors `jobs`, `pods`, `nodes` and `foreign_pods`."""
 
     def __init__(self, *, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """Takes a clock close to the cluster's, to date events that happened while nothing was watched."""
@@ -69,9 +69,10 @@ class View:
         self._lock = threading.RLock()
         self._changed = threading.Event()
         self._gangs: dict[int, Gang] = {}
-        self._homeless: dict[int, dict[str, Object]] = defaultdict(dict)  # pods whose Job is not known yet
+        # Pods whose Job is not known yet.
+        self._pods_without_job: dict[int, dict[str, Object]] = defaultdict(dict)
         self._job_of_pod: dict[str, int] = {}
-        self._news: set[int] = set()
+        self._changed_jobs: set[int] = set()
         self._unsettled: set[int] = set()
         self._nodes: dict[str, list[discovery.Supply]] = {}
         self._held_by_others: dict[str, tuple[str, Counter[str]]] = {}
@@ -80,10 +81,10 @@ class View:
         self.jobs = _Jobs(self)
         self.pods = _Pods(self)
         self.nodes = _Nodes(self)
-        self.strangers = _Strangers(self)
+        self.foreign_pods = _ForeignPods(self)
         self._denials: dict[int, tuple[str, Denial]] = {}  # with the uid of the Job
-        self.audience: Audience | None = None
-        self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.strangers)
+        self.pod_listener: PodListener | None = None
+        self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.foreign_pods)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -108,18 +109,18 @@ class View:
             self._adopt_orphans()
             return [seen for gang in self._gangs.values() if (seen := self._observation(gang))]
 
-    def news(self) -> list[Observation]:
+    def changed(self) -> list[Observation]:
         """Returns the latest lease of gangs that changed since the last call."""
         with self._lock:
-            changed = [self._gangs[job_id] for job_id in self._news if job_id in self._gangs]
-            self._news.clear()
+            changed = [self._gangs[job_id] for job_id in self._changed_jobs if job_id in self._gangs]
+            self._changed_jobs.clear()
             return [seen for gang in changed if (seen := self._observation(gang))]
 
-    def unsettled(self) -> list[tuple[Gang, Sight]]:
+    def unsettled(self) -> list[tuple[Gang, GangStatus]]:
         """Returns gangs that are starting or lost a worker to the cluster, as copies that need no lock."""
         with self._lock:
             gangs = [self._gangs[job_id] for job_id in self._unsettled if job_id in self._gangs]
-            return [(self._copy(gang), gang.sight) for gang in gangs if gang.sight]
+            return [(self._copy(gang), gang.status) for gang in gangs if gang.status]
 
     def gang(self, job_id: int) -> Gang | None:
         with self._lock:
@@ -145,27 +146,27 @@ class View:
             denial = None  # of another Job or an earlier attempt
         return replace(gang, pods=dict(gang.pods), denial=denial)
 
-    def finished_with(self, job_id: int, token: UUID) -> None:
+    def forget(self, job_id: int, token: UUID) -> None:
         """Drops a deleted gang whose lease is forgotten."""
         with self._lock:
             gang = self._gangs.get(job_id)
-            if gang and gang.deleted and gang.sight and gang.sight.token == token:
+            if gang and gang.deleted and gang.status and gang.status.token == token:
                 del self._gangs[job_id]
 
-    def offers(self) -> list[Offer] | None:
-        """Returns the GPUs of every node when any changed, and every OFFERS_EVERY seconds; otherwise None.
+    def node_gpus(self) -> list[NodeGpus] | None:
+        """Returns the GPUs of every node when any changed, and every NODES_EVERY seconds; otherwise None.
 
         The periodic repetition lets the caller retry changes for which jobs first had to leave a node.
         """
         with self._lock:
-            if not self._hosts_changed and time.monotonic() - self._offered_at < OFFERS_EVERY:
+            if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
                 return None
             self._hosts_changed, self._offered_at = False, time.monotonic()
             held: Counter[tuple[str, str]] = Counter()
             for node, gpus in self._held_by_others.values():
                 held.update({(node, resource): count for resource, count in gpus.items()})
             return [
-                Offer(
+                NodeGpus(
                     host=supply.node,
                     resource=supply.resource,
                     product=supply.product,
@@ -191,7 +192,7 @@ class View:
                 for pod in gang.pods.values()
                 if gang.deleted or not objects.is_of(pod, gang.job)
             ]
-            homeless = [pod for pods in self._homeless.values() for pod in pods.values()]
+            homeless = [pod for pods in self._pods_without_job.values() for pod in pods.values()]
             return [
                 pod
                 for pod in (*lost, *homeless)
@@ -207,22 +208,22 @@ class View:
                 for gang in self._gangs.values()
                 if objects.is_bare(gang.job)
                 and not gang.deleted
-                and gang.sight
-                and gang.sight.phase is Phase.ENDED
+                and gang.status
+                and gang.status.phase is Phase.ENDED
                 and gang.began <= before
             ]
 
     # --- changing --------------------------------------------------------------------------------
 
-    def note_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
+    def record_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
         """Records the progress that a worker of this attempt reported at the monotonic time `at`."""
         with self._lock:
             if gang := self._gangs.get(job_id):
                 gang.progress = epoch, steps, at
                 # Progress wakes nobody: it is reported with other changes, or at the next regular observation.
-                self._news.add(job_id)
+                self._changed_jobs.add(job_id)
 
-    def note_denial(self, job_id: int, uid: str, denial: Denial) -> None:
+    def record_denial(self, job_id: int, uid: str, denial: Denial) -> None:
         """Records why the Job controller could not create a pod of the Job with this uid."""
         with self._lock:
             _, before = self._denials.get(job_id, ("", None))
@@ -230,47 +231,47 @@ class View:
                 self._denials[job_id] = uid, denial
             while len(self._denials) > MOST_DENIALS:
                 del self._denials[next(iter(self._denials))]
-        self.stir()
+        self.notify()
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Wakes the callers of `wait`."""
         self._changed.set()
 
     def _observation(self, gang: Gang) -> Observation | None:
-        sight = gang.sight
-        if sight is None:
+        status = gang.status
+        if status is None:
             return None
         now = time.monotonic()
-        ended = sight.phase is Phase.ENDED
-        progress = gang.progress if gang.progress and gang.progress[0] == sight.epoch else None
+        ended = status.phase is Phase.ENDED
+        progress = gang.progress if gang.progress and gang.progress[0] == status.epoch else None
         return Observation(
-            job_id=sight.job_id,
-            epoch=sight.epoch,
-            token=sight.token,
-            phase=sight.phase,
+            job_id=status.job_id,
+            epoch=status.epoch,
+            token=status.token,
+            phase=status.phase,
             running_age=now - gang.ran if gang.ran is not None else None,
             seen_age=now - gang.began if ended else self.staleness(),
             ended_age=now - gang.began if ended else None,
-            end=sight.end,
-            exit_code=sight.exit_code,
-            message=sight.message,
+            end=status.end,
+            exit_code=status.exit_code,
+            message=status.message,
             steps=progress[1] if progress else None,
             steps_age=now - progress[2] if progress else None,
             ready_age=now - gang.ready if gang.ready is not None else None,
-            address=sight.address,
+            address=status.address,
         )
 
     def _adopt_orphans(self) -> None:
         """Adds gangs for pods whose Job was deleted before this cache began, because they still hold GPUs."""
         if not self.jobs.filled.is_set():
             return
-        for job_id, pods in list(self._homeless.items()):
-            if sight := look_at_orphans(list(pods.values())):
-                gang = Gang(_job_of_orphan(next(iter(pods.values()))), pods, deleted=True, sight=sight)
-                gang.began = self._when(sight.since, math.inf)
-                gang.ran = gang.began if sight.ran_since else None
+        for job_id, pods in list(self._pods_without_job.items()):
+            if status := orphan_status(list(pods.values())):
+                gang = Gang(_job_of_orphan(next(iter(pods.values()))), pods, deleted=True, status=status)
+                gang.began = self._when(status.since, math.inf)
+                gang.ran = gang.began if status.ran_since else None
                 self._gangs[job_id] = gang
-                del self._homeless[job_id]
+                del self._pods_without_job[job_id]
                 self._evaluate(job_id, 0.0)
 
     def _put_job(self, job: Object, gap: float) -> None:
@@ -278,7 +279,7 @@ class View:
         known = self._gangs.get(job_id)
         if known is None or (known.deleted and job["metadata"]["uid"] != known.job["metadata"]["uid"]):
             left = known.pods if known else {}  # may have outlived an earlier Job
-            known = self._gangs[job_id] = Gang(job, left | self._homeless.pop(job_id, {}))
+            known = self._gangs[job_id] = Gang(job, left | self._pods_without_job.pop(job_id, {}))
             for pod in known.pods.values():
                 self._tell(pod)
         known.job, known.deleted = job, False
@@ -289,11 +290,11 @@ class View:
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != job["metadata"]["uid"]:
             return
-        is_told = job_id not in self._news  # otherwise its end would never be reported
-        if gang.sight is None or (gang.sight.phase is Phase.ENDED and is_told):
+        is_told = job_id not in self._changed_jobs  # otherwise its end would never be reported
+        if gang.status is None or (gang.status.phase is Phase.ENDED and is_told):
             del self._gangs[job_id]  # the Job was kept only to block late orders
             if gang.pods:
-                self._homeless[job_id] = gang.pods
+                self._pods_without_job[job_id] = gang.pods
             return
         gang.deleted = True
         self._evaluate(job_id, gap)
@@ -309,12 +310,12 @@ class View:
         self._tell(pod)
         self._evaluate(job_id, gap)
 
-    def _hear_last_words(self, pod: Object) -> None:
+    def _record_last_state(self, pod: Object) -> None:
         """Stores the last state of a bare pod that is gone, unless its end is known already."""
         gang = self._gangs.get(objects.job_id_of(pod))
         if gang is None or (
             gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
-            and (gang.sight is None or gang.sight.phase is not Phase.ENDED)
+            and (gang.status is None or gang.status.phase is not Phase.ENDED)
         ):
             self._put_bare(pod, 0.0)
 
@@ -329,61 +330,61 @@ class View:
             self._tell(pod)
             self._evaluate(job_id, gap)
         else:
-            self._homeless[job_id][uid] = pod
+            self._pods_without_job[job_id][uid] = pod
 
     def _tell(self, pod: Object) -> None:
         """Passes a pod to the listener. Its Job must be known, because that describes what the pod is for."""
-        if self.audience:
-            self.audience.put(pod)
+        if self.pod_listener:
+            self.pod_listener.put(pod)
 
     def _remove_pod(self, uid: str, gap: float) -> None:
         job_id = self._job_of_pod.pop(uid, None)
         if job_id is None:
             return
-        if self.audience:
-            self.audience.gone(uid)
+        if self.pod_listener:
+            self.pod_listener.gone(uid)
         if gang := self._gangs.get(job_id):
             gang.pods.pop(uid, None)
             if gang.job["metadata"]["uid"] == uid:
                 self._remove_job(gang.job, gap)
             else:
                 self._evaluate(job_id, gap)
-        elif job_id in self._homeless:
-            self._homeless[job_id].pop(uid, None)
-            if not self._homeless[job_id]:
-                del self._homeless[job_id]
+        elif job_id in self._pods_without_job:
+            self._pods_without_job[job_id].pop(uid, None)
+            if not self._pods_without_job[job_id]:
+                del self._pods_without_job[job_id]
 
     def _evaluate(self, job_id: int, gap: float) -> None:
         """Computes a gang's status again. A new phase counts as begun at most `gap` seconds ago."""
         gang = self._gangs[job_id]
-        sight = self._deleted(gang) if gang.deleted else _look(gang)
-        self._news.add(job_id)
-        before, gang.sight = gang.sight, sight
-        if sight is None:
+        status = self._deleted(gang) if gang.deleted else _look(gang)
+        self._changed_jobs.add(job_id)
+        before, gang.status = gang.status, status
+        if status is None:
             self._unsettled.discard(job_id)
             return
-        another = before is None or before.token != sight.token
-        if another or (before is not None and before.phase is not sight.phase):
-            gang.began = self._when(sight.since, gap)
+        another = before is None or before.token != status.token
+        if another or (before is not None and before.phase is not status.phase):
+            gang.began = self._when(status.since, gap)
         if another:
             gang.ran, gang.lost = None, ""
-        gang.lost = gang.lost or disrupted(objects.of_turn(gang.job, list(gang.pods.values())))
-        (self._unsettled.add if _needs_care(gang) else self._unsettled.discard)(job_id)
-        if gang.ran is None and sight.ran_since is not None:
-            gang.ran = self._when(sight.ran_since, gap)
-        if sight.ready_since is None:
+        gang.lost = gang.lost or disruption(objects.of_turn(gang.job, list(gang.pods.values())))
+        (self._unsettled.add if _needs_ungater(gang) else self._unsettled.discard)(job_id)
+        if gang.ran is None and status.ran_since is not None:
+            gang.ran = self._when(status.ran_since, gap)
+        if status.ready_since is None:
             gang.ready = None
-        elif gang.ready is None or another or (before and before.ready_since != sight.ready_since):
-            gang.ready = self._when(sight.ready_since, gap)
+        elif gang.ready is None or another or (before and before.ready_since != status.ready_since):
+            gang.ready = self._when(status.ready_since, gap)
 
-    def _deleted(self, gang: Gang) -> Sight | None:
-        if gang.sight is None or gang.sight.phase is Phase.ENDED:
-            return gang.sight
+    def _deleted(self, gang: Gang) -> GangStatus | None:
+        if gang.status is None or gang.status.phase is Phase.ENDED:
+            return gang.status
         if objects.is_bare(gang.job):
-            return gone(gang.sight, gang.job)
+            return vanished_pod_status(gang.status, gang.job)
         if any(not objects.has_ended(pod) for pod in gang.pods.values()):
-            return gang.sight
-        return replace(gang.sight, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
+            return gang.status
+        return replace(gang.status, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
         """Converts a moment of the cluster's clock to the monotonic clock, at most `gap` seconds ago."""
@@ -400,29 +401,29 @@ def _job_of_orphan(pod: Object) -> Object:
     return {"metadata": metadata, "spec": {"suspend": False}, "status": {}}
 
 
-def _look(gang: Gang) -> Sight | None:
+def _look(gang: Gang) -> GangStatus | None:
     if not objects.is_bare(gang.job):
-        return look(gang.job, list(gang.pods.values()))
+        return gang_status(gang.job, list(gang.pods.values()))
     # The first observed end of a pod counts, since the pod may be ordered to stop afterwards.
-    is_over = gang.sight is not None and gang.sight.phase is Phase.ENDED
-    return gang.sight if is_over else look_at_bare(gang.job)
+    is_over = gang.status is not None and gang.status.phase is Phase.ENDED
+    return gang.status if is_over else bare_pod_status(gang.job)
 
 
-def _needs_care(gang: Gang) -> bool:
-    if gang.sight is None or gang.deleted or objects.is_suspended(gang.job):
+def _needs_ungater(gang: Gang) -> bool:
+    if gang.status is None or gang.deleted or objects.is_suspended(gang.job):
         return False
-    if objects.is_bare(gang.job) and objects.is_told_to_end(gang.job):
+    if objects.is_bare(gang.job) and objects.is_ordered_to_end(gang.job):
         return False
-    return gang.sight.phase is Phase.STARTING or (
-        gang.sight.phase is Phase.RUNNING
-        and bool(gang.lost or taken_away(gang.job, list(gang.pods.values())))
+    return gang.status.phase is Phase.STARTING or (
+        gang.status.phase is Phase.RUNNING
+        and bool(gang.lost or removal_reason(gang.job, list(gang.pods.values())))
     )
 
 
 class _Mirror:
     """One kind of object in the cache, filled by a reflector."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ClusterCache) -> None:
         self.view = view
         self.filled = threading.Event()
         self.heard_at = float("-inf")
@@ -435,17 +436,17 @@ class _Mirror:
             self._replace(objects, time.monotonic() - self.heard_at)
             self.heard_at = time.monotonic() - age
         self.filled.set()  # after `heard_at`, which waiting callers read at once
-        self.view.stir()
+        self.view.notify()
 
     def put(self, thing: Object) -> None:
         with self.view._lock:
             self._put(thing, 0.0)
-        self.view.stir()
+        self.view.notify()
 
     def remove(self, thing: Object) -> None:
         with self.view._lock:
             self._remove(thing, 0.0)
-        self.view.stir()
+        self.view.notify()
 
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         raise NotImplementedError
@@ -487,7 +488,7 @@ class _Pods(_Mirror):
 
     def _remove(self, thing: Object, gap: float) -> None:
         if objects.is_bare(thing):
-            self.view._hear_last_words(thing)
+            self.view._record_last_state(thing)
         self.view._remove_pod(thing["metadata"]["uid"], gap)
 
 
@@ -507,7 +508,7 @@ class _Nodes(_Mirror):
             self.view._nodes, self.view._hosts_changed = nodes, True
 
 
-class _Strangers(_Mirror):
+class _ForeignPods(_Mirror):
     """Pods that hold GPUs and do not belong to Fairlot."""
 
     def _replace(self, found: Sequence[Object], gap: float) -> None:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from scheduling.backends.base import ClusterEvent
 from scheduling.backends.kubernetes import objects
-from scheduling.backends.kubernetes.cluster_cache import Gang, View
-from scheduling.backends.kubernetes.events import Events, Word
+from scheduling.backends.kubernetes.cluster_cache import ClusterCache, Gang
+from scheduling.backends.kubernetes.events import Events, EventText
 
 # All warnings, and the only normal event that removes workers.
 SELECTORS = ("type=Warning", "type!=Warning,reason=TaintManagerEviction")
@@ -22,13 +22,13 @@ WAIT_SECONDS = 60.0
 class ClusterEvents:
     """Collects events about jobs. Reflectors fill `mirrors`, one for each selector."""
 
-    view: View
+    view: ClusterCache
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     mirrors: Sequence[Events] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mirrors = [Events(self.view.stir) for _ in SELECTORS]
-        self._waiting: list[tuple[float, Word]] = []  # with the monotonic time until which it waits
+        self.mirrors = [Events(self.view.notify) for _ in SELECTORS]
+        self._waiting: list[tuple[float, EventText]] = []  # with the monotonic time until which it waits
 
     def take(self) -> Sequence[ClusterEvent]:
         """Returns new events since the last call. Denials reach the cache only now, together with their text."""
@@ -38,29 +38,29 @@ class ClusterEvents:
             new, denials = mirror.take()
             words += [(now + WAIT_SECONDS, word) for word in new]
             for denial in denials:
-                self.view.note_denial(*denial)
+                self.view.record_denial(*denial)
         found: list[ClusterEvent] = []
         for until, word in words:
             if word.job_id is None:
                 found += self._of_node(word)
-            elif (gang := self.view.gang(word.job_id)) is not None and gang.sight is not None:
+            elif (gang := self.view.gang(word.job_id)) is not None and gang.status is not None:
                 found += self._of(word, gang)
             elif now < until:
                 self._waiting.append((until, word))
         return found
 
-    def _of_node(self, word: Word) -> Iterator[ClusterEvent]:
+    def _of_node(self, word: EventText) -> Iterator[ClusterEvent]:
         for job_id in self.view.on_node(word.node):
             if gang := self.view.gang(job_id):
                 yield from self._of(word, gang)
 
-    def _of(self, word: Word, gang: Gang) -> Iterator[ClusterEvent]:
+    def _of(self, word: EventText, gang: Gang) -> Iterator[ClusterEvent]:
         """Yields the event unless it is older than the attempt or concerns another object of the same name."""
         about = gang.job["metadata"]
         began = objects.began(gang.job)
-        if gang.sight is None or (word.namespace and word.namespace != about["namespace"]):
+        if gang.status is None or (word.namespace and word.namespace != about["namespace"]):
             return
         if began and word.at < began:
             return
         age = max(0.0, (self.wall() - word.at).total_seconds())
-        yield ClusterEvent(word.uid, gang.sight.job_id, gang.sight.epoch, word.text, age)
+        yield ClusterEvent(word.uid, gang.status.job_id, gang.status.epoch, word.text, age)

@@ -98,7 +98,7 @@ def moment_of(event: Object) -> datetime:
     return datetime.now(UTC)
 
 
-def of_a_pod(event: Object) -> str:
+def describe_pod_event(event: Object) -> str:
     """Describes an event of a pod; empty when it does not matter to users."""
     reason, said = event.get("reason", ""), _said(event)
     if reason in NOISE or said.startswith(("Cancelling deletion", "skip schedule deleting pod")):
@@ -121,7 +121,7 @@ def of_a_pod(event: Object) -> str:
     return _short(f"its node reports {reason}" if event.get("type") == "Warning" else "", said)
 
 
-def of_a_node(event: Object) -> str:
+def describe_node_event(event: Object) -> str:
     """Describes an event of a node with workers; empty when it does not matter to them."""
     words = OF_NODES.get(event.get("reason", ""), "")
     if not words:
@@ -162,7 +162,7 @@ def _short(words: str, said: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class EventText:
     """The part of one event that concerns a job."""
 
     uid: str  # of the event
@@ -183,10 +183,10 @@ class Events:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: set[str] = set()  # uids
-        self._words: list[Word] = []
+        self._words: list[EventText] = []
         self._denials: list[tuple[int, str, Denial]] = []  # with the job and the uid of its Job
 
-    def take(self) -> tuple[Sequence[Word], Sequence[tuple[int, str, Denial]]]:
+    def take(self) -> tuple[Sequence[EventText], Sequence[tuple[int, str, Denial]]]:
         """Returns what is new since the last call. Includes repeated denials, since these show that the reason
         persists.
 
@@ -226,15 +226,15 @@ class Events:
         self.changed()
 
 
-def _word(event: Object, about: Object) -> Word | None:
+def _word(event: Object, about: Object) -> EventText | None:
     kind, name, namespace = about.get("kind"), about.get("name", ""), about.get("namespace", "")
     uid, at = event["metadata"]["uid"], moment_of(event)
     if kind == "Pod" and (ours := job_of_pod(name)):
-        text = of_a_pod(event)
-        return Word(uid, namespace, ours[0], "", f"worker {ours[1]}: {text}", at) if text else None
+        text = describe_pod_event(event)
+        return EventText(uid, namespace, ours[0], "", f"worker {ours[1]}: {text}", at) if text else None
     if kind == "Node":
-        text = of_a_node(event)
-        return Word(uid, "", None, name, text, at) if text else None
+        text = describe_node_event(event)
+        return EventText(uid, "", None, name, text, at) if text else None
     if (job_id := job_of(about)) is not None and (why := denial(event)):
-        return Word(uid, namespace, job_id, "", why.words, at)
+        return EventText(uid, namespace, job_id, "", why.words, at)
     return None

@@ -19,7 +19,7 @@ KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "w
 # Conditions of a Job whose outcome is decided.
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
 # Describes why the cluster removed a pod, by the reason of its condition DisruptionTarget.
-TAKEN_AWAY = {
+REMOVAL_REASONS = {
     "PreemptionByScheduler": "was displaced by a pod of higher priority",
     "DeletionByTaintManager": "was taken off its node, which had got a taint",
     "EvictionByEvictionAPI": "was evicted, as by a drain of its node",
@@ -29,7 +29,7 @@ TAKEN_AWAY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class GangStatus:
     """The status of a lease in the cluster. Moments come from the cluster's clock, in whole seconds."""
 
     job_id: int
@@ -45,7 +45,7 @@ class Sight:
     address: str = ""
 
 
-def look(job: Object, pods: Sequence[Object]) -> Sight | None:
+def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
     """Returns the status of the Job's latest lease; None when it never had one.
 
     `pods` are all pods of its job, including those of an earlier Job.
@@ -65,39 +65,39 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
     ]
     if objects.holds_gpus(job) or left:
         ready, address = probes.ready_since([pod for pod in ours if objects.rank_of(pod) == 0])
-        return Sight(*lease, *_alive(job, ours, ran), ready_since=ready, address=address)
+        return GangStatus(*lease, *_alive(job, ours, ran), ready_since=ready, address=address)
     if complete := objects.condition(job, "Complete"):
         at = _last(ours) or _moment(complete["lastTransitionTime"])
-        return Sight(*lease, Phase.ENDED, at, ran, End.SUCCEEDED, 0)
+        return GangStatus(*lease, Phase.ENDED, at, ran, End.SUCCEEDED, 0)
     if failed := objects.condition(job, "Failed"):
         at = _last(ours) or _moment(failed["lastTransitionTime"])
         code, message = _why_failed(job, ours, failed)
-        return Sight(*lease, Phase.ENDED, at, ran, End.FAILED, code, message)
+        return GangStatus(*lease, Phase.ENDED, at, ran, End.FAILED, code, message)
     if objects.is_suspended(job) and objects.condition(job, "Suspended"):
         end, message = _why_stopped(annotations.get(objects.BECAUSE, ""))
-        return Sight(*lease, Phase.ENDED, None, ran, end, None, message)
-    return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not processed it yet
+        return GangStatus(*lease, Phase.ENDED, None, ran, end, None, message)
+    return GangStatus(*lease, Phase.STARTING, None, ran)  # the Job controller has not processed it yet
 
 
-def look_at_bare(pod: Object) -> Sight:
+def bare_pod_status(pod: Object) -> GangStatus:
     """Returns the status of the lease of a bare pod."""
     annotations = pod["metadata"]["annotations"]
     lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
     ran = _all_ran_since([pod], 1)
     if not objects.has_ended(pod):
         ready, address = probes.ready_since([pod])
-        return Sight(*lease, *_alive(pod, [pod], ran), ready_since=ready, address=address)
+        return GangStatus(*lease, *_alive(pod, [pod], ran), ready_since=ready, address=address)
     end, code, message = _how_it_ended(pod)
-    return Sight(*lease, Phase.ENDED, _last([pod]), ran, end, code, message)
+    return GangStatus(*lease, Phase.ENDED, _last([pod]), ran, end, code, message)
 
 
-def gone(sight: Sight, pod: Object) -> Sight:
+def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
     """Returns the status of a bare pod that vanished before its end was seen. `pod` is its last known state."""
-    if taken := taken_away(pod, [pod]):
+    if taken := removal_reason(pod, [pod]):
         end, message = End.LOST, taken
     else:
         end, message = _why_stopped(pod["metadata"]["annotations"].get(objects.BECAUSE, ""))
-    return replace(sight, phase=Phase.ENDED, since=None, end=end, message=message, ready_since=None)
+    return replace(status, phase=Phase.ENDED, since=None, end=end, message=message, ready_since=None)
 
 
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
@@ -105,13 +105,13 @@ def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
 
     Programs that save their state on SIGTERM often exit with 0.
     """
-    told = objects.is_told_to_end(pod) and _ended_after(pod, _told_at(pod))
+    told = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if told and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
         end, message = _why_stopped(said)
         return end, None, message
     if not told and _exit_code(pod) == 0:
         return End.SUCCEEDED, 0, ""
-    if taken := taken_away(pod, [pod]):
+    if taken := removal_reason(pod, [pod]):
         return End.LOST, None, taken
     if told:
         return End.STOPPED, None, _why_stopped("")[1]
@@ -132,7 +132,7 @@ def _ended_after(pod: Object, moment: datetime | None) -> bool:
     return ended is None or moment is None or ended >= moment
 
 
-def _told_at(pod: Object) -> datetime | None:
+def _ordered_at(pod: Object) -> datetime | None:
     """Returns when the API server accepted the order to end the pod."""
     about = pod["metadata"]
     if "deletionTimestamp" in about:
@@ -144,7 +144,7 @@ def _told_at(pod: Object) -> datetime | None:
     return None
 
 
-def look_at_orphans(pods: Sequence[Object]) -> Sight | None:
+def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
     """Returns the status of the latest lease of living pods whose Job is unknown; None when none is alive."""
     alive = [pod for pod in pods if not objects.has_ended(pod)]
     epoch = max(map(objects.epoch_of, alive), default=0)
@@ -153,7 +153,7 @@ def look_at_orphans(pods: Sequence[Object]) -> Sight | None:
     if token is None:
         return None
     ran = _all_ran_since(ours, len(ours))
-    return Sight(
+    return GangStatus(
         objects.job_id_of(ours[0]), epoch, UUID(token), Phase.RUNNING if ran else Phase.STARTING, ran, ran
     )
 
@@ -163,7 +163,7 @@ def because(end: End, message: str) -> str:
     return f"{end.value}: {message}"
 
 
-def hindrance(pods: Sequence[Object]) -> str:
+def start_obstacle(pods: Sequence[Object]) -> str:
     """Returns why the pods cannot start, in words for users; empty while they may."""
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
@@ -176,19 +176,19 @@ def hindrance(pods: Sequence[Object]) -> str:
     return ""
 
 
-def disrupted(pods: Sequence[Object]) -> str:
+def disruption(pods: Sequence[Object]) -> str:
     """Returns why the cluster ended a worker, in words for users; empty when it ended none."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
-            how = TAKEN_AWAY.get(found.get("reason", ""), "was taken away by the cluster")
+            how = REMOVAL_REASONS.get(found.get("reason", ""), "was taken away by the cluster")
             said = f": {found['message']}" if found.get("message") else ""
             return f"{_named(pod)} {how}{said}"
     return ""
 
 
-def taken_away(job: Object, pods: Sequence[Object]) -> str:
+def removal_reason(job: Object, pods: Sequence[Object]) -> str:
     """Returns why a worker ended through neither its program nor Fairlot, in words for users; empty when none did."""
-    if why := disrupted(pods):
+    if why := disruption(pods):
         return why
     # The deletion of a bare pod carries no reason. For a Job that ends, the Job controller deletes the remaining pods.
     if objects.is_bare(job) or _ends_by_itself(job, pods):

@@ -17,8 +17,14 @@ from uuid import UUID
 from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects, podgroups
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
-from scheduling.backends.kubernetes.cluster_cache import Gang, View
-from scheduling.backends.kubernetes.gang_status import Sight, because, hindrance, is_incomplete, taken_away
+from scheduling.backends.kubernetes.cluster_cache import ClusterCache, Gang
+from scheduling.backends.kubernetes.gang_status import (
+    GangStatus,
+    because,
+    is_incomplete,
+    removal_reason,
+    start_obstacle,
+)
 from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, StillThere, delete_pod
 
 logger = logging.getLogger(__name__)
@@ -35,7 +41,7 @@ AT_ONCE = 8  # gates opened in parallel
 UNSEEN = "a worker was taken away before anybody looked"
 
 
-class Tender:
+class GangUngater:
     """Opens the gates of complete gangs and stops gangs that do not come up. Remembers when each began to start."""
 
     def __init__(
@@ -52,21 +58,21 @@ class Tender:
         self._since: dict[UUID, float] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
 
-    def tend(self, api: Api, view: View, orders: Callable[[int], Commands]) -> None:
+    def advance(self, api: Api, view: ClusterCache, orders: Callable[[int], Commands]) -> None:
         """Handles every gang that is starting or has lost a worker, once. Raises Unreachable."""
         unsettled = view.unsettled()
-        coming = {sight.token for _, sight in unsettled if sight.phase is Phase.STARTING}
+        coming = {status.token for _, status in unsettled if status.phase is Phase.STARTING}
         self._since = {token: self._since.get(token, time.monotonic()) for token in coming}
-        for gang, sight in unsettled:
+        for gang, status in unsettled:
             try:
-                end, why = self._trouble(gang, sight)
+                end, why = self._trouble(gang, status)
                 if end:
-                    _take_back(sight, orders(sight.job_id), end, why)
+                    _stop_gang(status, orders(status.job_id), end, why)
                 else:
-                    self._let_through(api, gang)
+                    self._ungate(api, gang)
             # One failure must not hold up the other gangs.
             except (Refused, NotOurs, StillThere, KeyError) as trouble:
-                logger.warning("job %s, turn %s: %s", sight.job_id, sight.epoch, trouble)
+                logger.warning("job %s, turn %s: %s", status.job_id, status.epoch, trouble)
         if time.monotonic() - self._swept_at >= self._sweep_seconds:
             self._swept_at = time.monotonic()
             for pod in view.orphans():
@@ -79,21 +85,21 @@ class Tender:
             some = random.sample(over, min(REMOVED, len(over)))
             list(self._pool.map(partial(_remove, api), some))
 
-    def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
+    def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
         """Returns how and why a gang must be stopped; None and an empty reason when it need not be."""
         pods = objects.of_turn(gang.job, list(gang.pods.values()))
-        if lost := gang.lost or taken_away(gang.job, pods):
+        if lost := gang.lost or removal_reason(gang.job, pods):
             return End.LOST, lost
         if is_incomplete(gang.job, pods) or _has_new(gang, pods):
             return End.LOST, UNSEEN
-        if sight.phase is not Phase.STARTING:
+        if status.phase is not Phase.STARTING:
             return None, ""
-        if hopeless := hindrance(pods):
+        if hopeless := start_obstacle(pods):
             return End.START_FAILED, hopeless
         missing = len(pods) < objects.workers_of(gang.job)
         if missing and gang.denial and gang.denial.is_final:
             return End.START_FAILED, gang.denial.words
-        waited = time.monotonic() - self._since[sight.token]
+        waited = time.monotonic() - self._since[status.token]
         if missing and waited > self._gather_seconds:
             made = f"{len(pods)} of its {objects.workers_of(gang.job)} pods were made in {waited:.0f} s"
             return End.START_FAILED, f"{made}: {gang.denial.words}" if gang.denial else made
@@ -101,7 +107,7 @@ class Tender:
             return End.START_FAILED, f"not all of its workers ran within {waited:.0f} s{_unplaced(pods)}"
         return None, ""
 
-    def _let_through(self, api: Api, gang: Gang) -> None:
+    def _ungate(self, api: Api, gang: Gang) -> None:
         """Opens the gates of a gang once all its pods exist. Gates that are open stay open."""
         pods = objects.of_turn(gang.job, list(gang.pods.values()))
         gated = [pod for pod in pods if objects.is_gated(pod)]
@@ -116,9 +122,9 @@ def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
     return gang.ran is not None and any(map(objects.is_gated, pods))
 
 
-def _take_back(sight: Sight, orders: Commands, end: End, why: str) -> None:
-    logger.warning("job %s, turn %s, is taken back: %s", sight.job_id, sight.epoch, why)
-    orders.stop(sight.job_id, epoch=sight.epoch, token=str(sight.token), because=because(end, why))
+def _stop_gang(status: GangStatus, orders: Commands, end: End, why: str) -> None:
+    logger.warning("job %s, turn %s, is taken back: %s", status.job_id, status.epoch, why)
+    orders.stop(status.job_id, epoch=status.epoch, token=str(status.token), because=because(end, why))
 
 
 def _stop_orphan(api: Api, pod: Object) -> None:
@@ -151,7 +157,7 @@ def _open(api: Api, pod: Object, node: str, members: str) -> None:
     about = pod["metadata"]
     path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}"
     try:
-        api.patch(path, objects.let_through(about["uid"], node=node, members=members))
+        api.patch(path, objects.ungate(about["uid"], node=node, members=members))
     except Missing:
         logger.info("pod %s is gone before its gate was opened", about["name"])
     except Invalid as refusal:

@@ -13,7 +13,7 @@ from pathlib import Path
 import re2
 
 from scheduling.backends.kubernetes.api import Api, Missing, Refused, Text, Unreachable
-from scheduling.backends.kubernetes.transcript import BILLION, Foreign, Transcript
+from scheduling.backends.kubernetes.transcript import BILLION, KubeletMessage, Transcript
 from scheduling.backends.logfiles import LogFiles
 from scheduling.backends.output import Progress
 
@@ -35,7 +35,7 @@ def files_of(root: Path, job_id: int) -> LogFiles:
 
 
 @dataclass
-class Voice:
+class WorkerStream:
     """A worker whose container has started."""
 
     uid: str
@@ -55,14 +55,14 @@ class Voice:
         return self.job_id, self.rank
 
     @property
-    def is_pressing(self) -> bool:
+    def is_urgent(self) -> bool:
         """Returns whether its output will soon be unavailable."""
         return self.going and not self.ended
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What all log readers of a cluster share. `lock` guards the changing fields of voices."""
+class LogContext:
+    """What all log readers of a cluster share. `lock` guards the changing fields of workers."""
 
     api: Api
     root: Path
@@ -75,7 +75,7 @@ class Desk:
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReadResult:
     """The result of reading: whether nothing more will come, how many new bytes there were, and the error, if any."""
 
     is_done: bool = False
@@ -83,71 +83,71 @@ class Heard:
     trouble: Exception | None = None
 
 
-class Listener:
+class LogReader:
     """Reads one response about one worker."""
 
-    def __init__(self, desk: Desk, voice: Voice) -> None:
-        self._desk, self._voice = desk, voice
-        self._progress = _progress(desk.pattern_of(voice.job_id)) if voice.rank == 0 else None
+    def __init__(self, context: LogContext, worker: WorkerStream) -> None:
+        self._context, self._worker = context, worker
+        self._progress = _progress(context.pattern_of(worker.job_id)) if worker.rank == 0 else None
         self._told_at: float | None = None
         self._untold: tuple[float, float] | None = None
         self._heard_at: float | None = None
         self._fed = 0
 
-    def hear(self, *, follow: bool) -> Heard:
-        """Reads until there is nothing more for now or, with `follow`, until the worker ends. Raises Occupied and
+    def read(self, *, follow: bool) -> ReadResult:
+        """Reads until there is nothing more for now or, with `follow`, until the worker ends. Raises LogLocked and
         OSError."""
-        voice, desk = self._voice, self._desk
-        was_ended = voice.ended  # asked first, because a worker that ends meanwhile may have written more
+        worker, context = self._worker, self._context
+        was_ended = worker.ended  # asked first, because a worker that ends meanwhile may have written more
         transcript = Transcript(
-            files_of(desk.root, voice.job_id),
-            voice.rank,
-            pod=voice.uid,
-            epoch=voice.epoch,
-            limit=desk.limit,
+            files_of(context.root, worker.job_id),
+            worker.rank,
+            pod=worker.uid,
+            epoch=worker.epoch,
+            limit=context.limit,
             new=self._take,
         )
         try:
             if transcript.done:
-                return Heard(is_done=True)
+                return ReadResult(is_done=True)
             trouble, is_whole = self._ask(transcript, follow=follow)
             done = (
-                (was_ended and (is_whole or isinstance(trouble, (Missing, Foreign))))
+                (was_ended and (is_whole or isinstance(trouble, (Missing, KubeletMessage))))
                 or self._is_gone(trouble)
                 or self._is_enough(transcript)
             )
             if done:
-                transcript.finish(heard_out=not self._is_enough(transcript))
+                transcript.finish(is_complete=not self._is_enough(transcript))
             else:
                 transcript.save()
             if done and self._progress and self._progress.finish():
                 self._note(self._progress.steps, time.monotonic())
             self._report()
-            return Heard(done, self._fed, trouble)
+            return ReadResult(done, self._fed, trouble)
         finally:
             transcript.close()
 
     def _ask(self, transcript: Transcript, *, follow: bool) -> tuple[Exception | None, bool]:
         """Requests the log and reads it. Returns the error, if any, and whether the response was complete."""
-        voice, desk = self._voice, self._desk
+        worker, context = self._worker, self._context
         query = {"container": "main", "timestamps": "true", "follow": "true" if follow else "false"}
         if transcript.since:
             query["sinceTime"] = transcript.since
         transcript.begin()
         if self._is_enough(transcript):
             return None, False
-        path = LOG.format(voice.namespace, voice.name)
+        path = LOG.format(worker.namespace, worker.name)
         try:
-            with desk.api.text(path, read_seconds=desk.silence, **query) as text:
-                return None, self._hear_out(transcript, text, follow=follow)
-        except (Refused, Unreachable, Foreign) as trouble:
+            with context.api.text(path, read_seconds=context.silence, **query) as text:
+                return None, self._read_all(transcript, text, follow=follow)
+        except (Refused, Unreachable, KubeletMessage) as trouble:
             return trouble, False
 
-    def _hear_out(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
+    def _read_all(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
         """Reads the response into the log and returns whether it was complete."""
-        voice, stopped = self._voice, self._desk.stopped
-        with self._desk.lock:
-            voice.text = text
+        worker, stopped = self._worker, self._context.stopped
+        with self._context.lock:
+            worker.text = text
             if stopped.is_set():  # the stop came before there was a stream to cut
                 return False
         saved_at = time.monotonic()
@@ -163,16 +163,16 @@ class Listener:
                     return False
                 if not follow and self._fed >= FETCH_BYTES:
                     return False
-                if not voice.going and not voice.ended:
+                if not worker.going and not worker.ended:
                     stopped.wait(max(0.0, len(piece) / BYTES_PER_SECOND - (time.monotonic() - now)))
         finally:
-            with self._desk.lock:
-                voice.text = None
+            with self._context.lock:
+                worker.text = None
         return True
 
     def _is_gone(self, trouble: Exception | None) -> bool:
         """Returns whether the API server has no such pod any more. A kubelet that does not find it proves less."""
-        return isinstance(trouble, Missing) and f'pods "{self._voice.name}" not found' in trouble.message
+        return isinstance(trouble, Missing) and f'pods "{self._worker.name}" not found' in trouble.message
 
     def _is_enough(self, transcript: Transcript) -> bool:
         """Returns whether reading can end because the log is full. Rank 0 is read further for its progress."""
@@ -197,7 +197,7 @@ class Listener:
 
     def _report(self) -> None:
         if self._untold:
-            self._desk.tell(self._voice.job_id, self._voice.epoch, *self._untold)
+            self._context.tell(self._worker.job_id, self._worker.epoch, *self._untold)
             self._told_at, self._untold = time.monotonic(), None
 
 

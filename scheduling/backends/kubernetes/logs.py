@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Missing, Object, Refused
-from scheduling.backends.kubernetes.log_stream import Desk, Heard, Listener, Voice
-from scheduling.backends.kubernetes.transcript import Occupied
+from scheduling.backends.kubernetes.log_stream import LogContext, LogReader, ReadResult, WorkerStream
+from scheduling.backends.kubernetes.transcript import LogLocked
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 
 @dataclass
-class Queued:
+class QueuedWorker:
     """A worker with its position in the queue."""
 
-    voice: Voice
+    worker: WorkerStream
     not_before: float = 0.0  # monotonic
     ticket: int = 0  # of its only valid entry in the queue; 0 without one
     reader: str = ""  # kind of the thread that reads it
@@ -45,7 +45,7 @@ class Queued:
 
 
 @dataclass
-class Crew:
+class ReaderThreads:
     """The threads of one kind."""
 
     most: int
@@ -61,19 +61,19 @@ class Crew:
 class Follower:
     """Takes pods by `put` and `gone` and reads their logs until `stop`. Follows `streams` of them at the same time."""
 
-    def __init__(self, desk: Desk, *, streams: int) -> None:
-        self._desk, self._lock = desk, desk.lock
-        self._queued: dict[str, Queued] = {}  # by uid: workers with output still to come
+    def __init__(self, context: LogContext, *, streams: int) -> None:
+        self._context, self._lock = context, context.lock
+        self._queued: dict[str, QueuedWorker] = {}  # by uid: workers with output still to come
         self._finished: set[str] = set()  # uids
-        self._of_rank: dict[tuple[int, int], list[Queued]] = defaultdict(list)  # ordered by attempt
-        self._queue: list[tuple[float, int, Queued]] = []  # a heap
-        self._pressing: dict[str, Queued] = {}  # by uid: urgent ones among the queue
+        self._of_rank: dict[tuple[int, int], list[QueuedWorker]] = defaultdict(list)  # ordered by attempt
+        self._queue: list[tuple[float, int, QueuedWorker]] = []  # a heap
+        self._urgent: dict[str, QueuedWorker] = {}  # by uid: urgent ones among the queue
         self._tickets = 0
         # closed until when, and after how many failures
         self._closed_nodes: dict[str, tuple[float, int]] = {}
-        self._crews = {
-            FOLLOW: Crew(streams, threading.Condition(self._lock)),
-            FETCH: Crew(GOING_ROUND if streams else 0, threading.Condition(self._lock)),
+        self._groups = {
+            FOLLOW: ReaderThreads(streams, threading.Condition(self._lock)),
+            FETCH: ReaderThreads(GOING_ROUND if streams else 0, threading.Condition(self._lock)),
         }
 
     # --- changes of pods ------------------------------------------------------------------------
@@ -83,13 +83,13 @@ class Follower:
         uid = pod["metadata"]["uid"]
         has_begun, has_ended = _container(pod)
         with self._lock:
-            if not has_begun or uid in self._finished or self._desk.stopped.is_set():
+            if not has_begun or uid in self._finished or self._context.stopped.is_set():
                 return
             known = self._queued.get(uid) or self._add(pod)
-            voice, going = known.voice, objects.is_told_to_end(pod)
-            if known.ticket and (has_ended, going) == (voice.ended, voice.going):
+            worker, going = known.worker, objects.is_ordered_to_end(pod)
+            if known.ticket and (has_ended, going) == (worker.ended, worker.going):
                 return
-            voice.ended, voice.going = has_ended or voice.ended, going
+            worker.ended, worker.going = has_ended or worker.ended, going
             self._enqueue(known, 0.0)
 
     def gone(self, uid: str) -> None:
@@ -97,26 +97,26 @@ class Follower:
         with self._lock:
             self._finished.discard(uid)
             if known := self._queued.get(uid):
-                known.voice.ended = True
+                known.worker.ended = True
                 self._enqueue(known, 0.0)
 
     def stop(self) -> None:
         """Stops all threads and waits for them. A thread that still waits for an answer will not write it."""
-        self._desk.stopped.set()
+        self._context.stopped.set()
         with self._lock:
             for known in self._queued.values():
-                if known.voice.text:
-                    known.voice.text.cut()
-            for crew in self._crews.values():
-                crew.wake.notify_all()
-            threads = [thread for crew in self._crews.values() for thread in crew.threads]
+                if known.worker.text:
+                    known.worker.text.cut()
+            for group in self._groups.values():
+                group.wake.notify_all()
+            threads = [thread for group in self._groups.values() for thread in group.threads]
         until = time.monotonic() + STOP_SECONDS
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _add(self, pod: Object) -> Queued:
+    def _add(self, pod: Object) -> QueuedWorker:
         about = pod["metadata"]
-        voice = Voice(
+        worker = WorkerStream(
             uid=about["uid"],
             name=about["name"],
             namespace=about["namespace"],
@@ -125,11 +125,11 @@ class Follower:
             rank=objects.rank_of(pod),
             epoch=objects.epoch_of(pod),
         )
-        known = self._queued[voice.uid] = Queued(voice)
+        known = self._queued[worker.uid] = QueuedWorker(worker)
         # Attempts of one rank share a file, so they are read one after another.
-        others = self._of_rank[voice.rank_of_job]
+        others = self._of_rank[worker.rank_of_job]
         others.append(known)
-        others.sort(key=lambda other: other.voice.epoch)
+        others.sort(key=lambda other: other.worker.epoch)
         return known
 
     # --- queue ---------------------------------------------------------------------------------
@@ -138,27 +138,27 @@ class Follower:
         self._tickets += 1
         return self._tickets
 
-    def _enqueue(self, known: Queued, pause: float) -> None:
-        if known.reader or self._of_rank[known.voice.rank_of_job][0] is not known:
+    def _enqueue(self, known: QueuedWorker, pause: float) -> None:
+        if known.reader or self._of_rank[known.worker.rank_of_job][0] is not known:
             return
         known.not_before, known.ticket = time.monotonic() + pause, self._next_ticket()
         heapq.heappush(self._queue, (known.not_before, known.ticket, known))
-        if known.voice.is_pressing and not known.failures:
-            self._pressing[known.voice.uid] = known
-            if not self._crews[FOLLOW].has_room:
+        if known.worker.is_urgent and not known.failures:
+            self._urgent[known.worker.uid] = known
+            if not self._groups[FOLLOW].has_room:
                 self._make_room()
         self._wake()
 
     def _wake(self) -> None:
         """Wakes or starts a thread for the head of the queue."""
-        for kind, crew in self._crews.items():
-            if crew.idle:
-                crew.wake.notify()
+        for kind, group in self._groups.items():
+            if group.idle:
+                group.wake.notify()
                 return
-            if len(crew.threads) < crew.most:
-                name = f"{kind}-{len(crew.threads)}"
+            if len(group.threads) < group.most:
+                name = f"{kind}-{len(group.threads)}"
                 thread = threading.Thread(target=self._run, args=(kind,), name=name, daemon=True)
-                crew.threads.append(thread)
+                group.threads.append(thread)
                 thread.start()
                 return
 
@@ -167,13 +167,13 @@ class Follower:
         followed = [
             known
             for known in self._queued.values()
-            if known.reader == FOLLOW and known.voice.text and not known.voice.is_pressing
+            if known.reader == FOLLOW and known.worker.text and not known.worker.is_urgent
         ]
         if followed:
-            voice = min(followed, key=lambda known: (known.voice.is_cut, known.since)).voice
-            if voice.text and not voice.is_cut:
-                voice.is_cut = True
-                voice.text.cut()
+            worker = min(followed, key=lambda known: (known.worker.is_cut, known.since)).worker
+            if worker.text and not worker.is_cut:
+                worker.is_cut = True
+                worker.text.cut()
 
     def _run(self, kind: str) -> None:
         while (known := self._take(kind)) is not None:
@@ -181,42 +181,42 @@ class Follower:
             try:
                 pause = self._read(known, follow=kind == FOLLOW)
             except Exception:  # one log that cannot be stored must not end all others
-                voice = known.voice
-                logger.exception("the log of job %s, rank %s", voice.job_id, voice.rank)
+                worker = known.worker
+                logger.exception("the log of job %s, rank %s", worker.job_id, worker.rank)
             finally:
                 self._give_back(known, pause)
 
-    def _take(self, kind: str) -> Queued | None:
+    def _take(self, kind: str) -> QueuedWorker | None:
         """Waits for the next worker to read; None after `stop`."""
-        crew = self._crews[kind]
+        group = self._groups[kind]
         with self._lock:
-            while not self._desk.stopped.is_set():
+            while not self._context.stopped.is_set():
                 wait = None
                 # A fetching thread leaves the worker to following threads as long as one of them is free.
-                if (kind == FOLLOW or not self._crews[FOLLOW].has_room) and (known := self._first()):
+                if (kind == FOLLOW or not self._groups[FOLLOW].has_room) and (known := self._first()):
                     wait = known.not_before - time.monotonic()
-                    if kind == FOLLOW and self._pressing:
-                        known, wait = next(iter(self._pressing.values())), 0.0
+                    if kind == FOLLOW and self._urgent:
+                        known, wait = next(iter(self._urgent.values())), 0.0
                     if wait <= 0:
-                        self._pressing.pop(known.voice.uid, None)
+                        self._urgent.pop(known.worker.uid, None)
                         known.ticket, known.reader, known.since = 0, kind, self._next_ticket()
-                        known.voice.is_cut = False
+                        known.worker.is_cut = False
                         if self._first():
                             self._wake()
                         return known
-                crew.idle += 1
-                crew.wake.wait(wait)
-                crew.idle -= 1
+                group.idle += 1
+                group.wake.wait(wait)
+                group.idle -= 1
             return None
 
-    def _first(self) -> Queued | None:
+    def _first(self) -> QueuedWorker | None:
         """Returns the head of the queue. Drops invalid entries and postpones workers on closed nodes."""
         while self._queue:
             _, ticket, known = self._queue[0]
             if known.ticket != ticket:
                 heapq.heappop(self._queue)
                 continue
-            until, _ = self._closed_nodes.get(known.voice.node, (0.0, 0))
+            until, _ = self._closed_nodes.get(known.worker.node, (0.0, 0))
             if known.not_before >= until:
                 return known
             heapq.heappop(self._queue)
@@ -224,61 +224,61 @@ class Follower:
             heapq.heappush(self._queue, (until, known.ticket, known))
         return None
 
-    def _give_back(self, known: Queued, pause: float | None) -> None:
+    def _give_back(self, known: QueuedWorker, pause: float | None) -> None:
         """Queues a worker again after `pause` seconds. With None it is finished."""
-        voice = known.voice
+        worker = known.worker
         with self._lock:
             known.reader = ""
             if pause is not None:
                 self._enqueue(known, pause)
                 return
-            del self._queued[voice.uid]
-            self._finished.add(voice.uid)
-            others = self._of_rank[voice.rank_of_job]
+            del self._queued[worker.uid]
+            self._finished.add(worker.uid)
+            others = self._of_rank[worker.rank_of_job]
             others.remove(known)
             if others:
                 self._enqueue(others[0], 0.0)
             else:
-                del self._of_rank[voice.rank_of_job]
+                del self._of_rank[worker.rank_of_job]
 
     # --- reading -------------------------------------------------------------------------------
 
-    def _read(self, known: Queued, *, follow: bool) -> float | None:
+    def _read(self, known: QueuedWorker, *, follow: bool) -> float | None:
         """Reads until there is nothing more for now. Returns a pause in seconds; None if the worker is finished."""
-        voice = known.voice
+        worker = known.worker
         try:
-            heard = Listener(self._desk, voice).hear(follow=follow)
-        except Occupied as trouble:
+            result = LogReader(self._context, worker).read(follow=follow)
+        except LogLocked as trouble:
             logger.warning("%s", trouble)
             return self._longer(known)
         except FileNotFoundError:
-            logger.info("the files of job %s are removed; its log ends", voice.job_id)
+            logger.info("the files of job %s are removed; its log ends", worker.job_id)
             return None
         except OSError as trouble:
             logger.warning(
-                "the log of job %s, rank %s, cannot be kept: %s", voice.job_id, voice.rank, trouble
+                "the log of job %s, rank %s, cannot be kept: %s", worker.job_id, worker.rank, trouble
             )
             return self._longer(known)
-        if heard.is_done:
+        if result.is_done:
             return None
-        return self._pause_after(known, heard, follow=follow)
+        return self._pause_after(known, result, follow=follow)
 
-    def _pause_after(self, known: Queued, heard: Heard, *, follow: bool) -> float:
-        voice, trouble = known.voice, heard.trouble
-        if heard.bytes:
+    def _pause_after(self, known: QueuedWorker, result: ReadResult, *, follow: bool) -> float:
+        worker, trouble = known.worker, result.trouble
+        if result.bytes:
             known.failures = 0
             with self._lock:
-                self._closed_nodes.pop(voice.node, None)
-        if voice.is_cut or self._desk.stopped.is_set():
+                self._closed_nodes.pop(worker.node, None)
+        if worker.is_cut or self._context.stopped.is_set():
             return AGAIN_SECONDS
         if trouble is None:
             # A followed response ends when the container ends, which the watch has not reported yet.
             return self._longer(known) if follow else AGAIN_SECONDS
-        if not known.failures and not heard.bytes:  # logged once in a series of failures
-            logger.info("the log of %s/%s: %s", voice.namespace, voice.name, trouble)
+        if not known.failures and not result.bytes:  # logged once in a series of failures
+            logger.info("the log of %s/%s: %s", worker.namespace, worker.name, trouble)
         pause = self._longer(known)
         if isinstance(trouble, Missing) or (isinstance(trouble, Refused) and trouble.code >= 500):
-            pause = max(pause, self._close(voice.node))
+            pause = max(pause, self._close(worker.node))
         return pause
 
     def _close(self, node: str) -> float:
@@ -293,7 +293,7 @@ class Follower:
                 self._closed_nodes[node] = until, min(failures + 1, 16)
             return until - now
 
-    def _longer(self, known: Queued) -> float:
+    def _longer(self, known: QueuedWorker) -> float:
         """Returns a pause that grows with each consecutive failure."""
         pause = _jittered(known.failures)
         known.failures = min(known.failures + 1, 16)

@@ -29,7 +29,7 @@ class Unusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
+class NamespaceIsolation:
     """Limits of a tenant's pods, and the addresses they may exchange data with beside each other and DNS."""
 
     gpus: Mapping[str, int]  # limit per resource, e.g. {"nvidia.com/gpu": 64}
@@ -42,7 +42,9 @@ def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
     return f"{prefix}-{tenant_id}"
 
 
-def ensure(api: Api, tenant_id: int, walls: Walls, *, cluster: str, prefix: str = "fairlot") -> str:
+def ensure(
+    api: Api, tenant_id: int, isolation: NamespaceIsolation, *, cluster: str, prefix: str = "fairlot"
+) -> str:
     """Creates or completes the tenant's namespace with everything in it, and returns its name.
 
     `cluster` is Fairlot's id of the cluster (Cluster.uid), which distinguishes two installations that share one
@@ -54,9 +56,9 @@ def ensure(api: Api, tenant_id: int, walls: Walls, *, cluster: str, prefix: str 
     _wait_for_rights(api, name)
     # Limits and network policies come first, because whoever sees the account may already run pods.
     for path, thing in (
-        (f"/api/v1/namespaces/{name}/resourcequotas", _quota(walls)),
-        (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _network(walls)),
-        (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _sessions(walls)),
+        (f"/api/v1/namespaces/{name}/resourcequotas", _quota(isolation)),
+        (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _network(isolation)),
+        (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _sessions(isolation)),
         (f"/api/v1/namespaces/{name}/serviceaccounts", _job_account()),
     ):
         api.apply(f"{path}/{thing['metadata']['name']}", thing)
@@ -155,18 +157,18 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
         pause = min(2 * pause, 1.0)
 
 
-def _quota(walls: Walls) -> Object:
+def _quota(isolation: NamespaceIsolation) -> Object:
     """Returns a ResourceQuota. It is a second line of defence: Fairlot never starts more than the tenant's limit."""
-    gpus = {f"requests.{resource}": str(count) for resource, count in walls.gpus.items()}
+    gpus = {f"requests.{resource}": str(count) for resource, count in isolation.gpus.items()}
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "fairlot", "labels": MANAGED},
-        "spec": {"hard": {**gpus, "pods": str(walls.pods)}},
+        "spec": {"hard": {**gpus, "pods": str(isolation.pods)}},
     }
 
 
-def _network(walls: Walls) -> Object:
+def _network(isolation: NamespaceIsolation) -> Object:
     """Returns a NetworkPolicy that forbids all connections except to DNS, reachable ranges and pods of the namespace.
 
     Pods of one namespace may reach each other, because a policy cannot express "of the same job": a selector
@@ -182,7 +184,9 @@ def _network(walls: Walls) -> Object:
         ],
         "ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")],
     }
-    outside = [{"to": [{"ipBlock": _block(cidr)} for cidr in walls.reachable]}] if walls.reachable else []
+    outside = (
+        [{"to": [{"ipBlock": _block(cidr)} for cidr in isolation.reachable]}] if isolation.reachable else []
+    )
     each_other: list[Object] = [{"podSelector": {}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -197,14 +201,14 @@ def _network(walls: Walls) -> Object:
     }
 
 
-def _sessions(walls: Walls) -> Object:
+def _sessions(isolation: NamespaceIsolation) -> Object:
     """Returns a NetworkPolicy that lets the portal's web servers reach each session at its port, and nothing else.
 
     It also exists when no one may come in, because Fairlot has no right to delete it.
     """
     # A rule with an empty "from" would admit everyone.
-    rule = {"from": [_peer(place) for place in walls.portal], "ports": [_PORT]}
-    let_in = {"ingress": [rule]} if walls.portal else {}
+    rule = {"from": [_peer(place) for place in isolation.portal], "ports": [_PORT]}
+    let_in = {"ingress": [rule]} if isolation.portal else {}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from scheduling.backends.base import NO_SECRETS, USUAL, Container, Endpoint, Mount, Secrets
+from scheduling.backends.base import DEFAULT_CONTAINER, NO_SECRETS, Container, Endpoint, Mount, Secrets
 from scheduling.backends.kubernetes import claims, podgroups, probes, rendezvous, secret_objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
@@ -75,7 +75,7 @@ class Pod:
     endpoint: Endpoint | None = None  # where the first worker listens
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
-    container: Container = USUAL
+    container: Container = DEFAULT_CONTAINER
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,8 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
         "tolerations": _tolerations(pod),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)) + probes.goodbye(pod.endpoint),
+        "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds))
+        + probes.pre_stop_seconds(pod.endpoint),
         "subdomain": job_name(job_id),
         "securityContext": {
             "runAsNonRoot": True,
@@ -351,7 +352,7 @@ def note_why(uid: str, *, at: int, because: str) -> list[Operation]:
     return [*_at(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
-def let_through(uid: str, *, node: str, members: str) -> list[Operation]:
+def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
     """Returns a patch that removes a pod's gate and binds it to a node, as one of `members`. Works only once."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -418,7 +419,7 @@ def is_bare(thing: Object) -> bool:
     return BARE in thing["metadata"]["labels"]
 
 
-def is_told_to_end(pod: Object) -> bool:
+def is_ordered_to_end(pod: Object) -> bool:
     """Returns whether Fairlot or someone else ordered the pod to end. It may have ended already."""
     return "deletionTimestamp" in pod["metadata"] or pod["spec"].get("activeDeadlineSeconds") == OVER
 

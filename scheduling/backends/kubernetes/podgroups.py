@@ -47,7 +47,7 @@ class PodGroups:
         try:
             there = _made(api, PODGROUPS.format(version, namespace), version, job)
         except Refused as refusal:
-            if may_pass(refusal):
+            if is_transient(refusal):
                 raise
             # There is no right, no such resource, or this object is not valid there.
             self._refused_until = time.monotonic() + self._kept_seconds
@@ -71,7 +71,7 @@ def offered(api: Api) -> str:
             if version in there and _has_podgroups(api, version):
                 return version
     except Refused as refusal:  # without the right to ask, gangs run without groups
-        if may_pass(refusal):
+        if is_transient(refusal):
             raise
     return ""
 
@@ -81,7 +81,7 @@ def _has_podgroups(api: Api, version: str) -> bool:
     return any(one["name"] == "podgroups" and "create" in one["verbs"] for one in resources)
 
 
-def may_pass(refusal: Refused) -> bool:
+def is_transient(refusal: Refused) -> bool:
     """Returns whether the same request may succeed later, so that it says nothing about PodGroups."""
     return refusal.code in (401, 429) or refusal.code >= 500
 

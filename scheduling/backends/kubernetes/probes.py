@@ -18,7 +18,7 @@ PORT_NAME = "main"
 # The same for every service, so that callers only need its name. Pods listen on the port of their revision.
 PORT = 80
 # Between removing a pod from the endpoints, which is immediate, and its SIGTERM, so that all senders notice.
-GOODBYE_SECONDS = 3
+PRE_STOP_SECONDS = 3
 
 
 class NameTaken(Exception):
@@ -41,7 +41,7 @@ def of_container(endpoint: Endpoint | None) -> Object:
             "timeoutSeconds": endpoint.timeout_seconds,
             "failureThreshold": endpoint.failures,
         },
-        "lifecycle": {"preStop": {"sleep": {"seconds": GOODBYE_SECONDS}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
     }
 
 
@@ -97,12 +97,12 @@ def _service(name: str, *, service: int, owner: str) -> Object:
     }
 
 
-def goodbye(endpoint: Endpoint | None) -> int:
+def pre_stop_seconds(endpoint: Endpoint | None) -> int:
     """Returns the seconds that a pod needs before its own grace begins."""
-    return GOODBYE_SECONDS if endpoint else 0
+    return PRE_STOP_SECONDS if endpoint else 0
 
 
-def goodbye_of(pod: Object) -> int:
+def pre_stop_seconds_of(pod: Object) -> int:
     """Returns the same for a pod that exists."""
     return int(
         pod["spec"]["containers"][0]

@@ -19,7 +19,7 @@ from scheduling.backends.kubernetes.orders import PODS, Outcome, StillThere, del
 
 
 @dataclass(frozen=True, slots=True)
-class BareOrders:
+class BarePodOrders:
     """Gives orders to bare pods of one namespace. After Unreachable or Refused, an order must be repeated later."""
 
     api: Api
@@ -48,9 +48,9 @@ class BareOrders:
             if at > turn.epoch:
                 return Outcome.OVERTAKEN
             if at == turn.epoch:
-                return Outcome.OVERTAKEN if objects.is_told_to_end(there) else Outcome.DONE
+                return Outcome.OVERTAKEN if objects.is_ordered_to_end(there) else Outcome.DONE
             if not objects.has_ended(there):
-                if not objects.is_told_to_end(there):  # nothing else would order its end any more
+                if not objects.is_ordered_to_end(there):  # nothing else would order its end any more
                     with suppress(Invalid, Missing, Changed):
                         self._end(there)
                 raise StillThere(f"the pod of turn {at} of job {job_id} is still there")
@@ -72,7 +72,7 @@ class BareOrders:
             if objects.has_ended(there):
                 return Outcome.FINISHED
             try:
-                if not objects.is_told_to_end(there):
+                if not objects.is_ordered_to_end(there):
                     self._end(there, because)
             except (Invalid, Missing, Changed):
                 if last:

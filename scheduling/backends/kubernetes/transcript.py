@@ -24,11 +24,11 @@ LONGEST_STAMP = 40  # bytes, including the blank after it
 BILLION = 10**9
 
 
-class Foreign(Exception):
+class KubeletMessage(Exception):
     """The kubelet sent a message of its own instead of a line of the program."""
 
 
-class Occupied(Exception):
+class LogLocked(Exception):
     """Another process writes this log."""
 
 
@@ -86,7 +86,7 @@ class Transcript:
         limit: int,
         new: Callable[[bytes, int], None] = lambda data, moment: None,
     ) -> None:
-        """Locks and opens the log. Raises Occupied and OSError.
+        """Locks and opens the log. Raises LogLocked and OSError.
 
         `new` receives output that was not in the log before, and the time at which its last line was written.
         """
@@ -98,7 +98,7 @@ class Transcript:
         self._lock = files.open(rank, os.O_RDONLY | os.O_CREAT)
         if not try_lock(self._lock):
             os.close(self._lock)
-            raise Occupied(f"{files.log(rank)} is being written by another process")
+            raise LogLocked(f"{files.log(rank)} is being written by another process")
         known = read_mark(files, rank)
         goes_on = known is not None and known.pod == pod
         writing = files.open(rank, os.O_WRONLY | os.O_APPEND)
@@ -140,7 +140,7 @@ class Transcript:
         self._matching = bool(self._tail)
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes of the response. Raises Foreign and keeps what came before."""
+        """Takes the next bytes of the response. Raises KubeletMessage and keeps what came before."""
         data, self._rest = self._rest + data, b""
         try:
             while data:
@@ -151,7 +151,7 @@ class Transcript:
                         if space < 0 and len(data) < LONGEST_STAMP and b"\n" not in data:
                             self._rest = data
                             return
-                        raise Foreign(data[:300].decode("utf-8", "replace").strip())
+                        raise KubeletMessage(data[:300].decode("utf-8", "replace").strip())
                     self._begin_line(moment)
                     data = data[space + 1 :]
                 end = data.find(b"\n") + 1
@@ -169,9 +169,9 @@ class Transcript:
             write_json(self._path, asdict(mark))
             self._mark = self._stored = mark
 
-    def finish(self, *, heard_out: bool = True) -> None:
-        """Ends the pod's log. Without `heard_out` it is unknown how much was left out."""
-        self._is_counted = heard_out
+    def finish(self, *, is_complete: bool = True) -> None:
+        """Ends the pod's log. Without `is_complete` it is unknown how much was left out."""
+        self._is_counted = is_complete
         if self._held:  # a last line without a line end
             self._match(bytes(self._held))
             self._held.clear()

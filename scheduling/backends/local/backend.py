@@ -26,20 +26,20 @@ from scheduling.backends.base import (
 )
 from scheduling.backends.local import (
     devices,
-    folders,
     gpus,
-    hidden,
     isolation,
     processes,
     removal,
     reports,
     sandbox,
+    secret_files,
+    volumes,
     watchdog,
 )
 from scheduling.backends.local.files import Busy, JobFiles, read_json, reports_in, write_json
-from scheduling.backends.local.isolation import SHIM, Isolation, Places
+from scheduling.backends.local.isolation import SHIM, HostPaths, Isolation
 from scheduling.backends.local.sandbox import Bind
-from scheduling.backends.local.use import Gauge
+from scheduling.backends.local.use import UseMeter
 from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
 
@@ -62,26 +62,26 @@ class LocalBackend:
         environments: Mapping[str, str],
         examples: Path,
         log_limit_bytes: int,
-        places: Places | None = None,
+        places: HostPaths | None = None,
     ) -> None:
         self.root = root.resolve()  # mounts need paths without links
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
-        self.places = places or Places(jobs=self.root)
-        self._gauge = Gauge(self.root)
+        self.places = places or HostPaths(jobs=self.root)
+        self._use_meter = UseMeter(self.root)
         self._new_events: list[ClusterEvent] = []
         self._said: set[str] = set()  # sources of events in the last observation
         self._watchdog = watchdog.Watchdog(self.root)
 
-    def learn(self, job_id: int) -> None:
+    def preload(self, job_id: int) -> None:
         """Does nothing: an order carries everything that it needs."""
 
     def prepare(self) -> None:
         """Creates the root folder and finds out how jobs can be isolated. Raises BackendError if no job can run."""
         try:
             self._make_root()
-            found = isolation.find_again(self.places)
+            found = isolation.probe_again(self.places)
         except OSError as error:
             raise BackendError(f"local jobs cannot run here: {error}") from None
         if not found.keeps_apart:
@@ -205,7 +205,7 @@ class LocalBackend:
         self._said = set(said)
         return observations
 
-    def news(self) -> Sequence[Observation]:
+    def changed(self) -> Sequence[Observation]:
         """Returns everything, because there is little to read."""
         return self.observe()
 
@@ -213,7 +213,7 @@ class LocalBackend:
         """Returns 0: reports are read when they are asked for."""
         return 0.0
 
-    def offers(self) -> None:
+    def node_gpus(self) -> None:
         """Returns None: the nodes are declared by people."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
@@ -223,9 +223,9 @@ class LocalBackend:
 
     def use(self) -> Sequence[Use]:
         """Returns what this process has measured, one sample per call."""
-        return self._gauge.look()
+        return self._use_meter.look()
 
-    def tend(self) -> None:
+    def advance(self) -> None:
         """Does nothing: supervisors continue by themselves."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
@@ -265,7 +265,7 @@ class LocalBackend:
         status = reports.settle(files, status)
         if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
             why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
-            reports.put_down(files, status, why=why)
+            reports.kill_hung(files, status, why=why)
             status = read_json(files.status(status["epoch"])) or status
         return status
 
@@ -314,11 +314,11 @@ class LocalBackend:
                 reports.finish(files, gang.epoch, str(gang.token), End.START_FAILED, message)
                 return
             described["continues"] = self._continues(files, described) if thaw else None
-            hidden.put(files, gang.epoch, gang.secrets)
-            folders.link(files, gang.mounts)
+            secret_files.write(files, gang.epoch, gang.secrets)
+            volumes.link(files, gang.mounts)
             if (uid := described["confinement"]["uid"]) is not None:
-                for folder in (hidden.files_of(files, gang.epoch), folders.place(files)):
-                    sandbox.let_read(folder, below=files.folder, gid=uid)
+                for folder in (secret_files.files_of(files, gang.epoch), volumes.place(files)):
+                    sandbox.grant_read(folder, below=files.folder, gid=uid)
             self._hand_over(files, described)
         files.poke()
 
@@ -349,7 +349,7 @@ class LocalBackend:
         elif not older["supervisor"]:
             message = "a newer start came before it began"
             reports.finish(files, older["epoch"], older["token"], End.STOPPED, message)
-        elif not supervised and not reports.bury(files, older):
+        elif not supervised and not reports.end_leftovers(files, older):
             raise BackendError("processes of its last run are still ending")
 
     def _describe(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
@@ -366,13 +366,13 @@ class LocalBackend:
             raise ValueError(found.refusal)
         if found.users and gang.uid is None:
             raise ValueError("its team has no user on this machine")
-        hidden.check(gang.secrets)
-        folders.check(gang.mounts, self.places, read_only=found.namespaces)
+        secret_files.check(gang.secrets)
+        volumes.check(gang.mounts, self.places, read_only=found.namespaces)
         binds = [Bind(path=one.source, writable=not one.read_only) for one in gang.mounts]
         if gang.mounts:
-            binds.append(Bind(path=str(folders.place(files)), writable=False))
+            binds.append(Bind(path=str(volumes.place(files)), writable=False))
         if gang.secrets.folders:
-            binds.append(Bind(path=str(hidden.files_of(files, gang.epoch)), writable=False))
+            binds.append(Bind(path=str(secret_files.files_of(files, gang.epoch)), writable=False))
         workers = [
             {
                 "environment": self._environment(gang, worker, files, self.environments[name]),
@@ -423,9 +423,9 @@ class LocalBackend:
             "FAIRLOT_EXAMPLES": str(self.examples),
         }
         if gang.mounts:
-            ours["FAIRLOT_VOLUMES_DIR"] = str(folders.place(files))
+            ours["FAIRLOT_VOLUMES_DIR"] = str(volumes.place(files))
         if gang.secrets.folders:
-            ours["FAIRLOT_SECRETS_DIR"] = str(hidden.files_of(files, gang.epoch))
+            ours["FAIRLOT_SECRETS_DIR"] = str(secret_files.files_of(files, gang.epoch))
         if worker.virtual_speed is not None:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
         uid = gang.uid if self.isolation.users else os.geteuid()

@@ -2,7 +2,7 @@
 
     <root>/<job>/checkpoint, home, work, tmp    the job's own; checkpoint, home and work survive a stop
     <root>/<job>/logs            what the supervisor read from the workers' pipes
-    <root>/<job>/secrets, volumes    what the job may read (hidden.py, folders.py)
+    <root>/<job>/secrets, volumes    what the job may read (secret_files.py, volumes.py)
     <root>/<job>/gang.json       the newest gang
     <root>/<job>/desired.json    the newest order, with its epoch
     <root>/<job>/poke            a FIFO; a byte in it makes the supervisor read its orders

@@ -134,7 +134,7 @@ class Isolation:
 
 
 @dataclass(frozen=True)
-class Places:
+class HostPaths:
     """Folders and files of this machine that matter to jobs. None of the paths contains a link."""
 
     jobs: Path  # contains all folders of jobs
@@ -241,7 +241,7 @@ def _outermost(places: Iterable[Path]) -> list[Path]:
 _known: dict[Path, Isolation] = {}  # results of this process by folder of jobs
 
 
-def find_again(places: Places) -> Isolation:
+def probe_again(places: HostPaths) -> Isolation:
     """Finds out how jobs can be isolated and stores the result for other processes.
 
     Raises OSError when no job could run, and when a probe gave no answer. In the second case no weaker isolation is
@@ -255,17 +255,17 @@ def find_again(places: Places) -> Isolation:
     return found
 
 
-def force(places: Places, isolation: Isolation) -> None:
+def force(places: HostPaths, isolation: Isolation) -> None:
     """Sets the isolation of this process without probing. Tests use it for machines that could do more."""
     _known[places.jobs] = isolation
 
 
-def known(places: Places) -> Isolation:
+def known(places: HostPaths) -> Isolation:
     """Returns how jobs that this process starts are isolated. Raises OSError when none could run."""
-    return _known.get(places.jobs) or find_again(places)
+    return _known.get(places.jobs) or probe_again(places)
 
 
-def last(places: Places) -> Isolation:
+def last(places: HostPaths) -> Isolation:
     """Returns what the process that starts jobs found last. Raises OSError when none could run."""
     try:
         written = read_json(places.jobs / WRITTEN)
@@ -283,7 +283,7 @@ def _read(written: dict[str, Any]) -> Isolation | None:
         return None
 
 
-def _find(places: Places) -> Isolation:
+def _find(places: HostPaths) -> Isolation:
     """Tries the possible isolations, the best first, and returns the first that works."""
     if os.geteuid() != 0:
         why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
@@ -313,7 +313,7 @@ def _is_mapped(uid: int) -> bool:
     return any(int(first) <= uid < int(first) + int(count) for first, _, count in lines)
 
 
-def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolation:
+def _shared(places: HostPaths, why_no_users: str, why_no_namespaces: str) -> Isolation:
     none = Isolation(False, False, why_no_users, why_no_namespaces)
     found, why = _try(places, none)
     if found is None:
@@ -321,7 +321,7 @@ def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolat
     return found
 
 
-def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
+def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str]:
     """Returns the isolation with the probe's findings, or None and the reason why the machine refuses it.
 
     Raises OSError when there is no answer, for example when the probe was killed or took too long.

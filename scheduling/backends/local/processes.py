@@ -77,7 +77,7 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def is_first(pid: int) -> bool:
+def is_namespace_init(pid: int) -> bool:
     """Returns whether the process is the first one of its own process table (PID namespace).
 
     When such a process is killed, it ends only after all others of its table, and their parents outside must reap
@@ -235,7 +235,7 @@ def parent_of_this_process() -> int:
     return int(fields[1])
 
 
-def own_name() -> tuple[int, int]:
+def own_identity() -> tuple[int, int]:
     """Returns (pid, start time) of this process."""
     process = look(os.getpid())
     if process is None:

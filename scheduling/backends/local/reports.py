@@ -10,13 +10,13 @@ from typing import Any
 from uuid import UUID
 
 from scheduling.backends.base import ClusterEvent, End, Observation, Phase
-from scheduling.backends.local import hidden, processes
+from scheduling.backends.local import processes, secret_files
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 
 logger = logging.getLogger(__name__)
 
 LAUNCH_SECONDS = 30.0  # until a supervisor's first heartbeat, on a machine that swaps
-BURY_SECONDS = 1.0  # for leftover processes to die of SIGKILL; only a blocked system call takes longer
+KILL_SECONDS = 1.0  # for leftover processes to die of SIGKILL; only a blocked system call takes longer
 
 
 def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
@@ -80,7 +80,7 @@ def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
             try:
                 status = read_json(files.status(status["epoch"])) or status
                 if status["phase"] != "ended":
-                    bury(files, status)
+                    end_leftovers(files, status)
                     status = read_json(files.status(status["epoch"])) or status
             finally:
                 os.close(run_lock)
@@ -89,7 +89,7 @@ def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
     return status
 
 
-def put_down(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
+def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
     """Kills a hanging supervisor with everything that it runs, and reports the end. Survivors are left to the next
     call."""
     logger.error("job %s, epoch %s: %s", files.job_id, status["epoch"], why)
@@ -99,22 +99,22 @@ def put_down(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
             continue
         # Stopped first: while it lives, even detached processes of its job remain its descendants.
         processes.send(supervisor, signal.SIGSTOP)
-        deadline = time.monotonic() + BURY_SECONDS
+        deadline = time.monotonic() + KILL_SECONDS
         while left := [each for each in processes.descendants(supervisor.pid) if each.state not in "ZX"]:
             processes.kill(left)
-            others = [each for each in left if not processes.is_first(each.pid)]
+            others = [each for each in left if not processes.is_namespace_init(each.pid)]
             if not others:  # only zombies are left, which the supervisor's own end clears away
                 break
             processes.wait_for_end(others, max(0.0, deadline - time.monotonic()))
             if time.monotonic() > deadline:
                 return
         processes.send(supervisor, signal.SIGKILL)
-        processes.wait_for_end([supervisor, *left], BURY_SECONDS)
+        processes.wait_for_end([supervisor, *left], KILL_SECONDS)
     try:
-        with files.orders_lock(BURY_SECONDS):
+        with files.orders_lock(KILL_SECONDS):
             now = read_json(files.status(status["epoch"]))
             if now is not None and now["phase"] != "ended":
-                bury(files, now, why=why)
+                end_leftovers(files, now, why=why)
     except Busy:
         return
 
@@ -136,7 +136,7 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
     return True
 
 
-def bury(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
+def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
     """Kills what a vanished supervisor left and reports the end. Returns whether nothing is left.
 
     The caller holds both locks, or has killed the supervisor, which may hold one of them as long as the kernel keeps
@@ -151,7 +151,7 @@ def bury(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
     same_boot = status["ordered_at"][0] == processes.boot_id()
     if same_boot and (left := processes.marked(status["marker"], beat.get("processes", ()))):
         processes.kill(left)
-        processes.wait_for_end(left, BURY_SECONDS)
+        processes.wait_for_end(left, KILL_SECONDS)
         if processes.marked(status["marker"], beat.get("processes", ())):
             return False
     why = why or ("its supervisor was killed" if same_boot else "the machine was restarted")
@@ -163,7 +163,7 @@ def bury(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
 
 def finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
     """Writes the last report of an epoch that has no supervisor."""
-    hidden.forget(files, epoch)
+    secret_files.delete(files, epoch)
     now = processes.stamp()
     status = read_json(files.status(epoch)) or {"ordered_at": now}
     status |= {"job_id": files.job_id, "epoch": epoch, "token": token, "supervisor": None}

@@ -148,7 +148,7 @@ def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = l
         folder.chmod(0o710)
 
 
-def let_read(folder: Path, *, below: Path, gid: int) -> None:
+def grant_read(folder: Path, *, below: Path, gid: int) -> None:
     """Lets a group read a tree that the portal has just made in `below`. Does nothing when there is none."""
     if not folder.exists():
         return
@@ -209,7 +209,7 @@ class Namespaces:
         if not answer.startswith(READY):  # `init` may already have written that no process is left
             os.kill(self.init, signal.SIGKILL)
             os.waitpid(self.init, 0)
-            raise _heard(answer)
+            raise _decoded(answer)
         os.set_blocking(self.emptied, False)
         flags = os.O_RDONLY | os.O_CLOEXEC
         self._spaces = {
@@ -249,7 +249,7 @@ def _born(choose: Callable[[], None]) -> int:
             choose()
             child = os.fork()
         except OSError as error:
-            os.write(tell, _told(error))
+            os.write(tell, _encoded(error))
             os._exit(0)
         if child == 0:
             os.close(told)
@@ -262,7 +262,7 @@ def _born(choose: Callable[[], None]) -> int:
         said = file.read()
     os.waitpid(helper, 0)  # this process adopts the child when the helper ends
     if not said.isdigit():
-        raise _heard(said)
+        raise _decoded(said)
     return int(said)
 
 
@@ -299,7 +299,7 @@ def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
                 os.write(tell, b"\n")
                 signal.sigwait({signal.SIGCHLD})
     except BaseException as error:
-        os.write(tell, _told(error) + b"\n")
+        os.write(tell, _encoded(error) + b"\n")
     finally:
         os._exit(1)
 
@@ -313,13 +313,13 @@ def _unshare(what: str, kinds: int) -> None:
         raise
 
 
-def _told(error: BaseException) -> bytes:
-    """Encodes an error for another process, which raises it with `_heard`."""
+def _encoded(error: BaseException) -> bytes:
+    """Encodes an error for another process, which raises it with `_decoded`."""
     number = error.errno if isinstance(error, OSError) and error.errno else 0
     return f"{number} {in_words(error)}".encode()
 
 
-def _heard(said: bytes) -> OSError:
+def _decoded(said: bytes) -> OSError:
     number, _, words = said.decode(errors="replace").strip().partition(" ")
     return OSError(int(number), words) if words else OSError(errno.EINTR, "it was killed")
 
@@ -455,7 +455,7 @@ def probe(asked: Question) -> Findings:
             )
             os.write(tell, json.dumps(found).encode())
         except BaseException as error:
-            os.write(tell, _told(error))
+            os.write(tell, _encoded(error))
         finally:
             os._exit(0)
     os.close(tell)
@@ -466,7 +466,7 @@ def probe(asked: Question) -> Findings:
         namespaces.end()
         os.waitpid(namespaces.init, 0)
     if not said.startswith(b"{"):
-        raise _heard(said)
+        raise _decoded(said)
     answer: Findings = json.loads(said)
     return answer
 

@@ -47,7 +47,7 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
             os.close(run_lock)
             return None
         gang, status = found
-        status["supervisor"] = processes.own_name()
+        status["supervisor"] = processes.own_identity()
         write_json(files.status(gang["epoch"]), status)
     return gang
 

@@ -21,7 +21,7 @@ from math import inf
 from typing import Any
 
 from scheduling.backends import opening
-from scheduling.backends.local import hidden, processes, removal, sandbox
+from scheduling.backends.local import processes, removal, sandbox, secret_files
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.pending_work import PendingWork
 from scheduling.backends.local.probe import Answer, Probe
@@ -65,7 +65,7 @@ class Supervisor:
             "epoch": gang["epoch"],
             "token": gang["token"],
             "marker": gang["token"],
-            "supervisor": processes.own_name(),
+            "supervisor": processes.own_identity(),
             "phase": "starting",
             "ordered_at": gang["ordered_at"],
         }
@@ -83,7 +83,7 @@ class Supervisor:
             self._wait()
         for worker in self.workers:
             worker.close()
-        hidden.forget(self.files, self.status["epoch"])
+        secret_files.delete(self.files, self.status["epoch"])
         self._report_end()
         self._clear_temporary()
 
@@ -195,7 +195,7 @@ class Supervisor:
         try:
             self._fresh_temporary()
             shared = {
-                **hidden.take_variables(self.files, self.status["epoch"]),
+                **secret_files.take_variables(self.files, self.status["epoch"]),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(self._reserve_port()),
                 processes.MARKER: self.status["marker"],

@@ -41,7 +41,7 @@ class _Known:
         return self.cpu - before.cpu
 
 
-class Gauge:
+class UseMeter:
     """Samples use repeatedly in one process. Times before and between its samples count as not measured."""
 
     def __init__(self, root: Path) -> None:
@@ -114,8 +114,8 @@ class Gauge:
             if not is_empty:
                 self._empty.pop(token, None)
             processless = self._empty_for(token, now) if is_empty else 0.0
-            told = _told(token, unused, sum(percents) / len(percents), by_gpus=True)
-            return told and replace(told, processless_for=min(processless, told.unused_for))
+            found = _use(token, unused, sum(percents) / len(percents), by_gpus=True)
+            return found and replace(found, processless_for=min(processless, found.unused_for))
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
@@ -137,10 +137,10 @@ class Gauge:
         passed = known.at - before.at
         percent = 100 * max(0.0, known.cpu - before.cpu) / passed if passed > 0 else 0.0
         age = max(0.0, _clock() - known.at)
-        return _told(token, unused, percent, by_gpus=False, age=age)
+        return _use(token, unused, percent, by_gpus=False, age=age)
 
 
-def _told(token: str, unused: float | None, percent: float, *, by_gpus: bool, age: float = 0.0) -> Use | None:
+def _use(token: str, unused: float | None, percent: float, *, by_gpus: bool, age: float = 0.0) -> Use | None:
     if unused is None:
         return None
     return Use(token=UUID(token), unused_for=unused, percent=percent, by_gpus=by_gpus, age=age)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accounting.core.clock import now_from_database
-from scheduling.backends.base import Offer
+from scheduling.backends.base import NodeGpus
 from scheduling.draining.actions import drain_node, drains_due, return_node
 from scheduling.execution import node_inventory as actions
 from scheduling.execution.node_inventory import apply_offers
@@ -21,8 +21,8 @@ def lab(db: None) -> World:
     return world(v100=4)
 
 
-def offer(host: str, product: str = "NVIDIA-A100-SXM4-80GB", gpus: int = 8) -> Offer:
-    return Offer(host, "nvidia.com/gpu", product, "", gpus, 0, 0, is_up=True, why_not="")
+def offer(host: str, product: str = "NVIDIA-A100-SXM4-80GB", gpus: int = 8) -> NodeGpus:
+    return NodeGpus(host, "nvidia.com/gpu", product, "", gpus, 0, 0, is_up=True, why_not="")
 
 
 def seen(lab: World) -> dict[str, tuple[int, str]]:

@@ -62,7 +62,7 @@ class Machine(OneByOne):
     def observe(self) -> list[Observation]:
         return self.sees
 
-    news = observe
+    changed = observe
 
     def staleness(self) -> float:
         return 0.0
@@ -70,7 +70,7 @@ class Machine(OneByOne):
     def nothing(self, **which: Any) -> None:
         pass
 
-    offers = cluster_events = tend = forget = nothing
+    node_gpus = cluster_events = advance = forget = nothing
 
 
 @pytest.fixture

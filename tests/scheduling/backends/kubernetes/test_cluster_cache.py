@@ -12,8 +12,8 @@ import pytest
 from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api
-from scheduling.backends.kubernetes.cluster_cache import View
-from scheduling.backends.kubernetes.gang_ungater import Tender
+from scheduling.backends.kubernetes.cluster_cache import ClusterCache
+from scheduling.backends.kubernetes.gang_ungater import GangUngater
 from scheduling.backends.kubernetes.orders import Outcome
 
 POD = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
@@ -40,15 +40,15 @@ def complete() -> dict[str, Any]:
     return job(succeeded=1, conditions=[condition])
 
 
-def view_of(first: dict[str, Any]) -> View:
-    view = View()
+def view_of(first: dict[str, Any]) -> ClusterCache:
+    view = ClusterCache()
     view.jobs.replace([first])
-    assert [seen.phase for seen in view.news()] == [Phase.STARTING]
+    assert [seen.phase for seen in view.changed()] == [Phase.STARTING]
     return view
 
 
 def test_who_has_waited_for_all_of_it_knows_how_old_it_is() -> None:
-    view = View()
+    view = ClusterCache()
     ages = []
 
     class Filled(threading.Event):
@@ -69,25 +69,25 @@ def test_an_end_is_told_though_its_job_is_deleted_before_anybody_has_asked() -> 
     view = view_of(job())
     view.jobs.put(complete())
     view.jobs.remove(complete())
-    [seen] = view.news()
+    [seen] = view.changed()
     assert (seen.token, seen.phase, seen.end) == (TOKEN, Phase.ENDED, End.SUCCEEDED)
     assert [seen.end for seen in view.everything()] == [End.SUCCEEDED], "until it is written down"
-    view.finished_with(JOB_ID, TOKEN)
+    view.forget(JOB_ID, TOKEN)
     assert view.everything() == []
 
 
 def test_a_tombstone_goes_when_its_end_was_told() -> None:
     view = view_of(job())
     view.jobs.put(complete())
-    assert [seen.end for seen in view.news()] == [End.SUCCEEDED]
+    assert [seen.end for seen in view.changed()] == [End.SUCCEEDED]
     view.jobs.remove(complete())
-    assert (view.news(), view.everything()) == ([], [])
+    assert (view.changed(), view.everything()) == ([], [])
 
 
 def test_a_job_that_is_deleted_before_its_end_was_ended_by_that() -> None:
     view = view_of(job())
     view.jobs.remove(job())
-    assert [seen.end for seen in view.news()] == [End.DELETED]
+    assert [seen.end for seen in view.changed()] == [End.DELETED]
 
 
 def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase: str = "") -> dict[str, Any]:
@@ -114,13 +114,13 @@ def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one
     made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
     made["metadata"] |= {"uid": "first", "namespace": "fairlot-1"}
     again = {**made, "metadata": made["metadata"] | {"uid": "second"}, "status": {"active": 2}}
-    view = View()
+    view = ClusterCache()
     view.jobs.replace([again])
     view.pods.replace(
         [pod(made, rank, f"old-{rank}", phase="Succeeded") for rank in (0, 1)]
         + [pod(again, rank, f"new-{rank}", gated=True) for rank in (0, 1)]
     )
-    [seen] = view.news()
+    [seen] = view.changed()
     assert (seen.phase, seen.running_age) == (Phase.STARTING, None)
     [(gang, _)] = view.unsettled()
     found = objects.of_turn(gang.job, list(gang.pods.values()))
@@ -133,14 +133,14 @@ def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_
     suspended["spec"]["suspend"] = True
     view = view_of(job())
     view.jobs.put(suspended)
-    assert [seen.end for seen in view.news()] == [End.STOPPED]
+    assert [seen.end for seen in view.changed()] == [End.STOPPED]
     second = objects.Turn(2, str(uuid4()), "A100", ["node-2"])
     again = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=second)
     again["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
     view.pods.put(pod(again, 0, "next"))
-    assert [(seen.token, seen.phase) for seen in view.news()] == [(TOKEN, Phase.ENDED)]
+    assert [(seen.token, seen.phase) for seen in view.changed()] == [(TOKEN, Phase.ENDED)]
     view.jobs.put(again)
-    assert [(str(seen.token), seen.phase) for seen in view.news()] == [(second.token, Phase.STARTING)]
+    assert [(str(seen.token), seen.phase) for seen in view.changed()] == [(second.token, Phase.STARTING)]
 
 
 UNSEEN = ["lost: a worker was taken away before anybody looked"]
@@ -163,7 +163,7 @@ class Noting:
         return Outcome.DONE
 
 
-def gang_that_runs() -> tuple[View, dict[str, Any], list[dict[str, Any]]]:
+def gang_that_runs() -> tuple[ClusterCache, dict[str, Any], list[dict[str, Any]]]:
     turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-2"])
     made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
@@ -171,17 +171,17 @@ def gang_that_runs() -> tuple[View, dict[str, Any], list[dict[str, Any]]]:
     pods = [pod(made, rank, f"first-{rank}", phase="Running") for rank in (0, 1)]
     for one in pods:
         one["metadata"]["annotations"] |= {objects.MEMBERS: objects.members_of(pods)}
-    view = View()
+    view = ClusterCache()
     view.jobs.replace([made])
     view.pods.replace(pods)
-    assert [seen.phase for seen in view.news()] == [Phase.RUNNING]
+    assert [seen.phase for seen in view.changed()] == [Phase.RUNNING]
     return view, made, pods
 
 
-def tended(view: View) -> list[str]:
+def tended(view: ClusterCache) -> list[str]:
     """Returns why gangs were taken back. Without an API server no gang may be let through its gate."""
     orders, nowhere = Noting(), Api(NOWHERE)
-    Tender().tend(nowhere, view, lambda job_id: orders)
+    GangUngater().advance(nowhere, view, lambda job_id: orders)
     nowhere.close()
     return orders.stopped
 
@@ -201,7 +201,7 @@ def test_a_gang_is_lost_with_a_worker_that_was_gone_before_anybody_looked() -> N
 
 def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() -> None:
     _, made, pods = gang_that_runs()
-    view = View()
+    view = ClusterCache()
     view.jobs.replace([made])
     view.pods.replace([pod(made, 0, "second-0", gated=True), pods[1]])
     assert tended(view) == UNSEEN
@@ -210,7 +210,7 @@ def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() 
 def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
     """Its index counts as completed, so the Job controller does not replace it."""
     _, made, pods = gang_that_runs()
-    view = View()
+    view = ClusterCache()
     view.jobs.replace([made | {"status": {"active": 1, "succeeded": 1, "completedIndexes": "0"}}])
     view.pods.replace([pods[1]])
     assert tended(view) == UNSEEN
@@ -293,16 +293,16 @@ BEFORE, SAME, AFTER = (f"2026-01-01T00:0{moment}Z" for moment in ("0:59", "1:00"
 def test_how_a_bare_pod_ended_depends_on_whether_it_was_told_before(
     pod: dict[str, Any], end: End, code: int | None
 ) -> None:
-    view = View()
+    view = ClusterCache()
     view.pods.replace([pod])
-    [seen] = view.news()
+    [seen] = view.changed()
     assert (seen.phase, seen.end, seen.exit_code) == (Phase.ENDED, end, code)
 
 
 def test_a_bare_pod_that_others_gave_a_deadline_was_not_told_by_fairlot() -> None:
     pod = bare(exitCode=143)
     pod["spec"]["activeDeadlineSeconds"] = 3600
-    assert not objects.is_told_to_end(pod)
-    view = View()
+    assert not objects.is_ordered_to_end(pod)
+    view = ClusterCache()
     view.pods.replace([pod])
-    assert [seen.end for seen in view.news()] == [End.FAILED]
+    assert [seen.end for seen in view.changed()] == [End.FAILED]

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.backends.kubernetes import objects
-from scheduling.backends.kubernetes.cluster_cache import View
+from scheduling.backends.kubernetes.cluster_cache import ClusterCache
 from scheduling.backends.kubernetes.cluster_events import ClusterEvents
 from scheduling.backends.kubernetes.events import (
     LONGEST,
     Denial,
     Events,
     denial,
+    describe_node_event,
+    describe_pod_event,
     job_of_pod,
     moment_of,
-    of_a_node,
-    of_a_pod,
 )
 
 
@@ -92,15 +92,16 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
     ],
 )
 def test_what_becomes_of_pods_is_said_in_plain_words(reason: str, message: str, words: str) -> None:
-    assert of_a_pod(event(reason, message)) == words
+    assert describe_pod_event(event(reason, message)) == words
 
 
 def test_nodes_that_run_out_of_memory_are_named() -> None:
     told = event("SystemOOM", "System OOM encountered, victim process: python", kind="Node", name="gpu-3")
     assert (
-        of_a_node(told) == "the node gpu-3 ran out of memory: System OOM encountered, victim process: python"
+        describe_node_event(told)
+        == "the node gpu-3 ran out of memory: System OOM encountered, victim process: python"
     )
-    assert of_a_node(event("Starting", "", kind="Node", name="gpu-3")) == ""
+    assert describe_node_event(event("Starting", "", kind="Node", name="gpu-3")) == ""
 
 
 def denied(message: str) -> Denial:
@@ -160,7 +161,7 @@ def test_the_latest_moment_counts_in_each_way_of_writing_events() -> None:
 
 
 def test_an_endless_message_is_shortened() -> None:
-    assert len(of_a_pod(event("Evicted", "x" * 5000))) == LONGEST
+    assert len(describe_pod_event(event("Evicted", "x" * 5000))) == LONGEST
 
 
 def test_an_event_is_a_word_once_however_often_it_is_told() -> None:
@@ -194,16 +195,16 @@ def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
     known: list[int] = []
 
     class Nothing:
-        def note_denial(self, job_id: int, uid: str, denial: Denial) -> None:
+        def record_denial(self, job_id: int, uid: str, denial: Denial) -> None:
             known.append(job_id)
 
-        def stir(self) -> None:
+        def notify(self) -> None:
             """Does nothing, as no thread waits."""
 
         def gang(self, job_id: int) -> None:
             return None
 
-    events = ClusterEvents(cast(View, Nothing()))
+    events = ClusterEvents(cast(ClusterCache, Nothing()))
     refused = event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7))
     events.mirrors[0].put(refused)
     assert known == []
@@ -216,7 +217,7 @@ def test_a_word_that_comes_before_its_turn_waits_for_it() -> None:
     pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
     made = objects.new_job(7, pod, workers=2, owner="ours")
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
-    view = View()
+    view = ClusterCache()
     view.jobs.put(made | {"status": {}})
     events = ClusterEvents(view)
     events.mirrors[0].put(event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7)))

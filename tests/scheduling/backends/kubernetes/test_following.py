@@ -14,7 +14,7 @@ import pytest
 
 from scheduling.backends.kubernetes import logs, objects
 from scheduling.backends.kubernetes.api import Api, Missing, Refused, Unreachable
-from scheduling.backends.kubernetes.log_stream import Desk, files_of
+from scheduling.backends.kubernetes.log_stream import LogContext, files_of
 from scheduling.backends.kubernetes.logs import Follower
 from tests.waiting import wait_for
 
@@ -144,7 +144,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting
     def make(streams: int, limit: int = 1 << 20) -> Stage:
         server = Server()
         steps: list[tuple[int, int, float]] = []
-        desk = Desk(
+        context = LogContext(
             cast(Api, server),
             tmp_path,
             limit,
@@ -152,7 +152,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting
             lambda job_id, epoch, count, at: steps.append((job_id, epoch, count)),
             silence=60.0,
         )
-        stages.append(Stage(server, Follower(desk, streams=streams), tmp_path, steps))
+        stages.append(Stage(server, Follower(context, streams=streams), tmp_path, steps))
         return stages[-1]
 
     yield make
@@ -179,7 +179,7 @@ def test_who_has_ended_is_heard_out_and_never_asked_again(setting: Setting) -> N
     speech.is_over = True
     stage.follower.put(stage.pod(1, "terminated"))
     speech.end()
-    wait_for(lambda: not stage.follower._queued, what="it is heard out")
+    wait_for(lambda: not stage.follower._queued, what="it is read to its end")
     asked = len(stage.server.asked)
     stage.follower.put(stage.pod(1, "terminated"))
     stage.follower.gone("uid-1-0")
@@ -220,7 +220,7 @@ def test_who_is_told_to_go_takes_the_place_of_one_who_is_not(setting: Setting) -
     stage.server.speeches["pod-2-0"].trouble = Missing(404, {})
     last.end()
     stage.follower.gone("uid-2-0")
-    wait_for(lambda: "uid-2-0" not in stage.follower._queued, what="it is heard out")
+    wait_for(lambda: "uid-2-0" not in stage.follower._queued, what="it is read to its end")
 
 
 def test_a_kubelet_that_does_not_answer_keeps_nobody_else_waiting(setting: Setting) -> None:
@@ -268,7 +268,7 @@ def test_a_full_log_is_followed_on_for_progress_alone(setting: Setting) -> None:
     stage = setting(streams=2, limit=20)
     first = stage.enter(1, "x" * 30, "step 1")
     other = stage.enter(1, "y" * 30, rank=1)
-    wait_for(lambda: "uid-1-1" not in stage.follower._queued, what="rank 1 is heard no more")
+    wait_for(lambda: "uid-1-1" not in stage.follower._queued, what="rank 1 is not read any more")
     other.say("more")
     first.say("step 2")
     first.end()

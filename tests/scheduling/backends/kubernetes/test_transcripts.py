@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.backends.kubernetes.transcript import Foreign, Occupied, Transcript, nanoseconds, read_mark
+from scheduling.backends.kubernetes.transcript import (
+    KubeletMessage,
+    LogLocked,
+    Transcript,
+    nanoseconds,
+    read_mark,
+)
 from scheduling.backends.logfiles import LogFiles
 
 START = 1_790_000_000
@@ -195,7 +201,7 @@ def test_what_the_kubelet_says_itself_is_no_line_of_the_programs(tmp_path: Path)
     transcript = open_one(tmp_path)
     transcript.begin()
     told = Kubelet([(1, b"one\n")]).tell("")
-    with pytest.raises(Foreign, match="unable to retrieve container logs"):
+    with pytest.raises(KubeletMessage, match="unable to retrieve container logs"):
         transcript.feed(told + b"unable to retrieve container logs for containerd://ab")
     transcript.save()
     transcript.close()
@@ -204,7 +210,7 @@ def test_what_the_kubelet_says_itself_is_no_line_of_the_programs(tmp_path: Path)
 
 def test_two_do_not_write_the_same_log(tmp_path: Path) -> None:
     first = open_one(tmp_path)
-    with pytest.raises(Occupied):
+    with pytest.raises(LogLocked):
         open_one(tmp_path)
     first.close()
     open_one(tmp_path).close()

@@ -159,7 +159,7 @@ def test_after_a_reboot_what_ran_is_lost_when_it_was_last_seen(rig: Rig) -> None
     status, beat = read_json(rig.files().status(1)), read_json(rig.files().beat)
     assert status is not None
     assert beat is not None
-    stranger = processes.own_name()
+    stranger = processes.own_identity()
     status |= {"ordered_at": ["another boot", 5.0, 1e9], "supervisor": stranger}
     beat |= {"at": ["another boot", 9.0, 1e9 + 4], "processes": [stranger]}
     write_json(rig.files().status(1), status)

@@ -15,7 +15,7 @@ import pytest
 
 from scheduling.backends.base import BackendError, End, Worker
 from scheduling.backends.local import devices, gpus, isolation
-from scheduling.backends.local.isolation import Isolation, Places
+from scheduling.backends.local.isolation import HostPaths, Isolation
 from tests.scheduling.local_rig import Rig
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -104,7 +104,7 @@ def test_a_job_whose_gpu_cannot_be_told_from_others_does_not_start(
 def test_devices_that_jobs_need_and_cannot_open_are_named(dev: Path, tmp_path: Path) -> None:
     (dev / "nvidia-uvm").unlink()
     (dev / "nvidia1").chmod(0o660)
-    found = isolation.known(Places(jobs=tmp_path / "jobs", dev=dev))
+    found = isolation.known(HostPaths(jobs=tmp_path / "jobs", dev=dev))
     assert found.closed_devices == (str(dev / "nvidia-uvm"), str(dev / "nvidia1"))
     assert f"Jobs cannot open {dev / 'nvidia1'}" in " ".join(found.not_kept)
     assert Isolation(users=True, namespaces=True).closed_devices == ()

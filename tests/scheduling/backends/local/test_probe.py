@@ -11,7 +11,7 @@ import pytest
 
 from scheduling.backends.base import BackendError
 from scheduling.backends.local import isolation, sandbox, shim
-from scheduling.backends.local.isolation import Isolation, Places
+from scheduling.backends.local.isolation import HostPaths, Isolation
 from tests.scheduling.local_rig import Rig
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no users for jobs")
@@ -33,7 +33,7 @@ NO_ANSWERS = {
 def test_no_answer_is_asked_again_and_nothing_weaker_runs_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    places = Places(jobs=tmp_path / "jobs")
+    places = HostPaths(jobs=tmp_path / "jobs")
     script = tmp_path / "probe.py"
     monkeypatch.setattr(isolation, "SHIM", script)
     monkeypatch.setattr(isolation, "PROBE_SECONDS", 2.0)
@@ -64,7 +64,7 @@ def test_only_what_the_machine_does_not_allow_is_a_refusal(
 ) -> None:
     def fail(_: object) -> None:
         # as a process of the probe reports it
-        raise sandbox._heard(sandbox._told(OSError(number, "a reason")))
+        raise sandbox._decoded(sandbox._encoded(OSError(number, "a reason")))
 
     monkeypatch.setattr(sandbox, "probe", fail)
     monkeypatch.setattr("sys.stdin", io.StringIO("{}"))
@@ -74,7 +74,7 @@ def test_only_what_the_machine_does_not_allow_is_a_refusal(
 
 
 def test_a_process_of_the_probe_that_was_killed_says_nothing_of_the_machine() -> None:
-    assert sandbox._heard(b"").errno in sandbox.PASSING
+    assert sandbox._decoded(b"").errno in sandbox.PASSING
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_launcher_that_was_short_of_something_refuses_nothing(
     launcher = ["sh", "-c", f"echo 'unshare: {said}' >&2; exit 1"]
     monkeypatch.setattr(isolation, "launcher", lambda it: launcher)
     (tmp_path / "jobs").mkdir()
-    places, wanted = Places(jobs=tmp_path / "jobs"), Isolation(users=False, namespaces=True)
+    places, wanted = HostPaths(jobs=tmp_path / "jobs"), Isolation(users=False, namespaces=True)
     if is_refusal:
         assert isolation._try(places, wanted) == (None, f"unshare: {said}")
         return
@@ -112,7 +112,7 @@ def test_a_closed_folder_above_the_jobs_is_named(tmp_path: Path, monkeypatch: py
     without_namespaces(monkeypatch)
     closed = tmp_path / "closed"
     closed.mkdir(0o700)
-    found = isolation.known(Places(jobs=closed / "jobs"))
+    found = isolation.known(HostPaths(jobs=closed / "jobs"))
     assert not found.keeps_apart
     # Of several closed folders the outermost, which may be the machine's own.
     above = isolation.closed_ancestor(closed / "jobs")
@@ -121,6 +121,6 @@ def test_a_closed_folder_above_the_jobs_is_named(tmp_path: Path, monkeypatch: py
 
 @needs_root
 def test_user_ids_that_a_container_does_not_have_are_named(tmp_path: Path) -> None:
-    found = isolation.known(Places(jobs=tmp_path / "jobs", uids=range(2**32 - 2, 2**32)))
+    found = isolation.known(HostPaths(jobs=tmp_path / "jobs", uids=range(2**32 - 2, 2**32)))
     assert not found.keeps_apart
     assert "no user 4294967295; set FAIRLOT_LOCAL_UIDS" in found.why_no_users

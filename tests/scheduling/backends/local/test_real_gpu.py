@@ -111,7 +111,7 @@ def test_a_job_that_holds_no_gpu_opens_none_where_it_has_namespaces(each_way: Ri
 
 
 def test_what_jobs_need_can_be_opened(rig: Rig) -> None:
-    assert isolation.find_again(rig.places).closed_devices == ()
+    assert isolation.probe_again(rig.places).closed_devices == ()
 
 
 # --- use -----------------------------------------------------------------------------------------

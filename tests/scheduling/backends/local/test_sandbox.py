@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.backends.local import isolation, sandbox
-from scheduling.backends.local.isolation import Isolation, Places
+from scheduling.backends.local.isolation import HostPaths, Isolation
 from tests.scheduling.backends.local.test_isolation import ORDINARY, ROOT, opening
 
 GET_DUMPABLE = 3  # PR_GET_DUMPABLE
@@ -24,7 +24,7 @@ def main(folder: str) -> None:
     shared = Path(folder) / "shared"
     (shared / "left").write_text("of others")
     sandbox.SHARED = (*sandbox.SHARED, str(shared))
-    places = Places(jobs=Path(folder) / "jobs")
+    places = HostPaths(jobs=Path(folder) / "jobs")
     job = places.jobs / "1"
     job.mkdir(parents=True)
     sandbox.prepare_folders(job, None)

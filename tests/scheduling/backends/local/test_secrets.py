@@ -7,7 +7,7 @@ import signal
 import stat
 
 from scheduling.backends.base import End, Phase, SecretFolder, Secrets
-from scheduling.backends.local.hidden import put, take_variables
+from scheduling.backends.local import secret_files
 from tests.scheduling.local_rig import USER, Rig, until
 
 TEXT = "hf_dontTellAnybody"
@@ -48,7 +48,7 @@ def test_a_gang_that_is_stopped_before_it_began_leaves_none(rig: Rig) -> None:
     gang = rig.gang("sleep 600", secrets=SECRETS)
     files = rig.files()
     files.make()
-    put(files, gang.epoch, gang.secrets)
+    secret_files.write(files, gang.epoch, gang.secrets)
     assert telling(rig)
     rig.stop(gang)
     assert rig.wait(gang).end is End.STOPPED
@@ -79,9 +79,9 @@ def test_each_turn_has_what_was_given_for_it(rig: Rig) -> None:
 def test_the_end_of_an_older_turn_leaves_those_of_the_next(rig: Rig) -> None:
     files = rig.files()
     files.make()
-    put(files, 2, SECRETS)
+    secret_files.write(files, 2, SECRETS)
     rig.stop(rig.gang("true", epoch=1))
-    assert take_variables(files, 2) == {"HF_TOKEN": TEXT}
+    assert secret_files.take_variables(files, 2) == {"HF_TOKEN": TEXT}
 
 
 def test_links_in_their_place_are_never_followed(rig: Rig) -> None:

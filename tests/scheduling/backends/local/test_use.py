@@ -87,7 +87,7 @@ def test_what_is_frozen_or_has_ended_is_not_measured(rig: Rig) -> None:
     first_of(rig.backend, idle=True)
     rig.freeze(gang)
     rig.wait(gang, Phase.FROZEN)
-    gauge = use.Gauge(rig.root)
+    gauge = use.UseMeter(rig.root)
     assert gauge.look() == []
     assert gauge._uuids == {}
 

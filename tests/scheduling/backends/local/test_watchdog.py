@@ -107,7 +107,7 @@ def test_what_dropped_its_environment_after_the_last_heartbeat_is_found_by_its_d
     def below() -> list[processes.Process]:
         """Returns the processes below, without the first one of the job's own process table."""
         found = processes.descendants(supervisor.pid)
-        return [each for each in found if not processes.is_first(each.pid)]
+        return [each for each in found if not processes.is_namespace_init(each.pid)]
 
     until(lambda: len(below()) == 2, "both sleeps")
     sleeps = below()

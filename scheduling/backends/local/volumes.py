@@ -9,11 +9,11 @@ from pathlib import Path
 from scheduling.backends.base import Mount
 from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
-from scheduling.backends.local.isolation import Places
+from scheduling.backends.local.isolation import HostPaths
 from scheduling.spec.paths import VOLUMES, is_in
 
 
-def check(mounts: Sequence[Mount], places: Places, *, read_only: bool) -> None:
+def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> None:
     """Raises ValueError with words for users for a mount that is impossible here.
 
     `read_only` says whether jobs can be kept from writing to a volume.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # each gang has a supervisor, which starts faster without it
 logger = logging.getLogger(__name__)
 
 
-def put(files: JobFiles, epoch: int, secrets: Secrets) -> None:
+def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
     """Writes the secrets for one attempt and replaces what it had before. Raises OSError when the disk refuses."""
     if not secrets:
         return
@@ -70,7 +70,7 @@ def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
     return found
 
 
-def forget(files: JobFiles, epoch: int) -> None:
+def delete(files: JobFiles, epoch: int) -> None:
     """Deletes the secrets of this and earlier attempts. What cannot be deleted now goes with the job's folder."""
     try:
         with files.opened(files.folder / "secrets") as folder:
