@@ -1,7 +1,7 @@
-"""python -m tests.attack [--list] [SUBJECT | WORD …]: attack a portal of one's own; print what got through.
+"""python -m tests.attack [--list] [SUBJECT | WORD …]: attacks its own portal and prints what succeeds.
 
-Starts a whole portal in a temporary folder, runs the attacks whose subject or name has one of the words
-(all without words), and exits with 1 when one got through.
+Starts a whole portal in a temporary folder and runs the attacks whose subject or name contains one of the words (all
+attacks without words). Exits with 1 when one succeeded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def run(attacks: list[Attack]) -> int:
-    """Each on the same portal, one after the other; 1 when one got through."""
+    """Runs the attacks on one portal, one after the other. Returns 1 when one succeeded."""
     folder = Path(tempfile.mkdtemp(prefix="fairlot-attack-", dir="/var/tmp"))
     folder.chmod(0o755)  # PostgreSQL's unprivileged user must enter it
     portal = RunningPortal(folder)
@@ -61,14 +61,14 @@ def run(attacks: list[Attack]) -> int:
 
 
 def outcome(attack: Attack, target: Target) -> tuple[str, str]:
-    """How it ended, and what an attacker would have had, where the attack broke off, or why it was not tried."""
+    """Runs an attack. Returns its outcome, and what an attacker gained, where it broke off or why it was not tried."""
     try:
         attack.run(target)
     except NotTried as error:
         return NOT_TRIED, str(error)
     except AssertionError as error:
         return THROUGH, str(error) or traceback.format_exc(limit=-1)
-    except Exception:  # whatever broke off must not keep the others from being run
+    except Exception:  # an attack that breaks off must not stop the others
         return THROUGH, traceback.format_exc()
     return HELD, ""
 

@@ -1,4 +1,4 @@
-"""The list of attacks, and the portal that they are made on."""
+"""The list of attacks, and the portal that they attack."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class NotTried(Exception):
-    """The attack cannot be made on this portal, so it shows nothing; the message says why."""
+    """The attack is impossible on this portal and therefore shows nothing. The message says why."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What an attacker tries; `run` raises AssertionError with what got through, or NotTried."""
+    """An attack. `run` raises AssertionError with what succeeded, or NotTried."""
 
     subject: str
     name: str
@@ -44,7 +44,7 @@ _attacks: list[Attack] = []
 
 
 def attack(name: str, *, needs: str = "") -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
-    """Adds the function to the list; its module is the subject."""
+    """Adds the function to the list. Its module is its subject."""
 
     def add(run: Callable[[Target], None]) -> Callable[[Target], None]:
         _attacks.append(Attack(run.__module__.rpartition(".")[2], name, run, needs))
@@ -54,7 +54,7 @@ def attack(name: str, *, needs: str = "") -> Callable[[Callable[[Target], None]]
 
 
 def all_attacks() -> list[Attack]:
-    """Every attack of this package, subject by subject in alphabetical order."""
+    """Returns every attack of this package, ordered by subject."""
     for module in sorted(pkgutil.iter_modules(tests.attack.__path__), key=lambda module: module.name):
         if not module.name.startswith(("__", "test_")) and module.name != "conftest":
             importlib.import_module(f"tests.attack.{module.name}")
@@ -63,7 +63,7 @@ def all_attacks() -> list[Attack]:
 
 @dataclass
 class Person:
-    """Somebody who is signed in, as a browser would be, without one."""
+    """A signed-in user, like in a browser but without one."""
 
     name: str
     http: httpx.Client
@@ -72,7 +72,7 @@ class Person:
         return self.http.get(path, **options)
 
     def post(self, path: str, **options: Any) -> httpx.Response:
-        """A form or call with the CSRF token and Origin of a page of the portal."""
+        """Sends a form or call with the CSRF token and Origin of a page of the portal."""
         origin = {"Origin": str(self.http.base_url).rstrip("/"), "X-CSRFToken": self.csrf()}
         return self.http.post(path, headers=origin | options.pop("headers", {}), **options)
 
@@ -82,7 +82,7 @@ class Person:
         return found[1]
 
     def submit(self, team: str = "", **spec: Any) -> int:
-        """Submits a job through the API; its number."""
+        """Submits a job through the API and returns its number."""
         body = {"spec": {"name": "attack"} | spec} | ({"team": team} if team else {})
         answer = self.post("/api/v1/jobs", json=body)
         assert answer.status_code in {200, 201}, answer.text
@@ -98,7 +98,7 @@ class Person:
 
 @dataclass
 class Target:
-    """A whole portal of one's own with the demo in it: alice and bob are of one team, charlie of another."""
+    """A whole portal with the demo in it: alice and bob are in one team, charlie in another."""
 
     portal: RunningPortal
     _people: dict[str, Person] = field(default_factory=dict)
@@ -114,23 +114,23 @@ class Target:
 
     @cached_property
     def cluster(self) -> Stage:
-        """A Kubernetes with a tenant in it, which the first attack that asks for it starts."""
+        """Returns a Kubernetes with a tenant in it. The first attack that needs it starts it."""
         from tests.cluster.stage import own_stage  # noqa: PLC0415 - other attacks do without all that it imports
 
         return self._stack.enter_context(own_stage())
 
     def stranger(self, **options: Any) -> httpx.Client:
-        """A client that is signed in nowhere."""
+        """Returns a client that is not signed in."""
         return self._stack.enter_context(httpx.Client(base_url=self.url, timeout=60, **options))
 
     def person(self, name: str) -> Person:
-        """One of the demo's people (ada is an admin, olga an operator), signed in once and kept."""
+        """Returns one of the demo's users (ada is an admin, olga an operator), signed in once and kept."""
         if name not in self._people:
             self._people[name] = self.sign_in(name, self.portal.passwords[name])
         return self._people[name]
 
     def sign_in(self, name: str, password: str) -> Person:
-        """A session of its own."""
+        """Signs in with a new session."""
         http = self.stranger()
         form = CSRF.search(http.get("/account/login/").text)
         assert form

@@ -1,4 +1,4 @@
-"""Texts and numbers that nobody should send, names that mislead, and names that break files."""
+"""Attacks by invalid texts and numbers, misleading names, and names that break files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGES = (
 def _no_errors(person: Person, addresses: list[str]) -> None:
     wrong = []
     for address in addresses:
-        with person.http.stream("GET", address) as answer:  # some are streams that do not end
+        with person.http.stream("GET", address) as answer:  # some are endless streams
             if answer.status_code >= 500:
                 wrong.append(f"{answer.status_code} {address[:120]}")
     assert wrong == [], f"{person.name}: {len(wrong)} errors of the server, such as {wrong[:3]}"
@@ -74,7 +74,7 @@ def bodies(target: Target) -> None:
         headers = {"Content-Type": "application/json", "Origin": target.url, "X-CSRFToken": person.csrf()}
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
-                # These change what other attacks need, or ask an API server.
+                # These change what other attacks need, or call an API server.
                 if "requestBody" not in operation or re.search("clusters|idle-rules|limits$|budgets$", path):
                     continue
                 for body in _bodies(document, operation):
@@ -88,7 +88,7 @@ def bodies(target: Target) -> None:
 
 
 def _bodies(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
-    """Bodies in which each field has something wrong, and some that are no objects at all."""
+    """Returns bodies in which each field is invalid, and some that are not objects at all."""
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]

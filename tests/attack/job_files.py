@@ -1,7 +1,7 @@
-"""What a member's job puts in the place of files that the portal or its supervisor reads, and a supervisor that hangs.
+"""Attacks by a member's job on files that the portal or its supervisor reads, and on a supervisor that hangs.
 
-A job does what it can itself. Where the portal keeps it from its logs, the attack puts the same things there on the
-job's behalf: jobs of releases that did not keep them away may have left them.
+A job does what it can. Where the portal keeps it from its logs, the attack places the same files there for it,
+because jobs of earlier releases may have left such files.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.attack.local_jobs import members_must_submit
 from tests.waiting import wait_for
 
 ENDED = {"succeeded", "failed", "cancelled"}
-SOON = 90.0  # seconds: within a minute, on a machine that is busy
-LINE = "root:x:0:0"  # of /etc/passwd
+SOON = 90.0  # seconds; a busy machine may need a minute
+LINE = "root:x:0:0"  # from /etc/passwd
 IN_PLACE = 'echo root; touch "$FAIRLOT_CHECKPOINT_DIR/in-place"'
 WAIT = f"{IN_PLACE}; exec sleep 3600"
 
 
 def begin(target: Target, command: str) -> tuple[Person, int, Path]:
-    """Bob's job when it has done what it wanted; its folder."""
+    """Runs a job of Bob's until it has done its work. Returns him, its number and its folder."""
     members_must_submit(target)
     bob = target.person("bob")
     for job in bob.get("/api/v1/jobs?limit=100").json()["items"]:
@@ -52,7 +52,7 @@ def end(bob: Person, number: int) -> None:
 
 
 def status_of(folder: Path) -> dict[str, Any]:
-    """The newest report of the job's supervisor."""
+    """Returns the newest report of the job's supervisor."""
     found = max(
         (folder.parent / ".status").glob(f"{folder.name}-*.json"), key=lambda path: path.stat().st_mtime
     )
@@ -61,7 +61,7 @@ def status_of(folder: Path) -> dict[str, Any]:
 
 
 def wait_for_beats(folder: Path, count: int = 2) -> None:
-    """Until the supervisor has looked at its files again; AssertionError when it hangs."""
+    """Waits until the supervisor has read its files again. Raises AssertionError when it hangs."""
     for _ in range(count):
         before = _beaten(folder)
         wait_for(
@@ -72,7 +72,7 @@ def wait_for_beats(folder: Path, count: int = 2) -> None:
 
 
 def _beaten(folder: Path) -> int | None:
-    """When the supervisor beat last, in its file's time; None before that, and while the next turn is begun."""
+    """Returns the file time of the supervisor's last heartbeat; None before the first, and while an attempt starts."""
     try:
         return (folder.parent / ".beats" / f"{folder.name}.json").stat().st_mtime_ns
     except FileNotFoundError:
@@ -123,7 +123,7 @@ PUT: tuple[Callable[[Path, Path], None], ...] = (_link, _hard_link, _fifo, _fold
 
 
 def read_in_all_ways(bob: Person, number: int, rank: object = 0) -> str:
-    """What the portal answers to whoever reads a log; AssertionError when it breaks."""
+    """Returns the portal's answer to every way of reading a log. Raises AssertionError when one breaks."""
     said = ""
     job, api = f"/jobs/{number}", f"/api/v1/jobs/{number}/log"
     for path in (
@@ -191,7 +191,7 @@ def stopped_supervisor(target: Target) -> None:
     status = status_of(folder)
     supervisor = processes.look(status["supervisor"][0])
     assert supervisor is not None
-    processes.send(supervisor, signal.SIGSTOP)  # on the job's behalf, where it may not
+    processes.send(supervisor, signal.SIGSTOP)  # for the job, where it may not do so itself
     wait_for(
         lambda: (
             not processes.is_alive(supervisor.pid, supervisor.start)

@@ -1,8 +1,8 @@
-"""A stolen copy of the token of Fairlot's account, and people of a tenant who go after GPUs, on a real API server.
+"""Attacks with a stolen token of Fairlot's account, and by a tenant's users on GPUs, on a real API server.
 
-No portal is attacked here: `target.cluster` is a Kubernetes of its own (tests/cluster/stage.py) where deploy/kubernetes
-is in force. tests/cluster/test_stolen_account.py runs each of these on the control plane that all tests there share.
-Each request is one that passes but for what is attacked, which the first lines of most attacks show.
+No portal is attacked here: `target.cluster` is a separate Kubernetes (tests/cluster/stage.py) with deploy/kubernetes
+in force. tests/cluster/test_stolen_account.py runs the same attacks on the control plane that all tests there share.
+Without its malicious part each request would be accepted, as the first lines of most attacks show.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FAIRLOT = {"kind": "ServiceAccount", "name": "fairlot", "namespace": "fairlot"}
 MALLORY = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}
 
 
-# --- a stolen account: what would outlive its token --------------------------------------------------------------
+# --- a stolen account: objects that would outlive its token -----------------------------------------------------
 
 
 def binding(
@@ -394,7 +394,7 @@ def opens_walls(target: Target) -> None:
 
 
 def secret_of(stage: Stage, **more: Any) -> Object:
-    """A secret of Fairlot's Job that is there, as Fairlot writes one more."""
+    """Returns another secret for Fairlot's existing Job, in the form that Fairlot uses."""
     name = objects.job_name(JOB)
     there = stage.admin.get(f"{JOBS.format(stage.home)}/{name}")["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": there["uid"]}
@@ -415,7 +415,7 @@ def secret_of(stage: Stage, **more: Any) -> Object:
 
 @attack("a stolen account reads a secret by asking for it or by writing to it", needs="cluster")
 def reads_secrets(target: Target) -> None:
-    """A patch is answered with the whole object, and one that copies has the API server say what is wrong with it."""
+    """A patch returns the whole object, and the error for a patch that copies a value repeats that value."""
     stage = target.cluster
     at = SECRETS.format(stage.home)
     of_a_job = f"{at}/{objects.job_name(JOB)}-variables"
@@ -506,7 +506,7 @@ def with_volume(made: Object, template: str, **source: Any) -> Object:
 
 
 def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
-    """By which Fairlot runs programs: where it is made, what it is, and where in it the pod is."""
+    """Returns the ways by which Fairlot runs programs: path, object, and the path of the pod's spec in it."""
     return {
         "a Job": (JOBS.format(stage.home), stage.job(), "spec/template/spec"),
         "a pod": (PODS.format(stage.home), stage.bare(), "spec"),
@@ -514,7 +514,7 @@ def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
 
 
 def tried(stage: Stage, changes: dict[str, Any], *by: str) -> None:
-    """Each is a change of a Job's pods or of a pod: a function of it and of where its spec is."""
+    """Tries each change on a Job's pods and on a pod. A change is a function of the object and the path of its spec."""
     for kind, (at, good, template) in works(stage).items():
         passes(stage.thief, {kind: Try("POST", at, good)})
         held(
@@ -576,10 +576,10 @@ def mounts_secrets(target: Target) -> None:
             ),
         },
         WORK,
-        STANDARD,  # of a pod with an old driver
-        policy("fairlot-confined"),  # of one with a new one
+        STANDARD,  # for a pod with an old driver
+        policy("fairlot-confined"),  # for a pod with a new driver
     )
-    # A Job whose name is the beginning of another's secrets; a pod without a Job has none at all.
+    # The name of this Job begins another Job's secrets. A pod without a Job has no secrets at all.
     longer = f"{objects.job_name(JOB)}-files"
     stolen = changed(stage.job(given=objects.NO_SECRETS), "metadata/name", longer)
     stolen = with_volume(stolen, "spec/template/spec", secret={"secretName": f"{longer}-0"})
@@ -597,7 +597,7 @@ def mounts_secrets(target: Target) -> None:
         },
         WORK,
     )
-    # A Job goes with its secrets, or they would be there for another of its name.
+    # A Job must be deleted with its secrets, or a later Job of its name could use them.
     gang = f"{jobs}/{objects.job_name(JOB)}"
     passes(stage.thief, {"as Fairlot does": Try("DELETE", gang, {"propagationPolicy": "Background"})})
     held(
@@ -645,7 +645,7 @@ def runs_as_others(target: Target) -> None:
 
 @attack("a stolen account runs a program beyond its form", needs="cluster")
 def runs_beyond(target: Target) -> None:
-    """With what makes others' services, networks and devices its own, or drives others' pods out."""
+    """Tries fields that use others' services, networks and devices, or preempt others' pods."""
     stage = target.cluster
     classes, high = "/apis/scheduling.k8s.io/v1/priorityclasses", f"high-{stage.home}"
     stage.admin.create(classes, {"metadata": {"name": high}, "value": 10**6})
@@ -678,7 +678,7 @@ def runs_beyond(target: Target) -> None:
                 "before all others": lambda made, at: changed(made, f"{at}/priorityClassName", high),
             },
             WORK,
-            GPUS,  # of a pod with a device
+            GPUS,  # for a pod with a device
         )
     finally:
         stage.admin.delete(f"{classes}/{high}")
@@ -729,7 +729,7 @@ def runs_beyond(target: Target) -> None:
             },
         },
         WORK,
-        GPUS,  # of a pod that is not marked as Fairlot's
+        GPUS,  # for a pod without Fairlot's labels
         policy("fairlot-placement"),
         STANDARD,
         RBAC,
@@ -917,13 +917,13 @@ def leads_elsewhere(target: Target) -> None:
 
 
 def from_(kind: str, prefix: str | None = None) -> Object:
-    """One entry of envFrom."""
+    """Returns one entry of envFrom."""
     return {kind: {"name": "his"}} | ({} if prefix is None else {"prefix": prefix})
 
 
 RUNTIMES = ("NVIDIA", "AMD", "ASCEND", "HABANA")
 VOID = [{"name": f"{runtime}_VISIBLE_DEVICES", "value": "void"} for runtime in RUNTIMES]
-# One container's fields, by which a node's runtime would hand out GPUs.
+# Fields of one container by which a node's runtime would give access to GPUs.
 EXPOSED: dict[str, Object] = {
     **{
         f"envFrom a {kind} with the prefix {prefix!r}": {"envFrom": [from_(kind, prefix)]}
@@ -970,7 +970,7 @@ EXPOSED: dict[str, Object] = {
             }
         ]
     },
-    # The runtime gives all GPUs to what looks like an image of long ago.
+    # The runtime gives all GPUs to what looks like a very old image.
     "CUDA_VERSION": {"env": [{"name": "CUDA_VERSION", "value": "8.0"}]},
     "NVIDIA_IMEX_CHANNELS": {"env": [{"name": "NVIDIA_IMEX_CHANNELS", "value": "0"}]},
     "NVIDIA_MIG_CONFIG_DEVICES": {"env": [{"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"}]},
@@ -1031,7 +1031,7 @@ def by_later_containers(target: Target) -> None:
         return Try("PATCH", at, [{"op": "add", "path": "/spec/ephemeralContainers", "value": [one]}])
 
     passes(stage.bob, {what: later(fields) for what, fields in HARMLESS.items()})
-    # Of volumes his pod has none.
+    # His pod has no volumes.
     held(
         stage.bob,
         {what: later(fields) for what, fields in EXPOSED.items() if "volumeMounts" not in fields},
@@ -1109,7 +1109,7 @@ def limit_range(**limits: Object) -> Object:
 
 @attack("a tenant's limit range gives GPUs to pods that ask for none", needs="cluster")
 def by_limit_ranges(target: Target) -> None:
-    """Pods of Fairlot's jobs would get them, too, beside those that they are billed for."""
+    """Pods of Fairlot's jobs would get these GPUs too, in addition to those on their bill."""
     stage = target.cluster
     at, gpu = RANGES.format(stage.home), {"nvidia.com/mig-1g.5gb": "1"}
     usual = limit_range(default={"cpu": "1"}, defaultRequest={"cpu": "1"}, max={"cpu": "8"})
@@ -1121,7 +1121,7 @@ def by_limit_ranges(target: Target) -> None:
             {
                 "by limits": Try("POST", at, limit_range(default=gpu, defaultRequest=gpu)),
                 "by requests": Try("POST", at, limit_range(defaultRequest={"nvidia.com/gpu": "1"})),
-                # Which Kubernetes takes for the default where none is said.
+                # Kubernetes uses the maximum as the default where none is set.
                 "by a maximum": Try("POST", at, limit_range(max={"nvidia.com/gpu": "8"})),
                 "among others": Try("POST", at, limit_range(default={"cpu": "1"} | gpu)),
                 "later": Try("PATCH", f"{at}/another", {"spec": limit_range(default=gpu)["spec"]}),

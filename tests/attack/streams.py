@@ -1,4 +1,4 @@
-"""Streams that go on when their reader may not read any more."""
+"""Streams that must end when their reader loses the right to read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import httpx
 
 from tests.attack.attacks import Person, Target, attack
 
-LONGEST = 60.0  # seconds; a check comes every 15 s
+LONGEST = 60.0  # seconds; rights are checked every 15 s
 
 
 def held_after(person: Person, paths: list[str], happens: Callable[[], None]) -> dict[str, float]:
-    """For how long each stream goes on after what happens; LONGEST when it does not end."""
+    """Returns for how many seconds each stream continues after `happens`; LONGEST when it does not end."""
     ends: dict[str, float] = {}
     opened = threading.Barrier(len(paths) + 1)
 

@@ -1,4 +1,4 @@
-"""Every attack on a portal, as a test. Those on a cluster are run by tests/cluster/test_stolen_account.py."""
+"""Runs every attack on a portal as a test. tests/cluster/test_stolen_account.py runs those on a cluster."""
 
 from pathlib import Path
 

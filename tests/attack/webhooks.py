@@ -1,4 +1,4 @@
-"""Addresses by which Fairlot would call its own machine, its network, or the metadata of its cloud."""
+"""Attacks by webhook addresses that lead to Fairlot's own machine, its network, or its cloud's metadata."""
 
 from __future__ import annotations
 
