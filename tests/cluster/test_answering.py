@@ -39,7 +39,7 @@ def when(rig: Rig, gang: Gang, *, ready: bool) -> Observation:
     return seen
 
 
-def test_a_pod_that_is_ready_is_told_with_its_address(rig: Rig, nodes: list[str]) -> None:
+def test_a_ready_pod_is_reported_with_its_address(rig: Rig, nodes: list[str]) -> None:
     gang = serving(rig, nodes[0])
     seen = when(rig, gang, ready=True)
     [pod] = rig.pods(gang)
@@ -52,9 +52,7 @@ def test_a_pod_that_is_ready_is_told_with_its_address(rig: Rig, nodes: list[str]
     assert {"name": "PORT", "value": "8000"} in main["env"]
 
 
-def test_a_pod_that_runs_and_is_not_ready_is_told_so_and_when_that_changes(
-    rig: Rig, nodes: list[str]
-) -> None:
+def test_a_running_pod_is_reported_as_not_ready_and_when_that_changes(rig: Rig, nodes: list[str]) -> None:
     gang = serving(rig, nodes[0], environment_name="unready/image")
     assert when(rig, gang, ready=False).phase is Phase.RUNNING
     for ready in (True, False, True):
@@ -69,7 +67,7 @@ def test_a_gang_is_as_ready_as_its_first_worker(rig: Rig, nodes: list[str]) -> N
     assert seen.address == f"{first['status']['podIP']}:8000"
 
 
-def test_a_pod_that_is_told_to_go_is_not_ready_while_it_takes_its_grace(rig: Rig, nodes: list[str]) -> None:
+def test_a_stopping_pod_is_not_ready_during_its_grace(rig: Rig, nodes: list[str]) -> None:
     gang = serving(rig, nodes[0], grace_seconds=20.0)
     when(rig, gang, ready=True)
     rig.annotate(gang, stop_after="3600")
@@ -81,7 +79,7 @@ def test_a_pod_that_is_told_to_go_is_not_ready_while_it_takes_its_grace(rig: Rig
     assert rig.wait(gang).ready_age is None
 
 
-def test_what_has_no_port_is_neither_ready_nor_not(rig: Rig, nodes: list[str]) -> None:
+def test_a_worker_without_a_port_is_neither_ready_nor_unready(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     seen = rig.wait(gang, Phase.RUNNING)
     assert (seen.ready_age, seen.address) == (None, "")

@@ -59,7 +59,7 @@ def turn(rig: Rig, gang: Gang) -> None:
     wait_for(lambda: rig.admin.http.get(path).status_code == 200, what="it has turned")
 
 
-def test_a_kubelet_says_when_a_program_is_ready_and_it_leaves_before_it_is_told_to_stop(
+def test_a_kubelet_reports_when_a_program_is_ready_and_it_leaves_the_endpoints_before_sigterm(
     rig: Rig, real_node: RealNode
 ) -> None:
     gang = rig.start(

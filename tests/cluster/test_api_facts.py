@@ -41,7 +41,7 @@ def refused(call: Any, *, code: int, says: str) -> None:
     assert refusal.value.code == code
 
 
-def test_a_failed_test_does_not_say_which_and_a_field_that_is_wrong_does(work: Work) -> None:
+def test_a_failed_test_operation_is_not_named_but_an_invalid_field_is(work: Work) -> None:
     """A client that gets 422 therefore reads the object to learn whether it is outdated or its request is wrong."""
     job = work.create("named")
     with pytest.raises(Refused) as fence:
@@ -55,7 +55,7 @@ def test_a_failed_test_does_not_say_which_and_a_field_that_is_wrong_does(work: W
     assert nonsense.value.status["details"]["causes"][0]["field"] == "spec.completionMode"
 
 
-def test_a_running_job_cannot_be_placed_anew(work: Work, nodes: list[str]) -> None:
+def test_a_running_job_cannot_be_moved(work: Work, nodes: list[str]) -> None:
     job = work.create("fixed")
     work.start(job, nodes[0])
     work.wait_for_pods("fixed", 1, "Running")
@@ -63,7 +63,7 @@ def test_a_running_job_cannot_be_placed_anew(work: Work, nodes: list[str]) -> No
     refused(lambda: work.change("fixed", elsewhere), code=422, says="field is immutable")
 
 
-def test_a_job_cannot_be_placed_anew_in_the_request_that_suspends_it(work: Work, nodes: list[str]) -> None:
+def test_a_job_cannot_be_moved_by_the_request_that_suspends_it(work: Work, nodes: list[str]) -> None:
     job = work.create("hasty")
     work.start(job, nodes[0])
     work.wait_for_pods("hasty", 1, "Running")
@@ -71,9 +71,7 @@ def test_a_job_cannot_be_placed_anew_in_the_request_that_suspends_it(work: Work,
     refused(lambda: work.change("hasty", both), code=422, says="field is immutable")
 
 
-def test_a_suspended_job_can_be_placed_anew_while_its_pods_still_terminate(
-    work: Work, nodes: list[str]
-) -> None:
+def test_a_suspended_job_can_be_moved_while_its_pods_still_terminate(work: Work, nodes: list[str]) -> None:
     """`active == 0` alone therefore frees no GPU. With podReplacementPolicy Failed no index runs twice."""
     job = work.create("early", behaviour={"stop-after": "600"}, grace=600)
     work.start(job, nodes[0])
@@ -93,7 +91,7 @@ def test_a_suspended_job_can_be_placed_anew_while_its_pods_still_terminate(
     )
 
 
-def test_suspending_takes_the_start_time_back(work: Work, nodes: list[str]) -> None:
+def test_suspending_clears_the_start_time(work: Work, nodes: list[str]) -> None:
     job = work.create("clock")
     work.start(job, nodes[0])
     work.wait_for_pods("clock", 1, "Running")
@@ -102,7 +100,7 @@ def test_suspending_takes_the_start_time_back(work: Work, nodes: list[str]) -> N
     assert "startTime" not in work.wait_until_drained("clock")["status"]
 
 
-def test_gates_can_be_put_into_a_suspended_jobs_template_and_taken_out(work: Work, nodes: list[str]) -> None:
+def test_gates_can_be_added_to_a_suspended_jobs_template_and_removed(work: Work, nodes: list[str]) -> None:
     job = work.create("gates")
     work.change("gates", fenced(job, gates(GATE), placed(on_nodes(nodes[0])), suspended(False), epoch=0))
     (waiting,) = work.wait_for_pods("gates", 1, "Pending")
@@ -113,7 +111,7 @@ def test_gates_can_be_put_into_a_suspended_jobs_template_and_taken_out(work: Wor
     work.wait_for_pods("gates", 1, "Running")
 
 
-def test_a_gated_pod_may_be_narrowed_and_let_through_at_once_but_not_widened(
+def test_a_gated_pods_nodes_may_be_narrowed_while_ungating_but_not_widened(
     work: Work, nodes: list[str]
 ) -> None:
     created = work.api.create(work.all_pods, gated_pod("narrow", affinity=on_nodes(nodes[0], nodes[1])))
@@ -138,7 +136,7 @@ def test_a_gated_pod_may_be_narrowed_and_let_through_at_once_but_not_widened(
     )
 
 
-def test_a_gate_that_is_put_on_later_is_refused(work: Work) -> None:
+def test_a_gate_that_is_added_later_is_refused(work: Work) -> None:
     created = work.api.create(work.all_pods, pod("plain", schedulerName="nobody"))
     refused(
         lambda: work.api.patch(
@@ -149,7 +147,7 @@ def test_a_gate_that_is_put_on_later_is_refused(work: Work) -> None:
     )
 
 
-def test_binding_refuses_a_gated_pod_a_stranger_and_a_second_time(work: Work, nodes: list[str]) -> None:
+def test_binding_refuses_a_gated_pod_another_uid_and_a_second_time(work: Work, nodes: list[str]) -> None:
     def bind(to: Object, **precondition: str) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": nodes[0]}
         metadata = {"name": to["metadata"]["name"], **precondition}
@@ -224,7 +222,7 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
         plane.admin.delete(plane.admin.path_of(guard))
 
 
-def test_native_gangs_are_not_served_unless_asked_for(admin: Api) -> None:
+def test_native_gangs_are_off_by_default(admin: Api) -> None:
     """PodGroups may therefore be used where they exist, but must never be required."""
     groups = {group["name"]: group for group in admin.get("/apis")["groups"]}
     versions = {version["version"] for version in groups["scheduling.k8s.io"]["versions"]}
@@ -245,7 +243,7 @@ def test_a_completed_job_keeps_its_result_when_it_is_suspended_too_late(work: Wo
     assert condition(done, "Suspended") != "True"
 
 
-def test_a_job_is_created_once_and_deleted_only_by_the_uid_that_is_meant(work: Work) -> None:
+def test_a_job_is_created_once_and_deleted_only_by_its_uid(work: Work) -> None:
     job = work.create("once")
     refused(lambda: work.create("once"), code=409, says="already exists")
     path = f"{work.jobs}/once"
@@ -254,7 +252,7 @@ def test_a_job_is_created_once_and_deleted_only_by_the_uid_that_is_meant(work: W
     refused(lambda: work.read("once"), code=404, says="not found")
 
 
-def test_a_quota_that_ends_at_the_third_pod_leaves_a_gang_short_and_says_so(
+def test_a_quota_of_two_pods_leaves_a_gang_incomplete_and_an_event_says_so(
     work: Work, nodes: list[str], namespace: str
 ) -> None:
     work.api.apply(

@@ -24,7 +24,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db]
 
 
-def test_nodes_are_found_with_their_generations_and_what_is_closed_says_why(
+def test_nodes_are_found_with_their_gpu_types_and_closed_ones_with_the_reason(
     lab: Lab, admin: Api, nodes: list[str]
 ) -> None:
     found = {node.name: node for node in Node.objects.filter(cluster=lab.cluster)}
@@ -43,7 +43,7 @@ def node_state(name: str) -> tuple[str, str]:
     return Node.objects.values_list("state", "state_reason").get(name=name)
 
 
-def test_a_gang_runs_to_its_end_and_is_billed_for_what_it_held(lab: Lab) -> None:
+def test_a_gang_runs_to_its_end_and_is_billed_for_its_gpus(lab: Lab) -> None:
     job = lab.send(gpus=4, workers=3)
     lab.fill()
     lab.reaches(job, Job.State.RUNNING)
@@ -69,7 +69,7 @@ def contested(lab: Lab, nodes: Sequence[str]) -> tuple[list[Job], list[Job], lis
     return ours, theirs, [job for job in ours if lab.states([job]) == [Job.State.STOPPING]]
 
 
-def test_teams_take_turns_on_a_full_cluster_and_no_node_is_ever_overfull(lab: Lab, nodes: list[str]) -> None:
+def test_teams_take_turns_on_a_full_cluster_and_no_node_is_overcommitted(lab: Lab, nodes: list[str]) -> None:
     ours, theirs, stopped = contested(lab, nodes)
     # Half of fifteen nodes and half of five: either half may be the larger one.
     assert abs(len(stopped) - len(nodes) / 2) <= 1
@@ -142,7 +142,7 @@ def test_a_job_that_is_deleted_with_kubectl_is_cancelled_and_says_so(lab: Lab, a
     assert not Lease.objects.filter(job=job, state__in=Lease.OPEN).exists()
 
 
-def test_a_watcher_that_was_away_finds_what_ended_meanwhile(
+def test_a_returning_watcher_finds_jobs_that_ended_meanwhile(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scheduling.execution.reconcile.HEARD_EVERY", timedelta(0))
@@ -179,7 +179,7 @@ def test_a_watcher_that_was_away_finds_what_ended_meanwhile(
     assert heard <= lab.lease(lost).held_until < missed, "when it was last known to be there"
 
 
-def test_pods_hold_their_gpus_for_a_new_watcher_too_though_their_job_was_deleted_without_them(
+def test_a_new_watcher_sees_the_gpus_of_pods_whose_job_was_deleted_without_them(
     lab: Lab, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = lab.send(workers=2)
@@ -207,7 +207,7 @@ def is_told_to_go(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def test_the_next_job_finds_the_addresses_open_that_an_admin_has_opened(lab: Lab, admin: Api) -> None:
+def test_the_next_job_can_reach_addresses_that_an_admin_has_opened(lab: Lab, admin: Api) -> None:
     set_reachable(actor=lab.people.ada, cluster=lab.cluster, ranges="0.0.0.0/0, 2001:db8::/32")
     job = lab.send()
     lab.fill()
@@ -221,7 +221,7 @@ def test_the_next_job_finds_the_addresses_open_that_an_admin_has_opened(lab: Lab
     }
 
 
-def test_what_an_admin_closes_again_is_closed_for_the_next_job(lab: Lab, admin: Api) -> None:
+def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab: Lab, admin: Api) -> None:
     """The same network policies were in force before, and the process that writes them remembers that."""
 
     def open_ones() -> list[Object]:
@@ -244,7 +244,7 @@ def test_an_image_must_be_named(lab: Lab) -> None:
         submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
 
 
-def test_what_the_cluster_says_of_a_job_is_on_its_time_line_once(
+def test_an_event_about_a_job_is_on_its_time_line_once(
     lab: Lab, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = lab.send()

@@ -76,7 +76,7 @@ def test_a_good_kubeconfig_attaches_a_cluster_with_all_rights_and_none_beyond(
     assert (event.actor, event.target_name) == (ada, "east")
 
 
-def test_what_was_attached_is_sealed_and_told_to_nobody(plane: ControlPlane, ada: Any) -> None:
+def test_a_stored_kubeconfig_is_encrypted_and_never_shown(plane: ControlPlane, ada: Any) -> None:
     text = kubeconfig(plane)
     token = yaml.safe_load(text)["users"][0]["user"]["token"]
     cluster = attach_cluster(actor=ada, name="east", kubeconfig=text)
@@ -89,7 +89,7 @@ def test_what_was_attached_is_sealed_and_told_to_nobody(plane: ControlPlane, ada
     assert token not in repr(opened)
 
 
-def test_rights_in_teams_namespaces_are_asked_for_once_there_is_one(
+def test_rights_in_teams_namespaces_are_checked_once_there_is_one(
     cluster: Cluster, tenant: str, ada: Any
 ) -> None:
     access = check_cluster(actor=ada, cluster=cluster)
@@ -105,9 +105,7 @@ def test_missing_rights_are_named(plane: ControlPlane, ada: Any) -> None:
     assert access.trouble.endswith("All rights are missing: apply deploy/kubernetes there.")
 
 
-def test_one_missing_right_is_told_when_it_goes_and_no_more_when_it_is_back(
-    admin: Api, cluster: Cluster, ada: Any
-) -> None:
+def test_a_missing_right_is_reported_until_it_is_back(admin: Api, cluster: Cluster, ada: Any) -> None:
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/fairlot"
     rules = admin.get(role)["rules"]
     kept = [rule for rule in rules if "nodes" not in rule["resources"]]
@@ -146,7 +144,7 @@ def test_a_right_that_is_not_needed_may_be_missing(
     wait_for(lambda: not rights(), what=lambda: str(rights()))
 
 
-def test_without_its_policies_a_cluster_is_trouble(admin: Api, cluster: Cluster) -> None:
+def test_a_cluster_without_the_policies_is_reported(admin: Api, cluster: Cluster) -> None:
     """The policies that refuse tenants' own GPU pods, and Fairlot's account elsewhere, must not be forgotten."""
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -165,7 +163,7 @@ def test_without_its_policies_a_cluster_is_trouble(admin: Api, cluster: Cluster)
 
 
 @pytest.mark.parametrize("version", [None, "1"])
-def test_policies_of_an_older_fairlot_are_told(admin: Api, cluster: Cluster, version: str | None) -> None:
+def test_policies_of_an_older_release_are_reported(admin: Api, cluster: Cluster, version: str | None) -> None:
     """The policies of the first releases have no version."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/fairlot-gpus"
     now = admin.get(path)["metadata"]["labels"]["app.kubernetes.io/version"]
@@ -192,14 +190,14 @@ def test_a_policy_that_only_warns_is_not_in_force(admin: Api, cluster: Cluster) 
         assert act("Deny") == ""
 
 
-def test_who_may_do_everything_is_told_that_it_is_too_much(plane: ControlPlane, ada: Any) -> None:
+def test_an_account_with_all_rights_is_reported_as_having_too_many(plane: ControlPlane, ada: Any) -> None:
     access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, ADMIN)).access
     assert access.beyond == ["do everything"]
     assert all(access.rights.values())
     assert f"take a token of {FAIRLOT}" in access.trouble
 
 
-def test_single_rights_beyond_are_named(plane: ControlPlane, admin: Api, ada: Any) -> None:
+def test_single_excessive_rights_are_named(plane: ControlPlane, admin: Api, ada: Any) -> None:
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     rules = [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
@@ -248,21 +246,21 @@ def test_a_name_that_the_certificate_does_not_have_is_refused(plane: ControlPlan
         attach_cluster(actor=ada, name="east", kubeconfig=text)
 
 
-def test_where_nothing_listens_it_says_so(plane: ControlPlane, ada: Any) -> None:
+def test_an_address_where_nothing_listens_is_reported(plane: ControlPlane, ada: Any) -> None:
     text = kubeconfig(plane, server=f"https://127.0.0.1:{free_port()}")
     with pytest.raises(Refused, match="nothing listens"):
         attach_cluster(actor=ada, name="east", kubeconfig=text)
     assert not Cluster.objects.filter(name="east").exists()
 
 
-def test_a_token_that_ends_soon_is_told(plane: ControlPlane, cluster: Cluster, ada: Any) -> None:
+def test_a_token_that_expires_soon_is_reported(plane: ControlPlane, cluster: Cluster, ada: Any) -> None:
     access = replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane, seconds=3600))
     assert "replace the kubeconfig before" in access.trouble
     assert replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane)).trouble == ""
     assert AuditEvent.objects.filter(verb="cluster.replace_kubeconfig").count() == 2
 
 
-def test_a_revoked_account_is_trouble_until_another_kubeconfig_is_given(
+def test_a_revoked_account_is_reported_until_the_kubeconfig_is_replaced(
     plane: ControlPlane, admin: Api, ada: Any
 ) -> None:
     """Fairlot's own check, every few minutes, records it once."""
@@ -291,7 +289,7 @@ def test_a_cluster_is_attached_once(plane: ControlPlane, cluster: Cluster, ada: 
     assert attached() == ["east"]
 
 
-def test_a_kubeconfig_of_another_cluster_does_not_replace(
+def test_a_kubeconfig_of_another_cluster_is_refused_as_a_replacement(
     plane: ControlPlane, cluster: Cluster, ada: Any
 ) -> None:
     ClusterAccess.objects.update(identity="another")
@@ -300,7 +298,7 @@ def test_a_kubeconfig_of_another_cluster_does_not_replace(
     assert "Another cluster answers" in check_cluster(actor=ada, cluster=cluster).trouble
 
 
-def test_a_detached_cluster_is_attached_again_as_the_same(
+def test_a_detached_cluster_is_recognised_when_it_is_attached_again(
     plane: ControlPlane, cluster: Cluster, ada: Any
 ) -> None:
     detach_cluster(actor=ada, cluster=cluster)

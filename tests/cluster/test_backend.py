@@ -44,7 +44,7 @@ def test_a_single_worker_runs_to_its_end(rig: Rig, nodes: list[str]) -> None:
     assert ended.running_age >= ended.ended_age
 
 
-def test_what_a_worker_ends_with_is_told_with_its_rank_and_node(rig: Rig, nodes: list[str]) -> None:
+def test_a_workers_exit_code_is_reported_with_its_rank_and_node(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], nodes[1]))
     rig.wait(gang, Phase.RUNNING)
     second = next(pod for pod in rig.pods(gang) if objects.rank_of(pod) == 1)
@@ -56,14 +56,14 @@ def test_what_a_worker_ends_with_is_told_with_its_rank_and_node(rig: Rig, nodes:
     assert all(objects.has_ended(pod) for pod in rig.pods(gang)), "all of them end with it"
 
 
-def test_all_workers_of_a_gang_run_where_they_were_put_or_none_ever_does(rig: Rig, nodes: list[str]) -> None:
+def test_all_workers_of_a_gang_run_on_their_nodes_or_none_ever_runs(rig: Rig, nodes: list[str]) -> None:
     where = [nodes[2], nodes[3], nodes[2], nodes[4]]
     gang = rig.start(rig.gang(*where))
     rig.wait(gang, Phase.RUNNING)
     assert [pod["spec"]["nodeName"] for pod in sorted(rig.pods(gang), key=objects.rank_of)] == where
 
 
-def test_a_gang_of_which_a_quota_denies_one_pod_is_taken_back_without_any_having_run(
+def test_a_gang_with_a_pod_denied_by_a_quota_is_stopped_before_any_worker_runs(
     rigging: Rigging, admin: Api, tenant: str, nodes: list[str]
 ) -> None:
     rig = rigging(gather_seconds=2.0)
@@ -100,7 +100,7 @@ def test_a_stopped_gang_holds_its_gpus_until_the_last_pod_is_gone(rig: Rig, node
     assert (ended.end, ended.message) == (End.STOPPED, "stopped as told")
 
 
-def test_it_goes_on_elsewhere_at_its_next_turn(rig: Rig, nodes: list[str]) -> None:
+def test_it_continues_on_other_nodes_in_its_next_attempt(rig: Rig, nodes: list[str]) -> None:
     first = rig.start(rig.gang(nodes[0], nodes[1]))
     rig.wait(first, Phase.RUNNING)
     rig.stop(first)
@@ -113,7 +113,7 @@ def test_it_goes_on_elsewhere_at_its_next_turn(rig: Rig, nodes: list[str]) -> No
     assert rig.seen[first.token].phase is Phase.ENDED
 
 
-def test_a_shorter_grace_than_its_own_is_told_to_its_pods(rig: Rig, nodes: list[str]) -> None:
+def test_a_shorter_grace_than_its_own_reaches_its_pods(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], grace_seconds=3600.0))
     rig.wait(gang, Phase.RUNNING)
     rig.annotate(gang, stop_after="3600")
@@ -121,7 +121,7 @@ def test_a_shorter_grace_than_its_own_is_told_to_its_pods(rig: Rig, nodes: list[
     assert rig.wait(gang).end is End.STOPPED
 
 
-def test_a_lease_that_was_stopped_before_it_began_never_does(rig: Rig, nodes: list[str]) -> None:
+def test_a_lease_that_was_stopped_before_it_began_never_starts(rig: Rig, nodes: list[str]) -> None:
     gang = rig.gang(nodes[0], epoch=2)
     rig.start(rig.gang(nodes[0], epoch=1))
     rig.stop(gang)
@@ -130,14 +130,14 @@ def test_a_lease_that_was_stopped_before_it_began_never_does(rig: Rig, nodes: li
     assert not rig.pods(gang)
 
 
-def test_an_image_that_cannot_be_pulled_is_told_by_name(rig: Rig, nodes: list[str]) -> None:
+def test_an_image_that_cannot_be_pulled_is_named(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], nodes[1], environment_name="missing/image"))
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
     assert "the image missing/image cannot be pulled" in ended.message
 
 
-def test_a_pod_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
+def test_a_gang_whose_pod_fits_nowhere_is_stopped_with_the_schedulers_message(
     rigging: Rigging, nodes: list[str]
 ) -> None:
     rig = rigging(start_seconds=2.0)
@@ -146,7 +146,7 @@ def test_a_pod_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
     assert "Insufficient nvidia.com/gpu" in ended.message
 
 
-def test_a_job_that_a_user_deletes_has_been_deleted_when_its_pods_are_gone(
+def test_a_job_that_a_user_deletes_ends_as_deleted_when_its_pods_are_gone(
     rig: Rig, nodes: list[str], tenant: str
 ) -> None:
     gang = rig.start(rig.gang(nodes[0], nodes[1]))
@@ -172,7 +172,7 @@ def test_pods_whose_job_is_deleted_without_them_are_stopped(
     wait_for(lambda: not rig.pods(gang), what="nothing of it runs on")
 
 
-def test_who_comes_later_stops_pods_that_have_lost_their_job(
+def test_a_new_watcher_stops_pods_that_have_lost_their_job(
     admin: Api, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
 ) -> None:
     first = Rig(admin, fairlot, tenant, tmp_path)
@@ -186,7 +186,7 @@ def test_who_comes_later_stops_pods_that_have_lost_their_job(
         wait_for(lambda: not first.pods(gang), what="nothing of it runs on")
 
 
-def test_what_was_never_begun_can_be_stopped_where_its_namespace_is_not_ready_yet(
+def test_a_job_that_never_began_can_be_stopped_before_its_namespace_is_ready(
     rig: Rig, fairlot: Path, tmp_path: Path, nodes: list[str]
 ) -> None:
     made: list[int] = []
@@ -201,7 +201,7 @@ def test_what_was_never_begun_can_be_stopped_where_its_namespace_is_not_ready_ye
     assert made == [1], "it sees to the namespace, so that the next try is let in"
 
 
-def test_an_evicted_worker_means_that_the_gang_was_lost_and_goes_on_later(rig: Rig, nodes: list[str]) -> None:
+def test_a_gang_with_an_evicted_worker_is_lost_and_continues_later(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], nodes[1]))
     rig.wait(gang, Phase.RUNNING)
     rig.evict(rig.pods(gang)[0])
@@ -212,7 +212,7 @@ def test_an_evicted_worker_means_that_the_gang_was_lost_and_goes_on_later(rig: R
     rig.wait(again, Phase.RUNNING)
 
 
-def test_a_gang_whose_worker_was_evicted_while_nobody_watched_was_lost(
+def test_a_gang_whose_worker_was_evicted_unwatched_is_lost(
     admin: Api, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
 ) -> None:
     first = Rig(admin, fairlot, tenant, tmp_path)
@@ -238,7 +238,7 @@ def test_a_gang_whose_worker_was_evicted_while_nobody_watched_was_lost(
     assert ended.message == "a worker was taken away before anybody looked"
 
 
-def test_who_comes_later_sees_what_is_there_and_what_has_ended(
+def test_a_new_watcher_sees_running_and_ended_gangs(
     rig: Rig, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
 ) -> None:
     done, runs = rig.start(rig.gang(nodes[0])), rig.start(rig.gang(nodes[1], job=2))
@@ -255,13 +255,13 @@ def test_who_comes_later_sees_what_is_there_and_what_has_ended(
         newcomer.wait(runs, Phase.RUNNING)
 
 
-def test_nothing_can_be_frozen_there(rig: Rig, nodes: list[str]) -> None:
+def test_a_gang_cannot_be_suspended_in_place(rig: Rig, nodes: list[str]) -> None:
     gang = rig.gang(nodes[0])
     with pytest.raises(BackendError, match="cannot be frozen"):
         rig.backend.freeze(job_id=gang.job_id, epoch=gang.epoch, token=gang.token)
 
 
-def test_without_an_api_server_orders_fail_in_plain_words(tmp_path: Path, plane: ControlPlane) -> None:
+def test_without_an_api_server_orders_fail_with_a_clear_message(tmp_path: Path, plane: ControlPlane) -> None:
     kubeconfig = tmp_path / "dead"
     text = plane.kubeconfig("test-admin").read_text()
     kubeconfig.write_text(text.replace(plane.server, "https://127.0.0.1:9"))

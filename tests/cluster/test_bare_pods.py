@@ -44,7 +44,7 @@ def rig(rigging: Rigging) -> Rig:
 # --- a job's life --------------------------------------------------------------------------------------------
 
 
-def test_it_runs_where_it_was_put_and_to_its_end_without_any_job(
+def test_it_runs_on_its_node_to_its_end_without_a_job(
     rig: Rig, admin: Api, tenant: str, nodes: list[str]
 ) -> None:
     gang = rig.start(rig.gang(nodes[1], gpus=2))
@@ -61,7 +61,7 @@ def test_it_runs_where_it_was_put_and_to_its_end_without_any_job(
     assert admin.items(JOBS.format(tenant)) == []
 
 
-def test_what_it_ends_with_is_told(rig: Rig, nodes: list[str]) -> None:
+def test_its_exit_code_is_reported(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     rig.wait(gang, Phase.RUNNING)
     rig.annotate(gang, run_for="0", exit_code="3")
@@ -70,9 +70,7 @@ def test_what_it_ends_with_is_told(rig: Rig, nodes: list[str]) -> None:
     assert ended.message == f"worker 0 on {nodes[0]} exited with code 3"
 
 
-def test_it_holds_its_gpu_until_it_has_gone_and_goes_on_elsewhere_at_its_next_turn(
-    rig: Rig, nodes: list[str]
-) -> None:
+def test_it_holds_its_gpu_until_it_is_gone_and_continues_on_another_node(rig: Rig, nodes: list[str]) -> None:
     first, second = rig.gang(nodes[0]), rig.gang(nodes[-1], epoch=2, generation="V100")
     rig.start(first)
     rig.wait(first, Phase.RUNNING)
@@ -94,9 +92,7 @@ def test_it_holds_its_gpu_until_it_has_gone_and_goes_on_elsewhere_at_its_next_tu
     assert rig.seen[first.token].phase is Phase.ENDED
 
 
-def test_a_program_that_saves_what_it_has_and_says_0_when_it_is_told_to_stop_was_stopped(
-    rig: Rig, nodes: list[str]
-) -> None:
+def test_a_program_that_saves_and_exits_with_0_on_sigterm_was_stopped(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     rig.wait(gang, Phase.RUNNING)
     rig.annotate(gang, stop_exit_code="0")
@@ -104,7 +100,7 @@ def test_a_program_that_saves_what_it_has_and_says_0_when_it_is_told_to_stop_was
     assert rig.wait(gang).end is End.STOPPED
 
 
-def test_one_that_is_stopped_after_its_end_has_ended_as_it_did(rig: Rig, nodes: list[str]) -> None:
+def test_a_stop_after_the_end_does_not_change_how_it_ended(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     rig.wait(gang, Phase.RUNNING)
     rig.annotate(gang, run_for="0")
@@ -114,7 +110,7 @@ def test_one_that_is_stopped_after_its_end_has_ended_as_it_did(rig: Rig, nodes: 
     assert len(rig.pods(gang)) == 1, "it keeps late starts off"
 
 
-def test_a_shorter_grace_than_its_own_is_told_to_it(rig: Rig, nodes: list[str]) -> None:
+def test_a_shorter_grace_than_its_own_reaches_it(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], grace_seconds=3600.0))
     rig.wait(gang, Phase.RUNNING)
     rig.annotate(gang, stop_after="3600")
@@ -122,9 +118,7 @@ def test_a_shorter_grace_than_its_own_is_told_to_it(rig: Rig, nodes: list[str]) 
     assert rig.wait(gang).end is End.STOPPED
 
 
-def test_an_image_that_cannot_be_pulled_is_told_by_name_and_the_pod_is_taken_back(
-    rig: Rig, nodes: list[str]
-) -> None:
+def test_an_image_that_cannot_be_pulled_is_named_and_the_pod_stopped(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], environment_name="missing/image"))
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
@@ -132,7 +126,7 @@ def test_an_image_that_cannot_be_pulled_is_told_by_name_and_the_pod_is_taken_bac
     wait_for(lambda: rig.pods(gang) == [], what="it is gone: its kubelet would pull first, and then end it")
 
 
-def test_one_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
+def test_a_pod_that_fits_nowhere_is_stopped_with_the_schedulers_message(
     rigging: Rigging, nodes: list[str]
 ) -> None:
     rig = rigging(start_seconds=2.0)
@@ -143,7 +137,7 @@ def test_one_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
     assert rig.pods(gang) == [], "no kubelet would end it"
 
 
-def test_one_that_has_found_no_node_yet_goes_when_it_is_stopped(rig: Rig, nodes: list[str]) -> None:
+def test_a_pod_without_a_node_is_deleted_when_it_is_stopped(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
     wait_for(
@@ -155,7 +149,7 @@ def test_one_that_has_found_no_node_yet_goes_when_it_is_stopped(rig: Rig, nodes:
     assert rig.pods(gang) == []
 
 
-def test_a_stop_that_was_begun_and_is_given_again_comes_to_its_end(rig: Rig, nodes: list[str]) -> None:
+def test_an_interrupted_stop_is_completed_when_it_is_repeated(rig: Rig, nodes: list[str]) -> None:
     """The sender of the first order died between recording the reason and deleting the pod."""
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
@@ -168,7 +162,9 @@ def test_a_stop_that_was_begun_and_is_given_again_comes_to_its_end(rig: Rig, nod
     assert (ended.end, ended.message) == (End.LOST, "for a reason")
 
 
-def test_a_quota_that_denies_it_is_named_at_once(rig: Rig, admin: Api, tenant: str, nodes: list[str]) -> None:
+def test_a_quota_that_denies_its_pod_is_named_at_once(
+    rig: Rig, admin: Api, tenant: str, nodes: list[str]
+) -> None:
     quota = {"metadata": {"name": "one"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}
     path = f"/api/v1/namespaces/{tenant}/resourcequotas"
     admin.create(path, quota)
@@ -177,7 +173,7 @@ def test_a_quota_that_denies_it_is_named_at_once(rig: Rig, admin: Api, tenant: s
         rig.start(rig.gang(nodes[0], gpus=2))
 
 
-def test_one_that_is_evicted_was_lost_with_the_reason(rig: Rig, tenant: str, nodes: list[str]) -> None:
+def test_an_evicted_pod_is_lost_with_the_reason(rig: Rig, tenant: str, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     rig.wait(gang, Phase.RUNNING)
     rig.annotate(gang, stop_exit_code="0")
@@ -189,7 +185,7 @@ def test_one_that_is_evicted_was_lost_with_the_reason(rig: Rig, tenant: str, nod
     assert "was evicted" in ended.message
 
 
-def test_one_that_goes_before_its_end_can_be_seen_was_stopped(rig: Rig, nodes: list[str]) -> None:
+def test_a_pod_that_vanishes_before_its_end_is_seen_was_stopped(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     rig.wait(gang, Phase.RUNNING)
     path = f"{PODS.format(rig.namespace)}/{rig.pods(gang)[0]['metadata']['name']}"
@@ -200,7 +196,7 @@ def test_one_that_goes_before_its_end_can_be_seen_was_stopped(rig: Rig, nodes: l
 # --- watchers and leftovers -----------------------------------------------------------------------------------
 
 
-def test_who_comes_later_sees_what_runs_and_what_has_ended(
+def test_a_new_watcher_sees_running_and_ended_pods(
     admin: Api, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
 ) -> None:
     first = Rig(admin, fairlot, tenant, tmp_path, bare=True)
@@ -220,7 +216,9 @@ def test_who_comes_later_sees_what_runs_and_what_has_ended(
         assert second.wait(runs, Phase.RUNNING).epoch == 1
 
 
-def test_what_has_ended_keeps_its_name_for_a_while_and_then_goes(rigging: Rigging, nodes: list[str]) -> None:
+def test_an_ended_pod_keeps_its_name_for_a_while_and_is_then_deleted(
+    rigging: Rigging, nodes: list[str]
+) -> None:
     rig = rigging(sweep_seconds=0.0, keep_seconds=3600.0)
     done, runs = rig.gang(nodes[0]), rig.gang(nodes[1], job=2)
     for gang in (done, runs):
@@ -237,7 +235,7 @@ def test_what_has_ended_keeps_its_name_for_a_while_and_then_goes(rigging: Riggin
     )
 
 
-def test_what_is_left_of_a_job_that_has_ended_goes_with_its_files(rig: Rig, nodes: list[str]) -> None:
+def test_the_pod_of_an_ended_job_is_deleted_with_its_files(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     rig.wait(gang, Phase.RUNNING)
     with pytest.raises(BackendError, match="job 1 is still running"):
@@ -285,7 +283,7 @@ def there(admin: Api, namespace: str) -> Object | None:
     return pods[0] if pods else None
 
 
-def test_a_start_that_is_lost_or_its_answer_is_given_again_and_starts_once(
+def test_a_start_is_repeated_after_a_lost_request_or_answer_and_starts_once(
     admin: Api, namespace: str, orders: BarePodOrders, network: Lossy, nodes: list[str]
 ) -> None:
     for lost in ("request", "answer"):
@@ -301,7 +299,7 @@ def test_a_start_that_is_lost_or_its_answer_is_given_again_and_starts_once(
     assert made["metadata"]["uid"] == again["metadata"]["uid"]
 
 
-def test_orders_of_a_turn_that_was_overtaken_do_nothing(
+def test_orders_of_an_overtaken_attempt_do_nothing(
     admin: Api, namespace: str, orders: BarePodOrders, nodes: list[str]
 ) -> None:
     assert start(orders, 3, nodes[0]) is Outcome.DONE
@@ -313,7 +311,7 @@ def test_orders_of_a_turn_that_was_overtaken_do_nothing(
     assert "deletionTimestamp" not in pod["metadata"]
 
 
-def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
+def test_a_start_waits_for_the_previous_attempt_and_ends_it(
     admin: Api, namespace: str, orders: BarePodOrders, played: list[str]
 ) -> None:
     assert start(orders, 1, played[0]) is Outcome.DONE
@@ -334,7 +332,7 @@ def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
     assert start(orders, 1, played[0]) is Outcome.OVERTAKEN
 
 
-def test_a_turn_that_is_over_cannot_be_started_again(
+def test_an_attempt_that_is_over_cannot_be_started_again(
     admin: Api, namespace: str, orders: BarePodOrders, played: list[str]
 ) -> None:
     assert start(orders, 1, played[0]) is Outcome.DONE
@@ -347,7 +345,7 @@ def test_a_turn_that_is_over_cannot_be_started_again(
     assert stop(orders, 1) is Outcome.FINISHED
 
 
-def test_a_pod_of_somebody_else_is_left_alone(
+def test_a_foreign_pod_is_left_alone(
     admin: Api, namespace: str, orders: BarePodOrders, nodes: list[str]
 ) -> None:
     theirs = BarePodOrders(orders.api, namespace, "theirs")
@@ -361,13 +359,13 @@ def test_a_pod_of_somebody_else_is_left_alone(
     assert "deletionTimestamp" not in pod["metadata"]
 
 
-def test_there_is_nothing_to_stop_in_a_namespace_that_was_never_made(own: OwnApi) -> None:
+def test_there_is_nothing_to_stop_in_a_namespace_that_does_not_exist(own: OwnApi) -> None:
     nowhere = BarePodOrders(own, "fairlot-0", "ours")
     assert stop(nowhere, 1) is Outcome.MISSING
     assert nowhere.find(JOB_ID) is None
 
 
-def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BarePodOrders, nodes: list[str]) -> None:
+def test_gangs_and_jobs_with_secrets_are_no_bare_pods(orders: BarePodOrders, nodes: list[str]) -> None:
     with pytest.raises(ValueError, match="have a Job"):
         orders.start(JOB_ID, POD, objects.Turn(1, "lease-1", "A100", nodes[:2]))
     hidden = replace(POD, secrets=Secrets(variables={"TOKEN": "secret"}))
@@ -414,7 +412,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
     assert carried_out > 10, f"seed {SEED}"
 
 
-def test_a_tenants_people_cannot_make_one_look_like_fairlots(admin: Api, tenant: str) -> None:
+def test_a_tenants_users_cannot_make_a_pod_that_looks_like_fairlots(admin: Api, tenant: str) -> None:
     """An admin cannot either: only Fairlot's own account may put these labels on pods."""
     made = objects.new_pod(9, POD, owner=tenant, turn=objects.Turn(1, "lease", "A100", ["n"]))
     with pytest.raises(Refused) as refused:

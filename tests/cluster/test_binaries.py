@@ -57,13 +57,13 @@ def test_the_releases_are_those_that_the_module_files_pin() -> None:
     }
 
 
-def test_what_kubebuilder_brings_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_kubebuilder_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     brought = script(tmp_path / "etcd", "etcd Version: 3.5.0")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     assert program("etcd") == brought
 
 
-def test_what_is_on_the_path_is_taken_when_it_is_of_the_right_release(
+def test_a_program_on_the_path_is_used_when_it_has_the_right_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
@@ -120,6 +120,6 @@ def test_two_processes_build_once(hello: Module) -> None:
     assert sum("building hello" in err for _, err in answers) == 1, answers
 
 
-def test_a_go_that_is_too_old_is_not_taken(tmp_path: Path) -> None:
+def test_a_go_that_is_too_old_is_not_used(tmp_path: Path) -> None:
     assert toolchain.version(script(tmp_path / "go", "go1.19.4")) < toolchain.OLDEST
     assert toolchain.version(script(tmp_path / "go", "go1.26.8")) >= toolchain.OLDEST

@@ -46,7 +46,7 @@ def log(rig: Rig, gang: Gang) -> str:
     return read()[0]
 
 
-def test_a_script_comes_as_it_was_written(rig: Rig, real_node: RealNode) -> None:
+def test_a_script_arrives_unchanged(rig: Rig, real_node: RealNode) -> None:
     """Kubernetes would replace some dollar signs with its own variables and remove others."""
     gang = run(rig, real_node, """echo '$(RANK) $$ $$(RANK)' "$RANK" $(echo $$)""")
     assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
@@ -82,7 +82,7 @@ def test_a_dataset_is_read_and_cannot_be_written(
     assert "it cannot be written" in lines
 
 
-def test_a_claim_that_is_not_there_is_told_before_any_pod_waits_for_it(
+def test_a_missing_claim_is_reported_before_any_pod_waits_for_it(
     rig: Rig, tenant: str, real_node: RealNode
 ) -> None:
     missing = Mount("imagenet", "/data/imagenet", "nowhere", read_only=True)
@@ -91,7 +91,7 @@ def test_a_claim_that_is_not_there_is_told_before_any_pod_waits_for_it(
     assert not rig.admin.items(JOBS.format(tenant))
 
 
-def test_a_container_is_given_what_it_asked_for_and_no_more(rig: Rig, real_node: RealNode) -> None:
+def test_a_container_gets_exactly_what_it_requested(rig: Rig, real_node: RealNode) -> None:
     """Its cgroup and its shared memory come from the kernel, so they show what is in force."""
     container = Container(0.5, 256 * MIB, 64 * MIB, working_directory="/opt", user_id=4321, group_id=1234)
     at = "/sys/fs/cgroup"
@@ -112,7 +112,7 @@ def test_a_container_is_given_what_it_asked_for_and_no_more(rig: Rig, real_node:
     assert f"size={64 * 1024}k" in shared
 
 
-def test_more_memory_than_it_asked_for_ends_it(rig: Rig, real_node: RealNode) -> None:
+def test_a_container_that_exceeds_its_memory_is_killed(rig: Rig, real_node: RealNode) -> None:
     container = Container(memory=64 * MIB)
     command = ["python3", "-c", "bytearray(256 << 20)"]
     gang = rig.start(rig.gang(real_node.name, command=command, environment_name=PYTHON, container=container))

@@ -45,7 +45,7 @@ def clerk(plane: ControlPlane, namespace: str) -> str:
     return f"system:serviceaccount:{namespace}:clerk"
 
 
-def test_every_component_runs_and_the_server_says_the_version_that_is_pinned(plane: ControlPlane) -> None:
+def test_every_component_runs_and_the_server_reports_the_pinned_version(plane: ControlPlane) -> None:
     version = plane.admin.get("/version")
     assert version["gitVersion"] == KUBERNETES.version
     assert f"{version['major']}.{version['minor']}" == KUBERNETES.release
@@ -54,7 +54,7 @@ def test_every_component_runs_and_the_server_says_the_version_that_is_pinned(pla
         assert component.ready()
 
 
-def test_tokens_are_random_and_readable_for_nobody_else(plane: ControlPlane) -> None:
+def test_tokens_are_random_and_readable_only_by_their_owner(plane: ControlPlane) -> None:
     tokens = plane.credentials.tokens
     assert len(set(tokens.values())) == len(tokens)
     assert all(len(token) >= 40 for token in tokens.values())
@@ -62,7 +62,7 @@ def test_tokens_are_random_and_readable_for_nobody_else(plane: ControlPlane) -> 
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
 
 
-def test_who_has_no_token_or_a_wrong_one_is_turned_away(plane: ControlPlane) -> None:
+def test_a_request_without_a_valid_token_is_refused(plane: ControlPlane) -> None:
     url = f"{plane.server}{NODES}"
     trusted = ssl.create_default_context(cafile=str(plane.certificates / "apiserver.crt"))
     with httpx.Client(verify=trusted, trust_env=False) as nobody:
@@ -112,7 +112,7 @@ def test_twenty_nodes_of_eight_gpus_are_ready(admin: Api, nodes: list[str]) -> N
     assert {node["status"]["allocatable"]["nvidia.com/gpu"] for node in found} == {"8"}
 
 
-def test_a_suspended_job_starts_by_one_fenced_patch_where_that_says_and_completes(
+def test_one_fenced_patch_starts_a_suspended_job_on_its_nodes_and_it_completes(
     work: Work, nodes: list[str]
 ) -> None:
     job = work.create("gang", pods=4, gpus=8, behaviour={"run-for": "1"})
@@ -172,7 +172,7 @@ def test_no_pod_outlives_its_grace_period(work: Work, nodes: list[str]) -> None:
     work.wait_until_drained("stubborn")
 
 
-def test_a_job_that_ran_is_placed_anew_and_resized_as_it_resumes(work: Work, nodes: list[str]) -> None:
+def test_a_job_that_ran_is_moved_and_resized_as_it_resumes(work: Work, nodes: list[str]) -> None:
     job = work.create("mover", pods=2, gpus=4)
     work.start(job, nodes[4])
     assert {pod["spec"]["nodeName"] for pod in work.wait_for_pods("mover", 2, "Running")} == {nodes[4]}
@@ -195,7 +195,7 @@ def test_a_job_that_ran_is_placed_anew_and_resized_as_it_resumes(work: Work, nod
     assert {pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] for pod in pods} == {"8"}
 
 
-def test_gated_pods_wait_and_are_let_through_one_by_one(work: Work, nodes: list[str]) -> None:
+def test_gated_pods_wait_and_are_ungated_one_by_one(work: Work, nodes: list[str]) -> None:
     job = work.create("gated", pods=3, gpus=8, gated=True)
     work.start(job, *nodes[:15])
     pods = work.wait_for_pods("gated", 3, "Pending")
@@ -222,7 +222,7 @@ def test_gated_pods_wait_and_are_let_through_one_by_one(work: Work, nodes: list[
         assert refusal.value.code == 422
 
 
-def test_a_gang_whose_gates_never_opened_is_taken_back_and_nothing_ran(work: Work, nodes: list[str]) -> None:
+def test_a_gang_whose_gates_never_opened_is_stopped_and_nothing_ran(work: Work, nodes: list[str]) -> None:
     job = work.create("taken-back", pods=3, gated=True)
     work.start(job, *nodes)
     work.wait_for_pods("taken-back", 3, "Pending")
@@ -241,7 +241,7 @@ def test_a_program_that_fails_makes_its_job_fail_with_its_exit_code(work: Work, 
     assert (ended["exitCode"], ended["reason"]) == (3, "Error")
 
 
-def test_an_image_that_does_not_exist_is_told_by_the_pod(work: Work, nodes: list[str]) -> None:
+def test_a_pod_reports_an_image_that_does_not_exist(work: Work, nodes: list[str]) -> None:
     job = work.create("no-image", image="missing/image")
     work.start(job, nodes[6])
 
@@ -256,7 +256,7 @@ def test_an_image_that_does_not_exist_is_told_by_the_pod(work: Work, nodes: list
     work.wait_until_drained("no-image")
 
 
-def test_pods_are_ready_again_after_their_nodes_were_lost_sight_of(work: Work, nodes: list[str]) -> None:
+def test_pods_are_ready_again_after_their_nodes_were_unreachable(work: Work, nodes: list[str]) -> None:
     """The controller manager marks nodes that are silent for a minute, and kubelets correct it."""
     work.start(work.create("serves"), nodes[0])
     [pod] = work.wait_for_pods("serves", 1, "Running")
@@ -269,7 +269,7 @@ def test_pods_are_ready_again_after_their_nodes_were_lost_sight_of(work: Work, n
     wait_for(lambda: condition(work.api.get(path), "Ready") == "True", what="it is ready again")
 
 
-def test_the_audit_log_says_who_asked_for_what_and_what_he_was_told(
+def test_the_audit_log_has_each_request_with_its_user_and_answer(
     plane: ControlPlane, clerk: str, work: Work, nodes: list[str], namespace: str
 ) -> None:
     job = work.create("watched", behaviour={"run-for": "0.2"})

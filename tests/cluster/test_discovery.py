@@ -46,7 +46,7 @@ def host(plane: ControlPlane) -> Iterator[Host]:
     made.api.delete(made.path)
 
 
-def test_each_kind_of_gpu_is_a_supply_of_its_own(host: Host) -> None:
+def test_each_gpu_type_is_a_separate_supply(host: Host) -> None:
     whole, sliced = host.seen()
     assert (whole.node, whole.resource, whole.product) == (host.name, GPU, A100)
     assert (whole.installed, whole.healthy, whole.why_not) == (8, 8, "")
@@ -85,7 +85,7 @@ def test_a_cordoned_node_says_so_until_it_is_uncordoned(host: Host) -> None:
         ({"key": GPU, "value": "present", "effect": "NoSchedule"}, ""),
     ],
 )
-def test_taints_keep_us_away_unless_we_tolerate_them(host: Host, taint: Object, why_not: str) -> None:
+def test_taints_close_a_node_unless_they_are_tolerated(host: Host, taint: Object, why_not: str) -> None:
     host.api.merge(host.path, {"spec": {"taints": [taint]}})
     assert host.why_not() == {why_not}
 
@@ -98,7 +98,7 @@ def test_a_node_that_is_not_ready_says_why(host: Host) -> None:
     )
 
 
-def test_gpus_that_the_device_plugin_shares_are_not_ours_to_give(host: Host) -> None:
+def test_gpus_that_the_device_plugin_shares_are_not_allocated(host: Host) -> None:
     host.api.merge(host.path, {"metadata": {"labels": {"nvidia.com/gpu.replicas": "4"}}})
     assert host.why_not() == {"its GPUs are shared by the device plugin, 4 pods each"}
 
@@ -132,7 +132,7 @@ containers = st.lists(st.tuples(amounts, st.booleans()), max_size=4)
 
 
 @given(containers, st.lists(amounts, min_size=1, max_size=4))
-def test_a_pod_holds_what_it_needs_at_its_neediest_moment(
+def test_a_pod_holds_the_most_that_it_needs_at_any_moment(
     init: list[tuple[int, bool]], main: list[int]
 ) -> None:
     """Compared with a simulation: init containers run one after another, each beside the sidecars so far, then all."""

@@ -68,7 +68,7 @@ def machines() -> Iterator[Machines]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_job_runs_in_containers_takes_turns_moves_and_is_paid_for(
+def test_a_job_runs_in_containers_is_suspended_moves_and_is_billed(
     machines: Machines,
     people: People,  # noqa: F811 - the fixture
     portal: RunningPortal,  # noqa: F811 - the fixture

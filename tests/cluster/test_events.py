@@ -126,7 +126,7 @@ def test_a_pod_that_fits_nowhere_says_so_while_it_waits(rigging: Rigging, nodes:
     rig.wait(gang)
 
 
-def test_a_node_that_is_no_longer_ready_is_told_to_who_runs_there(
+def test_a_node_that_is_no_longer_ready_is_reported_to_jobs_on_it(
     rigging: Rigging, admin: Api, nodes: list[str]
 ) -> None:
     """The test writes the event of kubelets and controllers itself, because kwok's nodes do not fail."""
@@ -154,9 +154,7 @@ def test_a_node_that_is_no_longer_ready_is_told_to_who_runs_there(
         rig.wait(gang)
 
 
-def test_who_comes_later_hears_the_same_events_under_the_same_names(
-    rigging: Rigging, nodes: list[str]
-) -> None:
+def test_a_new_watcher_gets_the_same_events_with_the_same_sources(rigging: Rigging, nodes: list[str]) -> None:
     first = rigging()
     gang = first.start(first.gang(nodes[0], gpus=9))
     wait_for_word(first, gang, "no node takes it")

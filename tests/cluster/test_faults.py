@@ -22,9 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("victim", ["apiserver", "etcd"])
-def test_what_was_there_is_there_after_a_crash(
-    plane: ControlPlane, work: Work, nodes: list[str], victim: str
-) -> None:
+def test_objects_survive_a_crash(plane: ControlPlane, work: Work, nodes: list[str], victim: str) -> None:
     job = work.create("survivor", pods=2)
     work.start(job, nodes[7])
     before = {pod["metadata"]["uid"] for pod in work.wait_for_pods("survivor", 2, "Running")}

@@ -45,7 +45,7 @@ def is_there(admin: Api, namespace: str, name: str) -> bool:
     return name in {thing["metadata"]["name"] for thing in admin.items(MAPS.format(namespace))}
 
 
-def test_without_faults_all_goes_through(through: OwnApi, namespace: str) -> None:
+def test_without_faults_every_request_succeeds(through: OwnApi, namespace: str) -> None:
     through.create(MAPS.format(namespace), named("one"))
     assert "one" in {thing["metadata"]["name"] for thing in through.get(MAPS.format(namespace))["items"]}
 
@@ -53,7 +53,7 @@ def test_without_faults_all_goes_through(through: OwnApi, namespace: str) -> Non
 @pytest.mark.parametrize(
     ("fault", "happens"), [(Fault.LOST, False), (Fault.UNANSWERED, True), (Fault.TORN, True)]
 )
-def test_an_answer_that_does_not_come_says_nothing_of_the_effect(
+def test_a_missing_answer_says_nothing_about_the_effect(
     *, through: OwnApi, proxy: Proxy, admin: Api, namespace: str, fault: Fault, happens: bool
 ) -> None:
     proxy.plan = always(fault)

@@ -84,7 +84,7 @@ def test_making_it_twice_is_refused(admin: Api, namespace: str) -> None:
     assert objects.epoch_of(gang.made) == 0
 
 
-def test_pods_pass_the_restricted_standard_and_know_who_they_are(
+def test_pods_meet_the_restricted_standard_and_know_their_rank(
     admin: Api, namespace: str, nodes: list[str]
 ) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -107,7 +107,7 @@ def test_pods_pass_the_restricted_standard_and_know_who_they_are(
     assert sources == [{"emptyDir"}, {"emptyDir"}], "no token of a service account"
 
 
-def test_a_gang_waits_behind_its_gate_until_each_is_let_through_to_its_node(
+def test_a_gang_waits_behind_its_gates_until_each_pod_is_let_through_to_its_node(
     admin: Api, namespace: str, nodes: list[str]
 ) -> None:
     gang = Gang(admin, namespace, workers=3)
@@ -123,7 +123,7 @@ def test_a_gang_waits_behind_its_gate_until_each_is_let_through_to_its_node(
     assert [pod["spec"]["nodeName"] for pod in running] == where
 
 
-def test_a_gang_that_is_not_let_through_is_taken_back_and_nothing_of_it_ever_ran(
+def test_a_gang_that_is_never_ungated_is_stopped_and_nothing_of_it_ran(
     admin: Api, namespace: str, nodes: list[str]
 ) -> None:
     gang = Gang(admin, namespace, workers=2)
@@ -150,7 +150,7 @@ def test_a_request_of_an_older_epoch_has_no_effect(
     assert (after["spec"], after["metadata"]["uid"]) == (before["spec"], before["metadata"]["uid"])
 
 
-def test_a_request_meant_for_a_job_that_was_deleted_does_not_touch_its_namesake(
+def test_a_request_for_a_deleted_job_does_not_touch_its_namesake(
     admin: Api, namespace: str, nodes: list[str]
 ) -> None:
     gang = Gang(admin, namespace, workers=1)
@@ -163,7 +163,7 @@ def test_a_request_meant_for_a_job_that_was_deleted_does_not_touch_its_namesake(
     assert gang.read()["spec"]["suspend"] is True
 
 
-def test_it_stops_holds_its_gpus_until_its_pods_are_gone_and_goes_on_elsewhere(
+def test_it_stops_holds_its_gpus_until_its_pods_are_gone_and_continues_on_other_nodes(
     admin: Api, namespace: str, nodes: list[str]
 ) -> None:
     gang = Gang(admin, namespace, workers=1)
@@ -212,7 +212,7 @@ def heard(orders: Orders) -> list[str]:
     return orders.api.paths
 
 
-def test_where_no_podgroups_are_offered_gangs_start_without_and_it_is_asked_for_once(
+def test_without_podgroups_gangs_start_and_the_api_server_is_asked_once(
     orders: Orders, nodes: list[str]
 ) -> None:
     for job_id in (7, 8):
@@ -226,7 +226,7 @@ def test_where_no_podgroups_are_offered_gangs_start_without_and_it_is_asked_for_
     assert made == ["jobs", "services", "configmaps"] * 2
 
 
-def test_a_group_that_an_api_server_knows_nothing_of_is_not_made(
+def test_a_group_that_the_api_server_does_not_know_is_not_created(
     orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
     """It drops the field, as when only one of several API servers has been updated."""
@@ -258,7 +258,7 @@ def left_behind(
         plane.controller_manager.thaw()
 
 
-def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_are_collected(
+def test_a_gang_that_is_created_again_has_its_own_names_before_the_old_ones_are_collected(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
     """Otherwise it would adopt the old objects and lose them."""
@@ -272,7 +272,7 @@ def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_ar
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]}
 
 
-def test_two_who_are_given_the_same_order_make_the_names_anew_once(
+def test_two_processes_with_the_same_order_create_the_names_again_once(
     plane: ControlPlane,
     orders: Orders,
     namespace: str,

@@ -72,7 +72,7 @@ def running_pods(lab: Lab, job: Job) -> list[int]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_is_killed_at_any_step_starts_nothing_twice_and_stops_what_it_was_to_stop(
+def test_a_worker_that_is_killed_at_any_step_starts_nothing_twice_and_completes_its_stops(
     lab: Lab, mortals: Dying, workers: int
 ) -> None:
     """One worker is a bare pod, two are a Job behind gates."""

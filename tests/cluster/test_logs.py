@@ -97,7 +97,7 @@ def test_each_rank_has_its_log_while_it_runs_and_after_its_pod_is_gone(room: Roo
         assert text(rig, gang, rank) == f"{counted(500, rank)}told to stop\n"
 
 
-def test_the_next_turn_goes_on_in_the_same_log(room: Room, rig: Rig) -> None:
+def test_the_next_attempt_continues_the_same_log(room: Room, rig: Rig) -> None:
     first = room.gang(rig, f"echo turn $FAIRLOT_EPOCH; {UNTIL_TOLD}")
     wait_for_text(rig, first, "turn 1\n")
     rig.stop(first)
@@ -107,7 +107,7 @@ def test_the_next_turn_goes_on_in_the_same_log(room: Room, rig: Rig) -> None:
     assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
 
 
-def test_a_bare_pod_is_told_to_stop_and_its_next_turn_goes_on_in_the_same_log(room: Room) -> None:
+def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room: Room) -> None:
     """A real kubelet ends it with the job's grace, and the end is visible although nothing watched."""
     with room.watcher(bare=True) as rig:
         first = room.gang(rig, f"echo turn $FAIRLOT_EPOCH; {UNTIL_TOLD}")
@@ -124,7 +124,7 @@ def test_a_bare_pod_is_told_to_stop_and_its_next_turn_goes_on_in_the_same_log(ro
         assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
 
 
-def test_a_watcher_goes_on_where_the_one_before_it_ended(room: Room) -> None:
+def test_a_watcher_continues_where_the_previous_one_ended(room: Room) -> None:
     with room.watcher() as rig:
         gang = room.gang(rig, f"{COUNT.format(5000)}; sleep 2; {COUNT.format(3000)}")
         wait_for_text(rig, gang, "line 1000 of 0\n")
@@ -140,7 +140,7 @@ def test_a_watcher_goes_on_where_the_one_before_it_ended(room: Room) -> None:
         assert text(rig, gang) == counted(5000) + counted(3000)
 
 
-def test_what_ended_while_nobody_watched_is_fetched(room: Room, admin: Api) -> None:
+def test_the_log_of_a_job_that_ended_unwatched_is_fetched(room: Room, admin: Api) -> None:
     orders = Rig(admin, room.kubeconfig, room.namespace, room.logs)
     gang = room.gang(orders, f"{COUNT.format(100)}; printf 'no end'; exit 3")
 
@@ -153,7 +153,7 @@ def test_what_ended_while_nobody_watched_is_fetched(room: Room, admin: Api) -> N
         assert text(rig, gang) == f"{counted(100)}no end"
 
 
-def test_more_workers_than_streams_are_all_heard(room: Room) -> None:
+def test_the_logs_of_more_workers_than_streams_are_all_read(room: Room) -> None:
     with room.watcher(log_streams=1) as rig:
         gang = room.gang(rig, f"{COUNT.format(50)}; {UNTIL_TOLD}", workers=4)
         for rank in range(4):
@@ -165,7 +165,7 @@ def test_more_workers_than_streams_are_all_heard(room: Room) -> None:
             assert text(rig, gang, rank).startswith(counted(50, rank))
 
 
-def test_progress_is_heard_also_by_a_watcher_that_came_later(room: Room) -> None:
+def test_a_new_watcher_reads_progress_too(room: Room) -> None:
     count = "n=0; while true; do n=$((n+1)); echo step $n; sleep 0.1; done"
     with room.watcher() as rig:
         gang = room.gang(rig, count)
@@ -185,7 +185,7 @@ def steps(rig: Rig, gang: Gang) -> float:
     return (seen.steps or 0.0) if seen else 0.0
 
 
-def test_files_that_are_removed_are_gone_and_can_be_removed_again(room: Room, rig: Rig) -> None:
+def test_removed_files_are_gone_and_can_be_removed_again(room: Room, rig: Rig) -> None:
     gang = room.gang(rig, COUNT.format(3))
     assert rig.wait(gang).end is End.SUCCEEDED
     wait_for(lambda: is_complete(rig, gang), what="it is complete")

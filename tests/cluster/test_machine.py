@@ -53,7 +53,7 @@ def root_lacks_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "install", lambda packages: None)
 
 
-def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_is_not_root_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(machine.Unfit, match="a real node needs root"):
         machine.prepare()
@@ -71,7 +71,7 @@ def test_what_is_missing_is_named_and_fails_ci(monkeypatch: pytest.MonkeyPatch) 
 
 @ROOTS
 @pytest.mark.parametrize("capability", ["sys_admin", "net_admin"])
-def test_a_machine_that_permits_no_containers_is_found_out(capability: str) -> None:
+def test_a_machine_that_permits_no_containers_is_recognised(capability: str) -> None:
     code = "from tests.cluster import machine\ntry: machine.prepare()\nexcept machine.Unfit as unfit: print(unfit)"
     argv = ["setpriv", f"--bounding-set=-{capability}", sys.executable, "-c", code]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE)
@@ -80,7 +80,7 @@ def test_a_machine_that_permits_no_containers_is_found_out(capability: str) -> N
 
 
 @pytest.mark.skipif(machine.found("cc") is None, reason="needs a C compiler (cc)")
-def test_the_library_tells_of_gpus_what_a_test_has_them_tell(tmp_path: Path) -> None:
+def test_the_library_reports_what_a_test_sets(tmp_path: Path) -> None:
     gpus = Gpus(tmp_path / "gpus", 2, A100, 80 << 30)
     gpus.tell(gpus.uuids[1], "busy", 87)
     gpus.tell(gpus.uuids[1], "used", 3 << 30)

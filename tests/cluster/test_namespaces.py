@@ -69,7 +69,7 @@ def ours(own: OwnApi, admin: Api) -> Iterator[Ours]:
         remove(admin, made.name)
 
 
-def test_it_is_walled_in_from_its_first_moment(ours: Ours) -> None:
+def test_it_is_isolated_from_the_start(ours: Ours) -> None:
     assert ours.ensure() == ours.name == f"fairlot-{ours.tenant}"
     namespace, network, sessions, quota, account, binding = ours.there()
     labels = namespace["metadata"]["labels"]
@@ -92,7 +92,7 @@ def test_it_is_walled_in_from_its_first_moment(ours: Ours) -> None:
     assert not sessions["spec"].get("ingress")
 
 
-def test_the_portal_is_let_in_to_the_ports_of_sessions_and_nowhere_else(ours: Ours) -> None:
+def test_the_portal_reaches_the_ports_of_sessions_and_nothing_else(ours: Ours) -> None:
     places = network_sources.read(["fairlot/app.kubernetes.io/name=fairlot-web", "10.20.0.7", "fd00:20::/64"])
     ours.ensure(replace(ISOLATION, portal=places))
     before = ours.versions()
@@ -129,13 +129,13 @@ def test_asking_again_changes_nothing(ours: Ours) -> None:
     assert ours.versions() == before
 
 
-def test_several_who_ask_at_once_all_get_it(ours: Ours) -> None:
+def test_several_processes_can_create_it_at_once(ours: Ours) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: ours.ensure(), range(8))) == {ours.name}
     assert ours.hard()["pods"] == "500"
 
 
-def test_a_quota_and_a_network_that_changed_in_fairlot_change_there(ours: Ours) -> None:
+def test_limits_and_network_changes_in_fairlot_reach_the_namespace(ours: Ours) -> None:
     ours.ensure()
     ours.ensure(
         NamespaceIsolation(
@@ -163,7 +163,7 @@ def test_a_quota_and_a_network_that_changed_in_fairlot_change_there(ours: Ours) 
     assert len(ours.admin.get(NETWORK.format(ours.name))["spec"]["egress"]) == 2
 
 
-def test_what_somebody_loosened_is_mended_and_what_he_added_stays(ours: Ours) -> None:
+def test_weakened_isolation_is_repaired_and_additions_stay(ours: Ours) -> None:
     ours.ensure()
     labels = {"pod-security.kubernetes.io/warn": "privileged", "site": "berlin"}
     ours.admin.merge(ours.path, {"metadata": {"labels": labels}})
@@ -180,7 +180,7 @@ def test_what_somebody_loosened_is_mended_and_what_he_added_stays(ours: Ours) ->
     assert account["automountServiceAccountToken"] is False
 
 
-def test_a_namespace_of_that_name_that_is_not_ours_is_left_alone(ours: Ours) -> None:
+def test_a_foreign_namespace_of_that_name_is_left_alone(ours: Ours) -> None:
     ours.create(site="berlin")
     with pytest.raises(Unusable, match=f"namespace {ours.name} that Fairlot did not make: it has no label"):
         ours.ensure()
@@ -225,7 +225,7 @@ def is_usable(ours: Ours) -> bool:
         return False
 
 
-def test_a_binding_that_was_turned_to_somebody_else_is_told(ours: Ours) -> None:
+def test_a_binding_that_was_given_to_someone_else_is_reported(ours: Ours) -> None:
     ours.ensure()
     path = BINDING.format(ours.name)
     ours.admin.merge(
@@ -243,7 +243,7 @@ def may_read_jobs(api: OwnApi, namespace: str) -> bool:
     raise AssertionError("there is no such Job")
 
 
-def test_without_its_role_it_says_what_to_apply(
+def test_without_its_role_the_error_says_what_to_apply(
     ours: Ours, admin: Api, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(namespaces, "RIGHTS_WITHIN", 0.0)

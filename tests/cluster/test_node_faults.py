@@ -63,7 +63,7 @@ def told(job: Job, text: str) -> int:
     return job.events.filter(text__contains=text).count()
 
 
-def test_a_gang_whose_node_dies_goes_on_elsewhere_and_nothing_comes_to_the_dead_one(
+def test_a_gang_whose_node_dies_continues_elsewhere_and_the_dead_node_gets_nothing(
     lab: Lab, admin: Api
 ) -> None:
     lab.backend.patience_seconds = 1
@@ -90,7 +90,7 @@ def ready_again(admin: Api, node: str) -> Object:
     }
 
 
-def test_what_runs_on_a_cordoned_node_goes_on_there_and_nothing_new_comes(lab: Lab, admin: Api) -> None:
+def test_a_cordoned_node_keeps_its_jobs_and_gets_no_new_ones(lab: Lab, admin: Api) -> None:
     job = run(lab, gpus=2)
     [node] = nodes_of(job)
     closed, opened = {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}
@@ -106,7 +106,7 @@ def test_what_runs_on_a_cordoned_node_goes_on_there_and_nothing_new_comes(lab: L
     lab.until(lambda: state(node) == Node.State.READY, "it is open again")
 
 
-def test_a_gang_that_is_drained_off_a_node_with_kubectl_goes_on_elsewhere(lab: Lab, admin: Api) -> None:
+def test_a_gang_that_kubectl_drains_from_a_node_continues_elsewhere(lab: Lab, admin: Api) -> None:
     job = run(lab, workers=2, gpus=8)
     node = min(nodes_of(job))
     with changed(admin, node, {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}):
@@ -121,7 +121,7 @@ def test_a_gang_that_is_drained_off_a_node_with_kubectl_goes_on_elsewhere(lab: L
     lab.until(lambda: state(node) == Node.State.READY, "it is open again")
 
 
-def test_a_gang_of_which_a_pod_is_deleted_with_kubectl_takes_another_turn(lab: Lab, admin: Api) -> None:
+def test_a_gang_whose_pod_is_deleted_with_kubectl_gets_another_attempt(lab: Lab, admin: Api) -> None:
     job = run(lab, workers=2, gpus=1)
     lab.annotate(job, stop_after="3600")
     pod = lab.pods(job)[1]
@@ -136,9 +136,7 @@ def test_a_gang_of_which_a_pod_is_deleted_with_kubectl_takes_another_turn(lab: L
     assert told(job, f"worker 1 on {pod['spec']['nodeName']} was deleted by others than Fairlot") == 1
 
 
-def test_a_node_with_another_label_becomes_one_of_that_generation_when_its_jobs_have_left(
-    lab: Lab, admin: Api
-) -> None:
+def test_a_relabelled_node_changes_its_gpu_type_when_its_jobs_have_left(lab: Lab, admin: Api) -> None:
     job = run(lab, gpus=8)
     [node] = nodes_of(job)
     before = admin.get(f"{NODES}/{node}")["metadata"]["labels"]["nvidia.com/gpu.product"]
@@ -159,7 +157,7 @@ def test_a_node_with_another_label_becomes_one_of_that_generation_when_its_jobs_
         )
 
 
-def test_gangs_leave_a_node_that_has_lost_a_gpu_which_they_held(lab: Lab, admin: Api) -> None:
+def test_gangs_leave_a_node_that_has_lost_one_of_their_gpus(lab: Lab, admin: Api) -> None:
     job = run(lab, gpus=8)
     [node] = nodes_of(job)
     lost = {"status": {"allocatable": {GPU: "7"}}}
@@ -174,7 +172,7 @@ def test_gangs_leave_a_node_that_has_lost_a_gpu_which_they_held(lab: Lab, admin:
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_a_job_that_ends_in_the_instant_in_which_it_is_suspended_has_one_end(lab: Lab, attempt: int) -> None:
+def test_a_job_that_ends_while_it_is_suspended_has_one_end(lab: Lab, attempt: int) -> None:
     job = run(lab)
     drained = HeldGpu.objects.get(lease__job=job).node
     chance = random.Random(attempt)

@@ -59,7 +59,7 @@ def run_a_turn(orders: Orders, work: Work, *where: str) -> Object:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_job_that_has_run_is_made_anew_where_it_cannot_be_moved(
+def test_a_job_that_has_run_is_created_again_where_it_cannot_be_moved(
     admin: Api, namespace: str, orders: Orders, nodes: list[str], workers: int
 ) -> None:
     work = Work(admin, namespace)

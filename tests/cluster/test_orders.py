@@ -49,7 +49,7 @@ def state(admin: Api, namespace: str) -> tuple[int, bool]:
     return objects.epoch_of(job), objects.is_suspended(job)
 
 
-def test_a_job_is_prepared_once_however_often_it_is_asked_for(
+def test_a_job_is_created_once_however_often_it_is_ordered(
     admin: Api, namespace: str, orders: Orders, network: Lossy
 ) -> None:
     network.lose = "request"
@@ -64,7 +64,7 @@ def test_a_job_is_prepared_once_however_often_it_is_asked_for(
     assert len(admin.items(JOBS.format(namespace))) == 1
 
 
-def test_what_needs_nothing_else_is_made_running_by_one_write_as_two_would_leave_it(
+def test_a_job_without_other_objects_is_created_running_by_one_write(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
     """Except for times of creation and change, both Jobs are identical."""
@@ -93,7 +93,7 @@ def told(job: Object) -> object:
 
 
 @pytest.mark.parametrize("what", ["several workers", "secrets"])
-def test_what_others_must_be_there_for_is_made_suspended(
+def test_a_job_that_needs_other_objects_is_created_suspended(
     orders: Orders, network: Lossy, nodes: list[str], what: str
 ) -> None:
     pod = replace(POD, secrets=Secrets(variables={"TOKEN": "secret"})) if what == "secrets" else POD
@@ -109,7 +109,7 @@ def test_what_others_must_be_there_for_is_made_suspended(
     assert (objects.epoch_of(there), objects.is_suspended(there)) == (1, False)
 
 
-def test_a_job_of_somebody_else_with_the_same_name_is_not_taken_for_ours(
+def test_a_foreign_job_with_the_same_name_is_refused(
     namespace: str, network: Lossy, orders: Orders, nodes: list[str]
 ) -> None:
     Orders(network, namespace, "theirs").prepare(JOB_ID, POD, workers=1)
@@ -119,7 +119,7 @@ def test_a_job_of_somebody_else_with_the_same_name_is_not_taken_for_ours(
         stop(orders, 1)
 
 
-def test_an_order_whose_answer_is_lost_is_given_again_and_has_been_carried_out(
+def test_an_order_whose_answer_is_lost_is_found_done_when_it_is_repeated(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
     orders.prepare(JOB_ID, POD, workers=1)
@@ -152,7 +152,7 @@ def test_an_order_of_an_older_lease_is_void(
     assert state(admin, namespace) == (5, False)
 
 
-def test_a_start_waits_for_the_end_of_the_turn_before_which_it_brings_about(
+def test_a_start_ends_the_previous_attempt_and_waits_for_it(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
     start(orders, 1, nodes[0])
@@ -170,7 +170,7 @@ def test_a_start_waits_for_the_end_of_the_turn_before_which_it_brings_about(
     assert state(admin, namespace) == (2, False)
 
 
-def test_orders_to_a_deleted_job_say_so_and_a_start_makes_it_anew(
+def test_orders_to_a_deleted_job_report_it_and_a_start_creates_it_again(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
     uid = orders.prepare(JOB_ID, POD, workers=1)["metadata"]["uid"]
@@ -181,7 +181,7 @@ def test_orders_to_a_deleted_job_say_so_and_a_start_makes_it_anew(
     assert state(admin, namespace) == (2, False)
 
 
-def test_a_job_is_not_made_anew_while_pods_have_outlived_the_one_before(
+def test_a_job_is_not_created_again_while_pods_of_the_old_one_exist(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
     assert start(orders, 1, nodes[0]) is Outcome.DONE
@@ -198,7 +198,7 @@ def test_a_job_is_not_made_anew_while_pods_have_outlived_the_one_before(
     assert start(orders, 2, nodes[0]) is Outcome.DONE
 
 
-def test_a_first_start_that_is_given_again_begins_nothing_beside_what_it_began_before(
+def test_a_repeated_first_start_starts_nothing_beside_existing_pods(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
     """The sender of the first order died before it was recorded, and then the Job was deleted without its pods."""
@@ -212,7 +212,7 @@ def test_a_first_start_that_is_given_again_begins_nothing_beside_what_it_began_b
     assert admin.items(JOBS.format(namespace)) == []
 
 
-def test_there_is_nothing_to_stop_in_a_namespace_that_was_never_made(
+def test_there_is_nothing_to_stop_in_a_namespace_that_does_not_exist(
     own: OwnApi, admin: Api, nodes: list[str]
 ) -> None:
     nowhere = Orders(own, "fairlot-0", "ours")

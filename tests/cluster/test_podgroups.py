@@ -114,7 +114,7 @@ def verdict(group: Object) -> str:
     return next((one["status"] for one in found if one["type"] == "PodGroupScheduled"), "")
 
 
-def test_a_gang_is_one_podgroup_in_all_its_turns_and_that_goes_with_its_job(
+def test_a_gang_is_one_podgroup_in_all_attempts_which_is_deleted_with_its_job(
     admin: Api, tenant: str, rig: Rig, nodes: list[str]
 ) -> None:
     gang = rig.start(rig.gang(*nodes[:3], gpus=8))
@@ -140,7 +140,7 @@ def test_a_gang_is_one_podgroup_in_all_its_turns_and_that_goes_with_its_job(
     wait_for(lambda: not admin.items(GROUPS.format(tenant)), what="its PodGroup has gone with it")
 
 
-def test_who_works_alone_needs_no_group(admin: Api, tenant: str, rig: Rig, nodes: list[str]) -> None:
+def test_a_single_worker_needs_no_group(admin: Api, tenant: str, rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0]))
     rig.wait(gang, Phase.RUNNING)
     assert [group_of(pod) for pod in rig.pods(gang)] == [""]
@@ -150,7 +150,7 @@ def test_who_works_alone_needs_no_group(admin: Api, tenant: str, rig: Rig, nodes
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-def test_of_a_gang_that_does_not_fit_nothing_is_bound_and_without_a_group_a_part_is(
+def test_a_gang_that_does_not_fit_is_bound_in_part_only_without_a_group(
     plane: ControlPlane, rig: Rig, nodes: list[str], grouped: bool
 ) -> None:
     if not grouped:
@@ -182,7 +182,7 @@ def is_unplaced(pod: Object) -> bool:
 
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
-def test_a_group_whose_making_was_lost_on_the_way_is_there_once_when_the_order_is_given_again(
+def test_a_group_whose_creation_was_lost_exists_once_after_the_order_is_repeated(
     admin: Api, own: Lossy, orders: Orders, nodes: list[str], lost: str
 ) -> None:
     own.lose, tenant = lost, orders.namespace
@@ -197,7 +197,7 @@ def test_a_group_whose_making_was_lost_on_the_way_is_there_once_when_the_order_i
     assert group["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
 
 
-def test_a_group_that_the_same_order_has_made_meanwhile_is_taken(
+def test_a_group_that_the_same_order_created_meanwhile_is_used(
     admin: Api, own: Lossy, orders: Orders, nodes: list[str]
 ) -> None:
     own.lose, tenant = "answer", orders.namespace
@@ -216,7 +216,7 @@ def pods_of(admin: Api, tenant: str, count: int) -> list[Object]:
     return found if len(found) == count else []
 
 
-def test_a_group_that_somebody_has_deleted_is_made_again_for_the_next_turn(
+def test_a_deleted_group_is_created_again_for_the_next_attempt(
     admin: Api, tenant: str, rig: Rig, nodes: list[str]
 ) -> None:
     gang = rig.start(rig.gang(*nodes[:2]))
@@ -232,7 +232,7 @@ def test_a_group_that_somebody_has_deleted_is_made_again_for_the_next_turn(
     assert anew["metadata"]["name"] == group["metadata"]["name"]
 
 
-def test_a_group_of_another_kind_in_its_place_does_not_keep_a_gang(
+def test_a_foreign_group_of_the_same_name_does_not_stop_a_gang(
     own: Lossy, tenant: str, rig: Rig, nodes: list[str]
 ) -> None:
     name = f"{objects.job_name(1)}-0"
@@ -247,7 +247,7 @@ def test_a_group_of_another_kind_in_its_place_does_not_keep_a_gang(
     assert {group_of(pod) for pod in rig.pods(other)} == {f"{objects.job_name(2)}-0"}
 
 
-def test_nobody_of_the_team_touches_the_groups_of_gangs(
+def test_the_teams_users_cannot_change_the_groups_of_gangs(
     bob: Api, tenant: str, rig: Rig, nodes: list[str]
 ) -> None:
     gang = rig.start(rig.gang(*nodes[:2]))
@@ -327,7 +327,7 @@ def may_make_groups(own: OwnApi, tenant: str) -> bool:
     return bool(answer["status"].get("allowed"))
 
 
-def test_a_gang_goes_on_when_its_api_server_offers_groups_no_more_and_again(
+def test_a_gang_continues_when_its_api_server_drops_groups_and_offers_them_again(
     plane: ControlPlane, admin: Api, tenant: str, rig: Rig, nodes: list[str]
 ) -> None:
     gang = rig.start(rig.gang(*nodes[:2]))

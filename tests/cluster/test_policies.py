@@ -178,7 +178,7 @@ CONTROLLERS = {
 
 
 @pytest.mark.parametrize("kind", CONTROLLERS)
-def test_what_makes_pods_with_gpus_is_refused_at_once(bob: Api, tenant: str, kind: str) -> None:
+def test_objects_that_create_pods_with_gpus_are_refused_at_once(bob: Api, tenant: str, kind: str) -> None:
     path, made = CONTROLLERS[kind]
     refused(
         lambda: bob.create(path.format(tenant), made),
@@ -212,7 +212,7 @@ def resources_of(thing: Object) -> Object:
 # --- what he may create ----------------------------------------------------------------------------------
 
 
-def test_pods_and_jobs_without_gpus_are_his_own_affair(bob: Api, tenant: str, nodes: list[str]) -> None:
+def test_he_may_run_pods_and_jobs_without_gpus(bob: Api, tenant: str, nodes: list[str]) -> None:
     bob.create(
         PODS.format(tenant), pod("his", container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]))
     )
@@ -225,7 +225,7 @@ def test_pods_and_jobs_without_gpus_are_his_own_affair(bob: Api, tenant: str, no
     wait_for(lambda: not bob.items(PODS.format(tenant)), what="both are gone")
 
 
-def test_a_pod_of_his_cannot_become_what_it_could_not_be_made_as(bob: Api, tenant: str) -> None:
+def test_his_pod_cannot_be_changed_into_one_that_he_may_not_create(bob: Api, tenant: str) -> None:
     """Labels can also be changed through the status, and tolerations can be added later."""
     path = f"{PODS.format(tenant)}/his"
     bob.create(PODS.format(tenant), pod("his", schedulerName="nobody"))
@@ -256,7 +256,7 @@ JOBS_REFUSED = {
 
 
 @pytest.mark.parametrize("how", JOBS_REFUSED)
-def test_a_job_of_his_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: str) -> None:
+def test_his_job_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: str) -> None:
     """This holds at its creation and later: the template of a suspended Job can be changed."""
     jobs = JOBS.format(tenant)
     bob.create(jobs, own_job("his", suspend=True))
@@ -280,14 +280,14 @@ UNCONFINED: dict[str, Object] = {
 }
 
 
-def test_what_the_standard_refuses_is_named(bob: Api, tenant: str) -> None:
+def test_the_standard_names_what_it_refuses(bob: Api, tenant: str) -> None:
     for name, made in UNCONFINED.items():
         said = answer(lambda made=made: bob.create(PODS.format(tenant), made))
         assert 'violates PodSecurity "restricted' in said, f"{name}: {said}"
         assert name.removesuffix(".add") in said, f"{name}: {said}"
 
 
-def test_where_the_standard_is_not_enforced_the_policies_are(
+def test_the_policies_hold_where_the_standard_is_not_enforced(
     admin: Api, namespace: str, fairlot: object
 ) -> None:
     """This holds even for the cluster's administrators: one of them has labelled this namespace by hand."""
@@ -305,14 +305,14 @@ def test_where_the_standard_is_not_enforced_the_policies_are(
             refused(lambda first=first: admin.create(pods, first), name, by="fairlot-confined")
 
 
-def test_other_namespaces_are_none_of_fairlots_business(
+def test_the_policies_do_not_apply_to_other_namespaces(
     admin: Api, namespace: str, nodes: list[str], fairlot: object
 ) -> None:
     admin.create(PODS.format(namespace), pod("p", container(gpus=1), labels={JOB: "1"}, nodeName=nodes[-1]))
     wait_for(lambda: running(admin, namespace) == 1, what="it runs")
 
 
-def test_policies_fit_the_types_that_they_judge(admin: Api, fairlot: object) -> None:
+def test_policies_match_the_types_that_they_check(admin: Api, fairlot: object) -> None:
     """The controller manager checks each expression against the fields of these kinds."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     for made in manifests():

@@ -69,7 +69,7 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
 
 
 @pytest.mark.parametrize("what", TO_A_JOB)
-def test_he_cannot_touch_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenant: str, what: str) -> None:
+def test_he_cannot_change_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenant: str, what: str) -> None:
     path = f"{JOBS.format(tenant)}/fairlot-gang"
     made = plane.api(FAIRLOT).create(JOBS.format(tenant), fairlots_job("fairlot-gang", pods=2))
     operations, words = TO_A_JOB[what]
@@ -223,7 +223,7 @@ TO_A_POD: dict[str, tuple[str, list[Object], str, str]] = {
 }
 
 
-def test_he_cannot_touch_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
+def test_he_cannot_change_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
     before = bob.get(gang.path)
     for what, (subresource, operations, policy, words) in TO_A_POD.items():
         said = answer(lambda s=subresource, o=operations: bob.patch(gang.path + s, o))
@@ -234,7 +234,7 @@ def test_he_cannot_touch_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
     bob.merge(gang.path, {"metadata": {"labels": {"he": "may"}}})
 
 
-def test_he_cannot_take_the_policies_off_his_namespace(bob: Api, admin: Api, tenant: str) -> None:
+def test_he_cannot_remove_the_policies_from_his_namespace(bob: Api, admin: Api, tenant: str) -> None:
     """A right to everything within a namespace includes changing the namespace itself."""
     path = f"/api/v1/namespaces/{tenant}"
     before = admin.get(path)["metadata"]["labels"]
@@ -258,7 +258,7 @@ def test_he_cannot_take_the_policies_off_his_namespace(bob: Api, admin: Api, ten
     admin.merge(path, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": None}}})
 
 
-def test_nobody_but_the_scheduler_binds_a_pod(plane: ControlPlane, bob: Api, tenant: str) -> None:
+def test_only_the_scheduler_binds_a_pod(plane: ControlPlane, bob: Api, tenant: str) -> None:
     pods = PODS.format(tenant)
     bob.create(pods, pod("his", schedulerName="his-own"))
     to = {"metadata": {"name": "his"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-0000"}}

@@ -98,7 +98,7 @@ def test_a_pod_that_asked_for_no_gpu_finds_no_driver(containers: Containers) -> 
     assert containers.end_of("none")["exitCode"] == 0
 
 
-def test_a_gpu_that_fails_is_no_longer_given_until_it_is_well_again(admin: Api, real_node: RealNode) -> None:
+def test_a_failed_gpu_is_not_allocated_until_it_is_healthy_again(admin: Api, real_node: RealNode) -> None:
     gpus = real_node.gpus
     gpus.fail(gpus.uuids[1])
     wait_for(lambda: healthy(admin, real_node) == [(A100, 4, 3)], what=lambda: str(healthy(admin, real_node)))
@@ -106,7 +106,7 @@ def test_a_gpu_that_fails_is_no_longer_given_until_it_is_well_again(admin: Api, 
     wait_for(lambda: healthy(admin, real_node) == [(A100, 4, 4)], what=lambda: str(healthy(admin, real_node)))
 
 
-def test_a_container_goes_on_while_its_kubelet_starts_again(containers: Containers, admin: Api) -> None:
+def test_a_container_continues_while_its_kubelet_restarts(containers: Containers, admin: Api) -> None:
     node = containers.node
     containers.run("steady", ["sleep", "86400"], image=SHELL, gpus=1)
     before = containers.wait_for_phase("steady", "Running")["status"]["containerStatuses"][0]
@@ -125,7 +125,7 @@ def test_a_container_goes_on_while_its_kubelet_starts_again(containers: Containe
     assert "running" in after["state"]
 
 
-def test_sigterm_reaches_the_program_and_its_last_words_are_in_the_log(containers: Containers) -> None:
+def test_sigterm_reaches_the_program_and_its_last_output_is_in_the_log(containers: Containers) -> None:
     containers.run("training", [*TRAIN, "--steps", "1000000", "--seconds-per-step", "0.01"], gpus=1)
     containers.wait_for_phase("training", "Running")
     query = {"follow": "true"}
@@ -164,7 +164,7 @@ def test_a_checkpoint_on_a_claim_outlives_its_pod(
     assert resumed[1].startswith("step 51 loss")
 
 
-def test_how_a_program_ended_is_told_by_its_pod(containers: Containers) -> None:
+def test_a_pod_reports_how_its_program_ended(containers: Containers) -> None:
     containers.run("broken", ["sh", "-c", "echo this is the end; exit 7"], image=SHELL)
     containers.run("greedy", ["python3", "-c", "bytearray(1 << 30)"], memory="64Mi")
     broken, greedy = containers.end_of("broken"), containers.end_of("greedy")
@@ -191,7 +191,7 @@ def test_pods_reach_each_other_and_the_api_server_reaches_them(containers: Conta
     assert containers.log("client") == page
 
 
-def test_a_gang_of_fairlot_finds_itself_by_name_and_trains(
+def test_the_workers_of_a_gang_find_each_other_by_name_and_train(
     plane: ControlPlane, tenant: str, real_node: RealNode
 ) -> None:
     """With the rights and network policies of deploy/kubernetes: a headless service, and a Job of two workers."""

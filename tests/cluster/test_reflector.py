@@ -139,7 +139,7 @@ class Maps:
         self.delete(max(self.expected))
 
 
-def test_where_nothing_happens_a_watch_that_was_kept_to_its_end_says_so(watching: Watching) -> None:
+def test_a_watch_that_lasts_to_its_end_proves_that_nothing_happened(watching: Watching) -> None:
     with watching(watch_seconds=(1, 1)) as watcher:
         wait_for(lambda: watcher.reflector.lists == 1, what="the first list")
         wait_for(lambda: watcher.names.times_heard > 3, what="it is heard of though nothing happens")
@@ -157,7 +157,7 @@ def test_it_lists_page_by_page_and_follows_what_changes(watching: Watching, maps
         assert watcher.reflector.lists == 1
 
 
-def test_it_goes_on_where_a_watch_ended_without_a_new_list(watching: Watching, maps: Maps) -> None:
+def test_it_continues_where_a_watch_ended_without_a_new_list(watching: Watching, maps: Maps) -> None:
     with watching(watch_seconds=(1, 1)) as watcher:
         for _ in range(3):
             before = watcher.reflector.watches
@@ -178,7 +178,7 @@ def test_it_catches_up_after_the_api_server_crashed(
         watcher.knows(maps.expected)
 
 
-def test_a_connection_that_says_nothing_is_given_up(
+def test_a_silent_connection_is_given_up(
     plane: ControlPlane, watching: Watching, maps: Maps, caplog: pytest.LogCaptureFixture
 ) -> None:
     with watching(watch_seconds=(1, 1), silence_beyond=0.5) as watcher:
@@ -192,7 +192,9 @@ def test_a_connection_that_says_nothing_is_given_up(
         watcher.knows(maps.expected)
 
 
-def test_what_the_api_server_no_longer_remembers_is_listed_anew(watching: Watching, maps: Maps) -> None:
+def test_objects_are_listed_again_when_the_api_server_has_forgotten_the_version(
+    watching: Watching, maps: Maps
+) -> None:
     with watching(version="1") as watcher:
         watcher.knows(maps.expected)
         assert watcher.reflector.lists == 1

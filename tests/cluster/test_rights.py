@@ -104,7 +104,7 @@ class Gang:
         self.work.api.patch(self.work.pod(made), [gate, selector, remove])
 
 
-def test_a_gang_runs_stops_moves_and_goes(account: Api, tenant: str, nodes: list[str]) -> None:
+def test_a_gang_runs_stops_moves_and_is_deleted(account: Api, tenant: str, nodes: list[str]) -> None:
     gang = Gang(account, tenant, pods=2)
     for at, where in ((0, nodes[:2]), (2, nodes[2:4])):
         gang.start(at, *where)
@@ -159,7 +159,7 @@ def test_it_reads_what_the_pages_show(account: Api, tenant: str, nodes: list[str
     account.delete(path, preconditions={"uid": made["metadata"]["uid"]})
 
 
-def test_what_a_job_needs_beside_its_pods(account: Api, tenant: str) -> None:
+def test_it_may_write_the_other_objects_of_a_job(account: Api, tenant: str) -> None:
     metadata = {"name": "fairlot-gang", "labels": {JOB: "1"}}
     services, maps, hidden = (path.format(tenant) for path in (SERVICES, MAPS, SECRETS))
     account.create(services, {"metadata": metadata, "spec": {"clusterIP": "None", "selector": {JOB: "1"}}})
@@ -180,7 +180,7 @@ def test_what_a_job_needs_beside_its_pods(account: Api, tenant: str) -> None:
             account.replace(f"{hidden}/fairlot-gang-variables", secret)
 
 
-def test_it_has_a_share_of_the_api_server_of_its_own(account: Api, admin: Api) -> None:
+def test_it_has_its_own_share_of_the_api_server(account: Api, admin: Api) -> None:
     answer = account.http.get(NODES, params={"limit": 1})
     for header, path in (("FlowSchema", "flowschemas"), ("PriorityLevel", "prioritylevelconfigurations")):
         made = admin.get(f"/apis/flowcontrol.apiserver.k8s.io/v1/{path}/fairlot")
@@ -272,7 +272,7 @@ def test_rbac_does_not_let_it(account: Api, tenant: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["User", "Group"])
-def test_it_cannot_act_as_somebody_else(account: Api, header: str) -> None:
+def test_it_cannot_act_as_another_user(account: Api, header: str) -> None:
     who = {"Impersonate-User": "test-admin"} | (
         {"Impersonate-Group": "system:masters"} if header == "Group" else {}
     )
@@ -309,7 +309,7 @@ def test_it_does_not_take_its_role_in_a_namespace_that_is_not_a_tenants(account:
         )
 
 
-def test_it_makes_namespaces_of_tenants_alone(account: Api) -> None:
+def test_it_may_create_only_namespaces_of_tenants(account: Api) -> None:
     def create(**labels: str) -> None:
         name = f"fairlot-{secrets.token_hex(4)}-8"
         account.create(f"{NAMESPACES}?dryRun=All", {"metadata": {"name": name, "labels": labels}})
@@ -323,7 +323,7 @@ def test_it_makes_namespaces_of_tenants_alone(account: Api) -> None:
     )
 
 
-def test_it_does_not_weaken_or_give_away_a_namespace_of_its_own(account: Api, tenant: str) -> None:
+def test_it_cannot_weaken_or_give_away_a_namespace_of_its_own(account: Api, tenant: str) -> None:
     def change(label: str, value: str | None) -> None:
         account.merge(f"{NAMESPACES}/{tenant}", {"metadata": {"labels": {label: value}}})
 

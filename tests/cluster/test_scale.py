@@ -59,7 +59,7 @@ def lab(settings: LazySettings, tmp_path: Path, plane: ControlPlane) -> Iterator
         yield made
 
 
-def test_no_node_is_overfull_no_worker_runs_twice_and_no_gang_runs_in_part(
+def test_no_node_is_overcommitted_no_worker_runs_twice_and_no_gang_runs_in_part(
     lab: Lab, plane: ControlPlane
 ) -> None:
     sys.stdout.write(f"seed {SEED}\n")

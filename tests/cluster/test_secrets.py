@@ -52,7 +52,7 @@ def there(rig: Rig) -> dict[str, dict[str, str]]:
     }
 
 
-def test_a_turn_finds_its_secrets_and_the_next_one_what_they_are_by_then(rig: Rig, nodes: list[str]) -> None:
+def test_each_attempt_finds_the_present_secrets(rig: Rig, nodes: list[str]) -> None:
     first = rig.start(rig.gang(nodes[0], nodes[1], secrets=GIVEN))
     rig.wait(first, Phase.RUNNING)
     name = objects.job_name(first.job_id)
@@ -74,7 +74,7 @@ def test_a_turn_finds_its_secrets_and_the_next_one_what_they_are_by_then(rig: Ri
     assert there(rig) == {f"{name}-variables": {"HF_TOKEN": "new"}, f"{name}-files-0": {"user": "bob"}}
 
 
-def test_they_go_with_the_job(rig: Rig, nodes: list[str]) -> None:
+def test_they_are_deleted_with_the_job(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], secrets=GIVEN))
     rig.wait(gang, Phase.RUNNING)
     rig.stop(gang)
@@ -83,7 +83,7 @@ def test_they_go_with_the_job(rig: Rig, nodes: list[str]) -> None:
     wait_for(lambda: not there(rig), what="its secrets are gone", every=0.2)
 
 
-def test_a_late_start_does_not_bring_older_texts_back(rig: Rig, own: OwnApi, nodes: list[str]) -> None:
+def test_a_late_start_does_not_restore_older_secrets(rig: Rig, own: OwnApi, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], epoch=7, secrets=GIVEN))
     rig.wait(gang, Phase.RUNNING)
     job = rig.admin.get(f"{JOBS.format(rig.namespace)}/{objects.job_name(gang.job_id)}")
@@ -95,7 +95,9 @@ def test_a_late_start_does_not_bring_older_texts_back(rig: Rig, own: OwnApi, nod
     assert there(rig)[f"{objects.job_name(gang.job_id)}-variables"] == {"HF_TOKEN": "again"}
 
 
-def test_what_the_api_server_refuses_is_told_without_the_text(rig: Rig, admin: Api, nodes: list[str]) -> None:
+def test_a_refusal_of_the_api_server_is_reported_without_the_secret(
+    rig: Rig, admin: Api, nodes: list[str]
+) -> None:
     """For example because of an invalid key."""
     bad = Secrets(folders=[SecretFolder("hf", "/secrets/hf", {"not a key": TEXT})])
     with pytest.raises(BackendError) as told:
@@ -129,7 +131,7 @@ def owned(name: str, **more: Any) -> Object:
     }
 
 
-def test_nobody_else_makes_or_changes_one(rig: Rig, bob: Api, nodes: list[str]) -> None:
+def test_no_one_else_can_create_or_change_one(rig: Rig, bob: Api, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], secrets=GIVEN))
     rig.wait(gang, Phase.RUNNING)
     path = SECRETS.format(rig.namespace)
@@ -144,7 +146,7 @@ def test_nobody_else_makes_or_changes_one(rig: Rig, bob: Api, nodes: list[str]) 
     refused(lambda: bob.merge(f"{path}/his", {"metadata": {"labels": {objects.JOB: "1"}}}), by=by)
 
 
-def test_fairlot_itself_writes_no_others(bob: Api, own: OwnApi, tenant: str) -> None:
+def test_fairlot_itself_cannot_write_others(bob: Api, own: OwnApi, tenant: str) -> None:
     path = SECRETS.format(tenant)
     bob.create(path, {"metadata": {"name": "his"}, "stringData": {"a": "b"}})
     with pytest.raises(OwnRefused, match="may only write the secrets of its jobs"):
@@ -183,7 +185,7 @@ REFERENCES: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("how", REFERENCES)
-def test_no_pod_but_the_jobs_own_uses_one(bob: Api, tenant: str, how: str) -> None:
+def test_only_the_jobs_own_pods_can_use_one(bob: Api, tenant: str, how: str) -> None:
     refused(
         lambda: bob.create(PODS.format(tenant), REFERENCES[how]),
         "are only for those jobs",
@@ -191,7 +193,7 @@ def test_no_pod_but_the_jobs_own_uses_one(bob: Api, tenant: str, how: str) -> No
     )
 
 
-def test_a_pod_may_use_what_is_its_owners(bob: Api, tenant: str) -> None:
+def test_a_pod_may_use_other_secrets_of_the_namespace(bob: Api, tenant: str) -> None:
     his = [{"name": "v", "secret": {"secretName": "his"}}]
     no_gpu = [
         {"name": f"{runtime}_VISIBLE_DEVICES", "value": "void"}
@@ -205,7 +207,7 @@ def test_a_pod_may_use_what_is_its_owners(bob: Api, tenant: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_job_takes_with_it_what_its_owner_named(lab: Lab) -> None:
+def test_a_job_gets_the_secrets_that_its_owner_named(lab: Lab) -> None:
     """Through the database, a round and an order. Another team's job with the same names gets none of it."""
     bob, astro = lab.people.bob, lab.people.astro
     create_secret(actor=bob, name="hf-token", values={"value": TEXT})

@@ -142,7 +142,7 @@ def test_an_update_that_does_not_become_ready_is_rolled_back(lab: Lab) -> None:
     assert service.events.filter(kind="rolled_back").count() == 1
 
 
-def test_a_replica_that_stops_is_out_of_the_endpoints_while_it_takes_its_grace(lab: Lab) -> None:
+def test_a_stopping_replica_is_out_of_the_endpoints_during_its_grace(lab: Lab) -> None:
     service = serve(lab, 1)
     until(lab, service, lambda: is_up(lab, service, 1), "one is up")
     [job] = living(service)
@@ -154,7 +154,7 @@ def test_a_replica_that_stops_is_out_of_the_endpoints_while_it_takes_its_grace(l
     until(lab, service, lambda: not living(service), "it is gone")
 
 
-def test_removed_its_name_goes_and_a_name_that_was_deleted_comes_back(lab: Lab) -> None:
+def test_a_removed_service_loses_its_name_and_a_deleted_name_is_created_again(lab: Lab) -> None:
     service = serve(lab, 1)
     until(lab, service, lambda: is_up(lab, service, 1), "one is up")
     lab.admin.delete(f"{SERVICES.format(home(lab))}/api")
@@ -170,7 +170,7 @@ def test_removed_its_name_goes_and_a_name_that_was_deleted_comes_back(lab: Lab) 
         lab.admin.get(f"{SERVICES.format(home(lab))}/api")
 
 
-def test_a_name_that_somebody_else_has_is_told_and_left_alone(lab: Lab) -> None:
+def test_a_name_of_a_foreign_service_is_reported_and_left_alone(lab: Lab) -> None:
     first = serve(lab, 1)
     until(lab, first, lambda: is_up(lab, first, 1), "one is up")
     theirs: Object = {
@@ -194,7 +194,7 @@ def test_a_name_that_somebody_else_has_is_told_and_left_alone(lab: Lab) -> None:
     assert lab.admin.get(f"{SERVICES.format(home(lab))}/web")["spec"]["selector"] == {"app": "theirs"}
 
 
-def test_replicas_wear_the_label_that_nobody_else_may(lab: Lab) -> None:
+def test_replicas_have_a_label_that_no_one_else_may_set(lab: Lab) -> None:
     service = serve(lab, 1)
     until(lab, service, lambda: is_up(lab, service, 1), "one is up")
     [pod] = lab.pods(living(service)[0])
@@ -218,9 +218,7 @@ def test_replicas_wear_the_label_that_nobody_else_may(lab: Lab) -> None:
         ({"selector": None}, "must select pods of its jobs"),
     ],
 )
-def test_fairlot_itself_may_open_no_door_to_the_outside(
-    own: OwnApi, tenant: str, changed: Object, why: str
-) -> None:
+def test_fairlot_itself_cannot_expose_a_service(own: OwnApi, tenant: str, changed: Object, why: str) -> None:
     spec = {"ports": [{"port": 80}], "selector": {"fairlot.io/service": "1"}}
     with pytest.raises(OwnRefused, match=why):
         own.create(SERVICES.format(tenant), {"metadata": {"name": "door"}, "spec": spec | changed})

@@ -106,7 +106,7 @@ def log_of(lab: Lab, job: Job) -> str:
     return lab.backend.read_log(job_id=job.pk, rank=0, offset=0, limit=10_000).data.decode()
 
 
-def test_a_session_in_a_pod_is_for_who_may_and_ends_when_nobody_uses_it(
+def test_a_session_in_a_pod_admits_its_users_and_ends_when_idle(
     lab: Lab,
     admin: Api,
     port: int,  # noqa: F811 - the fixture
@@ -160,7 +160,7 @@ def test_a_session_in_a_pod_is_for_who_may_and_ends_when_nobody_uses_it(
     assert browser.talk(work_and_leave_it_open) is aiohttp.WSMsgType.CLOSE
 
 
-def test_a_session_whose_pod_is_lost_is_found_at_its_new_address_until_its_time_is_over(
+def test_a_session_whose_pod_is_lost_gets_a_new_address_until_its_time_limit(
     lab: Lab,
     admin: Api,
     port: int,  # noqa: F811 - the fixture

@@ -241,7 +241,7 @@ def test_is_left(cluster: Stage, what: str) -> None:
     LEFT[what](cluster)
 
 
-def test_the_documentation_says_what_is_left_and_no_more() -> None:
+def test_the_documentation_lists_exactly_what_remains_possible() -> None:
     _, _, section = DOC.read_text().partition("\n## What a stolen token is good for\n")
     section, _, _ = section.partition("\n## ")
     assert re.findall(r"^- \*\*(.+?)\*\*", section, re.MULTILINE) == list(LEFT)
