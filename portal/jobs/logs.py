@@ -38,7 +38,7 @@ class LogEnd:
     If a machine was lost, or nobody followed it, they never are: after a while nothing more is expected.
     """
 
-    last_turn: int
+    last_attempt: int
     is_overdue: bool
 
 
@@ -70,7 +70,7 @@ class LogFile:
     def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
         """Returns the rest of an ended job's log from `offset` on, and whether it is complete."""
         chunk = self.backend.read_log(
-            job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_turn=end.last_turn
+            job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt
         )
         return chunk.data, chunk.complete or (end.is_overdue and not chunk.data)
 

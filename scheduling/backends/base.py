@@ -279,9 +279,11 @@ class Backend(Protocol):
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
         """Removes the name that `announce` created. Idempotent."""
 
-    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
-        """Returns up to `limit` bytes of a rank's log from byte `offset`; complete once all attempts up to `last_turn`
-        are in it."""
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
+        """Returns up to `limit` bytes of a rank's log from byte `offset`.
+
+        The chunk is complete once the log has everything of all attempts up to `last_attempt`.
+        """
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Returns the present size of a rank's log in bytes; 0 when there is none."""

@@ -74,11 +74,11 @@ def read_ranges(text: str) -> list[str]:
         except ValueError as error:
             raise ValueError(f"{error}; accepted: ranges such as 10.20.0.0/16, one a line") from None
         if any(_is_within(network, hidden) for hidden in HIDDEN):
-            raise ValueError(f"{word} is where clouds keep their machines' secrets: no job may reach it")
+            raise ValueError(f"{word} is where clouds hand out credentials to machines: no job may reach it")
         if str(network) not in found:
             found.append(str(network))
     if len(found) > MOST_RANGES:
-        raise ValueError(f"{len(found)} ranges; accepted are {MOST_RANGES} at most: join some of them")
+        raise ValueError(f"{len(found)} ranges, but at most {MOST_RANGES} are accepted: combine some of them")
     return found
 
 
@@ -93,7 +93,7 @@ def _network(text: str) -> Network:
     network = ipaddress.ip_network(text)
     first = network.network_address
     if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):
-        raise ValueError(f"{text} has another form in the networks of clusters")
+        raise ValueError(f"{text} is not accepted by clusters in this form")
     return network
 
 
@@ -109,14 +109,12 @@ def _read(text: str) -> Place:
     if "=" in text:
         found = PODS.fullmatch(text)
         if not found:
-            raise ValueError(
-                f"{text!r} is not like fairlot/app=fairlot-web: a namespace and a label of its pods"
-            )
+            raise ValueError(f"{text!r} is not a namespace and a pod label such as fairlot/app=fairlot-web")
         return Pods(**found.groupdict())
     try:
         network = _network(text)
     except ValueError as error:
         raise ValueError(f"{error}; accepted: 10.20.0.7, 10.20.0.0/28 and fairlot/app=fairlot-web") from None
     if network.prefixlen == 0:
-        raise ValueError(f"{text} is everybody: name the web servers' own addresses")
+        raise ValueError(f"{text} includes every address: give those of the web servers")
     return Addresses(str(network))

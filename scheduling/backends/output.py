@@ -33,7 +33,7 @@ class Log:
         self._stopped = cut > 0  # writes nothing more, unless it resumes
         self._missing = 0  # part of `_cut`: bytes that the disk refused and no note mentions yet
         self._why = (
-            f"it could not be written ({trouble})" if trouble else f"this log may have {limit:,} bytes"
+            f"it could not be written ({trouble})" if trouble else f"this log is limited to {limit:,} bytes"
         )
         self.trouble = trouble  # why the file cannot be written now; empty when it can
 
@@ -48,7 +48,7 @@ class Log:
             self._leave_out(len(data) - written)
             if not self.trouble:
                 self._missing = 0
-            self._note(f"output is cut here: {self._why}; the program goes on")
+            self._note(f"output is cut here: {self._why}; the program continues")
 
     @property
     def size(self) -> int:
@@ -88,7 +88,7 @@ class Log:
         if self._missing and not self._note(f"{self._missing:,} bytes are missing here: {self._why}"):
             return False
         self._missing, self.trouble, self._stopped = 0, "", False
-        self._why = f"this log may have {self._limit:,} bytes"
+        self._why = f"this log is limited to {self._limit:,} bytes"
         return True
 
     def _append(self, data: bytes) -> int:

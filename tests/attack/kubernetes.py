@@ -480,14 +480,14 @@ def writes_secrets(target: Target) -> None:
         "that a controller acts on by a label": changed(
             good, "metadata/labels", good["metadata"]["labels"] | {"app.kubernetes.io/part-of": "argocd"}
         ),
-        "with no turn": changed(good, "metadata/annotations", {}),
+        "with no attempt": changed(good, "metadata/annotations", {}),
     }
     held(
         stage.thief,
         {
             **{what: Try("POST", at, made) for what, made in wrong.items()},
             "over the tenant's": Try("PUT", f"{at}/his", changed(good, "metadata/name", "his")),
-            "over one of a later turn": Try(
+            "over one of a later attempt": Try(
                 "PUT", own, changed(there, "metadata/annotations", {objects.EPOCH: "0"})
             ),
             "elsewhere": Try("POST", SECRETS.format(stage.elsewhere), good),

@@ -86,9 +86,9 @@ def plan() -> list[Arrival]:
             team, user = make.tenant(f"Queue {group}-{number}", parent=parent), make.user(f"u{group}{number}")
             make.membership(user, team)
             found += [
-                Arrival(turn * kind.apart, kind, team, user)
+                Arrival(attempt * kind.apart, kind, team, user)
                 for kind in KINDS
-                for turn in range(max(1, round(kind.count * SCALE)))
+                for attempt in range(max(1, round(kind.count * SCALE)))
             ]
     return found
 

@@ -51,9 +51,9 @@ class Finisher(Player):
             except queue.Empty:
                 self._say(heapq.heappop(due)[2])
                 continue
-            if job is None or not self._concerns(job) or (turn := _turn(job)) in known:
+            if job is None or not self._concerns(job) or (attempt := _attempt(job)) in known:
                 continue
-            known.add(turn)
+            known.add(attempt)
             seconds = 0.0
             if not objects.is_suspended(job):
                 self.began.setdefault(objects.job_id_of(job), time.time())
@@ -75,7 +75,7 @@ class Finisher(Player):
                 raise
 
 
-def _turn(job: Object) -> tuple[str, int]:
+def _attempt(job: Object) -> tuple[str, int]:
     """Identifies one start of a Job: every order increases the Job's generation."""
     return job["metadata"]["uid"], job["metadata"]["generation"]
 

@@ -166,7 +166,7 @@ class Held:
     ended: float
 
     @property
-    def turn(self) -> tuple[int, int]:
+    def attempt(self) -> tuple[int, int]:
         """Returns the job and the epoch."""
         return self.pod.job, objects.epoch_of(self.pod.pod)
 

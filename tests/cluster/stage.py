@@ -103,8 +103,8 @@ class Stage:
     def bare(self, number: int = BURST) -> Object:
         """Returns a pod without a Job exactly as Fairlot makes it."""
         made = objects.Pod(image="example/train", command=["train"], environment={"A": "b"}, gpus=1)
-        turn = objects.Turn(1, "lease", "A100", ["no-such-node"])
-        return objects.new_pod(number, made, owner=OWNER, turn=turn)
+        attempt = objects.Attempt(1, "lease", "A100", ["no-such-node"])
+        return objects.new_pod(number, made, owner=OWNER, attempt=attempt)
 
     def fill(self) -> None:
         """Creates the objects that are attacked."""

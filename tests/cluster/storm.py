@@ -579,13 +579,13 @@ class Storm:
         events = self.lab.audit.events(about=f'"namespace":"{self.lab.prefix}-')
         held, words = held_by_pods(bound.values(), events), last_touched(events)
         for lease in Lease.objects.filter(job__in=self.jobs).exclude(held_from=None):
-            turn = lease.job_id, lease.epoch
+            attempt = lease.job_id, lease.epoch
             waited = [
                 words.get(one.pod["metadata"]["name"], 0.0)
                 for uid, one in last.items()
-                if uid not in bound and (one.job, objects.epoch_of(one.pod)) == turn
+                if uid not in bound and (one.job, objects.epoch_of(one.pod)) == attempt
             ]
-            self._check_lease(lease, [one for one in held if one.turn == turn], waited)
+            self._check_lease(lease, [one for one in held if one.attempt == attempt], waited)
 
     def _check_job(self, job: Job, pods: list[Moment]) -> None:
         state = job.state

@@ -72,7 +72,7 @@ def test_a_kubelet_reports_when_a_program_is_ready_and_it_leaves_the_endpoints_b
     )
     assert when(rig, gang, ready=False).phase is Phase.RUNNING
     wait_for(
-        lambda: any("does not answer as one that is ready" in event.text for event in rig.cluster_events),
+        lambda: any("readiness probe fails" in event.text for event in rig.cluster_events),
         what="why it is not ready stands on its time line",
     )
     for ready in (True, False, True):

@@ -256,7 +256,7 @@ def test_an_event_about_a_job_is_on_its_time_line_once(
     gang = lab.send(workers=3)
     lab.fill()
     told = gang.events.filter(
-        text__startswith="the quota few denies a pod: it asks for requests.nvidia.com/gpu=1"
+        text__startswith="the quota few denies a pod: it requests requests.nvidia.com/gpu=1"
     )
     lab.until(told.exists, lambda: f"the quota is named: {lab.story(gang)}")
     # The next watcher gets the same events again.

@@ -101,7 +101,9 @@ def test_missing_rights_are_named(plane: ControlPlane, ada: Any) -> None:
     access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, "bob")).access
     assert access.user == "bob"
     assert not any(access.rights.values())
-    assert access.trouble.startswith("Fairlot is signed in as bob, whom its policies there let do nothing")
+    assert access.trouble.startswith(
+        "Fairlot is signed in as bob, whom its policies there do not allow anything"
+    )
     assert access.trouble.endswith("All rights are missing: apply deploy/kubernetes there.")
 
 
@@ -225,7 +227,7 @@ def test_single_excessive_rights_are_named(plane: ControlPlane, admin: Api, ada:
 
 
 def test_a_wrong_token_is_refused(plane: ControlPlane, ada: Any) -> None:
-    with pytest.raises(Refused, match="does not know the token") as refused:
+    with pytest.raises(Refused, match="does not accept the token") as refused:
         attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, token="wrong"))
     assert refused.value.field == "kubeconfig"
     assert attached() == []
@@ -273,7 +275,7 @@ def test_a_revoked_account_is_reported_until_the_kubeconfig_is_replaced(
         check_clusters()
         return ClusterAccess.objects.get().trouble
 
-    wait_for(lambda: "does not know the token" in trouble(), what=trouble)
+    wait_for(lambda: "does not accept the token" in trouble(), what=trouble)
     trouble()
     assert AuditEvent.objects.filter(verb="cluster.check", actor=None).count() == 1
     assert replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane)).trouble == ""

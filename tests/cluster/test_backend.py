@@ -97,7 +97,7 @@ def test_a_stopped_gang_holds_its_gpus_until_the_last_pod_is_gone(rig: Rig, node
     assert rig.seen[gang.token].phase is not Phase.ENDED
     rig.admin.merge(rig.work.pod(second), goes)
     ended = rig.wait(gang)
-    assert (ended.end, ended.message) == (End.STOPPED, "stopped as told")
+    assert (ended.end, ended.message) == (End.STOPPED, "stopped as ordered")
 
 
 def test_it_continues_on_other_nodes_in_its_next_attempt(rig: Rig, nodes: list[str]) -> None:
@@ -235,7 +235,7 @@ def test_a_gang_whose_worker_was_evicted_unwatched_is_lost(
     with later.watching():
         ended = later.wait(gang)
     assert ended.end is End.LOST
-    assert ended.message == "a worker was taken away before anybody looked"
+    assert ended.message == "a worker was removed while nothing watched"
 
 
 def test_a_new_watcher_sees_running_and_ended_gangs(
@@ -257,7 +257,7 @@ def test_a_new_watcher_sees_running_and_ended_gangs(
 
 def test_a_gang_cannot_be_suspended_in_place(rig: Rig, nodes: list[str]) -> None:
     gang = rig.gang(nodes[0])
-    with pytest.raises(BackendError, match="cannot be frozen"):
+    with pytest.raises(BackendError, match="cannot suspend running containers"):
         rig.backend.freeze(job_id=gang.job_id, epoch=gang.epoch, token=gang.token)
 
 

@@ -76,12 +76,12 @@ def test_it_holds_its_gpu_until_it_is_gone_and_continues_on_another_node(rig: Ri
     rig.wait(first, Phase.RUNNING)
     rig.annotate(first, stop_after="3600")
     rig.stop(first)
-    with pytest.raises(BackendError, match="the pod of turn 1 of job 1 is still there"):
+    with pytest.raises(BackendError, match="the pod of attempt 1 of job 1 still exists"):
         rig.start(second)
     assert rig.seen[first.token].phase is not Phase.ENDED
     rig.annotate(first, stop_after="0")
     ended = rig.wait(first)
-    assert (ended.end, ended.message) == (End.STOPPED, "stopped as told")
+    assert (ended.end, ended.message) == (End.STOPPED, "stopped as ordered")
     assert [objects.epoch_of(pod) for pod in rig.pods(first)] == [1], "it keeps late starts off"
     rig.start(first)
     rig.start(second)
@@ -270,7 +270,7 @@ def runs(pod: Object | None) -> bool:
 
 
 def start(orders: BarePodOrders, epoch: int, node: str) -> Outcome:
-    return orders.start(JOB_ID, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", [node]))
+    return orders.start(JOB_ID, POD, objects.Attempt(epoch, f"lease-{epoch}", "A100", [node]))
 
 
 def stop(orders: BarePodOrders, epoch: int) -> Outcome:
@@ -328,7 +328,7 @@ def test_a_start_waits_for_the_previous_attempt_and_ends_it(
         except StillThere:
             return False
 
-    wait_for(goes, what="the second turn")
+    wait_for(goes, what="the second attempt")
     assert start(orders, 1, played[0]) is Outcome.OVERTAKEN
 
 
@@ -367,10 +367,10 @@ def test_there_is_nothing_to_stop_in_a_namespace_that_does_not_exist(own: OwnApi
 
 def test_gangs_and_jobs_with_secrets_are_no_bare_pods(orders: BarePodOrders, nodes: list[str]) -> None:
     with pytest.raises(ValueError, match="have a Job"):
-        orders.start(JOB_ID, POD, objects.Turn(1, "lease-1", "A100", nodes[:2]))
+        orders.start(JOB_ID, POD, objects.Attempt(1, "lease-1", "A100", nodes[:2]))
     hidden = replace(POD, secrets=Secrets(variables={"TOKEN": "secret"}))
     with pytest.raises(ValueError, match="have a Job"):
-        orders.start(JOB_ID, hidden, objects.Turn(1, "lease-1", "A100", nodes[:1]))
+        orders.start(JOB_ID, hidden, objects.Attempt(1, "lease-1", "A100", nodes[:1]))
 
 
 def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
@@ -397,7 +397,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
         assert at in {was, about, 0}, f"seed {SEED}"
         # Its kubelet may have deleted the terminating pod before the order came, which then found the name free.
         goes = before is not None and "deletionTimestamp" in before["metadata"]
-        assert at >= was or at == 0 or goes, f"seed {SEED}: an older turn came after a newer one"
+        assert at >= was or at == 0 or goes, f"seed {SEED}: an older attempt came after a newer one"
         if outcome is Outcome.DONE:
             assert (lives and at == about) if not stops else not lives, f"seed {SEED}"
             carried_out += 1
@@ -414,7 +414,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
 
 def test_a_tenants_users_cannot_make_a_pod_that_looks_like_fairlots(admin: Api, tenant: str) -> None:
     """An admin cannot either: only Fairlot's own account may put these labels on pods."""
-    made = objects.new_pod(9, POD, owner=tenant, turn=objects.Turn(1, "lease", "A100", ["n"]))
+    made = objects.new_pod(9, POD, owner=tenant, attempt=objects.Attempt(1, "lease", "A100", ["n"]))
     with pytest.raises(Refused) as refused:
         admin.create(PODS.format(tenant), made)
     assert refused.value.code == 403

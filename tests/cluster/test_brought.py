@@ -39,7 +39,7 @@ def log(rig: Rig, gang: Gang) -> str:
 
     def read() -> tuple[str, bool]:
         asked = {"job_id": gang.job_id, "rank": 0, "offset": 0, "limit": 10**6}
-        chunk = rig.backend.read_log(**asked, last_turn=gang.epoch)
+        chunk = rig.backend.read_log(**asked, last_attempt=gang.epoch)
         return chunk.data.decode(), chunk.complete
 
     wait_for(lambda: read()[1], what="the log is whole")

@@ -42,8 +42,8 @@ class Gang:
         return self.work.api.create(self.work.jobs, job)
 
     def start(self, at: int, epoch: int, *nodes: str) -> Object:
-        turn = objects.Turn(epoch, f"lease-{epoch}", "A100", nodes)
-        return self.work.change(self.name, objects.start(self.uid, at=at, turn=turn))
+        attempt = objects.Attempt(epoch, f"lease-{epoch}", "A100", nodes)
+        return self.work.change(self.name, objects.start(self.uid, at=at, attempt=attempt))
 
     def stop(self, at: int) -> Object:
         order = objects.stop(self.uid, at=at, epoch=at, token=f"lease-{at}")
@@ -98,7 +98,7 @@ def test_pods_meet_the_restricted_standard_and_know_their_rank(
     told = {entry["name"]: entry for entry in container["env"]}
     assert len(told) == len(container["env"]), "no variable twice"
     assert told["LEARNING_RATE"]["value"] == "0.1"
-    assert told["PRICE"]["value"] == "$$HOME$$(HOME)", "which the kubelet turns back"
+    assert told["PRICE"]["value"] == "$$HOME$$(HOME)", "which the kubelet restores"
     assert told["RANK"]["valueFrom"]["fieldRef"]["fieldPath"].endswith(
         "['batch.kubernetes.io/job-completion-index']"
     )
@@ -204,7 +204,7 @@ def orders(plane: ControlPlane, namespace: str) -> Iterator[Orders]:
 
 
 def begin(orders: Orders, epoch: int, *nodes: str, job_id: int = 7) -> Outcome:
-    return orders.start(job_id, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", nodes))
+    return orders.start(job_id, POD, objects.Attempt(epoch, f"lease-{epoch}", "A100", nodes))
 
 
 def heard(orders: Orders) -> list[str]:

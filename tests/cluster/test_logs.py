@@ -52,7 +52,7 @@ def text(rig: Rig, gang: Gang, rank: int = 0) -> str:
 def is_complete(rig: Rig, gang: Gang, rank: int = 0) -> bool:
     size = rig.backend.log_size(job_id=gang.job_id, rank=rank)
     asked = {"job_id": gang.job_id, "rank": rank, "offset": size, "limit": 1}
-    return rig.backend.read_log(**asked, last_turn=gang.epoch).complete
+    return rig.backend.read_log(**asked, last_attempt=gang.epoch).complete
 
 
 def wait_for_text(rig: Rig, gang: Gang, wanted: str, rank: int = 0) -> None:
@@ -98,30 +98,30 @@ def test_each_rank_has_its_log_while_it_runs_and_after_its_pod_is_gone(room: Roo
 
 
 def test_the_next_attempt_continues_the_same_log(room: Room, rig: Rig) -> None:
-    first = room.gang(rig, f"echo turn $FAIRLOT_EPOCH; {UNTIL_TOLD}")
-    wait_for_text(rig, first, "turn 1\n")
+    first = room.gang(rig, f"echo attempt $FAIRLOT_EPOCH; {UNTIL_TOLD}")
+    wait_for_text(rig, first, "attempt 1\n")
     rig.stop(first)
     rig.wait(first)
     second = room.gang(rig, "", epoch=2)  # the command was set when its Job was created
-    wait_for_text(rig, second, "turn 2\n")
-    assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
+    wait_for_text(rig, second, "attempt 2\n")
+    assert text(rig, second) == "attempt 1\ntold to stop\nturn 2\n"
 
 
 def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room: Room) -> None:
     """A real kubelet ends it with the job's grace, and the end is visible although nothing watched."""
     with room.watcher(bare=True) as rig:
-        first = room.gang(rig, f"echo turn $FAIRLOT_EPOCH; {UNTIL_TOLD}")
-        wait_for_text(rig, first, "turn 1\n")
+        first = room.gang(rig, f"echo attempt $FAIRLOT_EPOCH; {UNTIL_TOLD}")
+        wait_for_text(rig, first, "attempt 1\n")
     rig.stop(first)
     wait_for(lambda: all(map(objects.has_ended, rig.pods(first))), what="it has ended")
     with room.watcher(bare=True) as rig:
         ended = rig.wait(first)
-        assert (ended.end, ended.message) == (End.STOPPED, "stopped as told"), "though it said 0"
+        assert (ended.end, ended.message) == (End.STOPPED, "stopped as ordered"), "though it said 0"
         wait_for_text(rig, first, "told to stop\n")
-        second = room.gang(rig, "echo turn $FAIRLOT_EPOCH; exit 0", epoch=2)
+        second = room.gang(rig, "echo attempt $FAIRLOT_EPOCH; exit 0", epoch=2)
         assert rig.wait(second).end is End.SUCCEEDED
         wait_for(partial(is_complete, rig, second), what="the log is complete")
-        assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
+        assert text(rig, second) == "attempt 1\ntold to stop\nturn 2\n"
 
 
 def test_a_watcher_continues_where_the_previous_one_ended(room: Room) -> None:
@@ -204,4 +204,4 @@ def removed(rig: Rig, gang: Gang) -> bool:
 def test_a_job_that_never_ran_has_a_complete_empty_log(rig: Rig) -> None:
     chunk = rig.backend.read_log(job_id=7, rank=0, offset=0, limit=1)
     assert (chunk.data, chunk.complete) == (b"", True)
-    assert not rig.backend.read_log(job_id=7, rank=0, offset=0, limit=1, last_turn=1).complete
+    assert not rig.backend.read_log(job_id=7, rank=0, offset=0, limit=1, last_attempt=1).complete

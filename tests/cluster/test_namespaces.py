@@ -182,7 +182,7 @@ def test_weakened_isolation_is_repaired_and_additions_stay(ours: Ours) -> None:
 
 def test_a_foreign_namespace_of_that_name_is_left_alone(ours: Ours) -> None:
     ours.create(site="berlin")
-    with pytest.raises(Unusable, match=f"namespace {ours.name} that Fairlot did not make: it has no label"):
+    with pytest.raises(Unusable, match=f"namespace {ours.name} that Fairlot did not create: it has no label"):
         ours.ensure()
     there = ours.admin.get(ours.path)["metadata"]["labels"]
     assert set(there) == {"site", "kubernetes.io/metadata.name"}
@@ -252,7 +252,7 @@ def test_without_its_role_the_error_says_what_to_apply(
     admin.delete(path)
     try:
         wait_for(lambda: not may_read_jobs(ours.api, tenant), what="its rights are gone")
-        with pytest.raises(Unusable, match="apply deploy/kubernetes anew"):
+        with pytest.raises(Unusable, match="apply deploy/kubernetes again"):
             ours.ensure()
     finally:
         del role["metadata"]["resourceVersion"], role["metadata"]["uid"], role["metadata"]["managedFields"]

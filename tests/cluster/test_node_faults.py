@@ -72,7 +72,7 @@ def test_a_gang_whose_node_dies_continues_elsewhere_and_the_dead_node_gets_nothi
     with changed(admin, node, annotated("false"), annotated(None)):
         lab.until(lambda: state(node) == Node.State.DOWN, "it is down")
         goes_on_elsewhere(lab, job, node)
-        assert told(job, "was taken off its node, which had got a taint") == 1
+        assert told(job, "was removed from its node, which has a new taint") == 1
         assert lab.lease(job).epoch == 2
     admin.merge(f"{NODES}/{node}/status", ready_again(admin, node))
     lab.until(lambda: state(node) == Node.State.READY, "it is back")
@@ -133,7 +133,7 @@ def test_a_gang_whose_pod_is_deleted_with_kubectl_gets_another_attempt(lab: Lab,
         lambda: (lab.fill(), lab.lease(job).epoch == 2 and lab.states([job]) == [Job.State.RUNNING])[1],
         lambda: lab.story(job),
     )
-    assert told(job, f"worker 1 on {pod['spec']['nodeName']} was deleted by others than Fairlot") == 1
+    assert told(job, f"worker 1 on {pod['spec']['nodeName']} was deleted, but not by Fairlot") == 1
 
 
 def test_a_relabelled_node_changes_its_gpu_type_when_its_jobs_have_left(lab: Lab, admin: Api) -> None:

@@ -43,13 +43,13 @@ def orders(plane: ControlPlane, namespace: str) -> Iterator[Orders]:
     api.close()
 
 
-def turn(epoch: int, *nodes: str) -> objects.Turn:
-    return objects.Turn(epoch, f"lease-{epoch}", "A100", nodes)
+def attempt(epoch: int, *nodes: str) -> objects.Attempt:
+    return objects.Attempt(epoch, f"lease-{epoch}", "A100", nodes)
 
 
 def run_a_turn(orders: Orders, work: Work, *where: str) -> Object:
     """Returns the Job after its first attempt, of which nothing is left."""
-    assert orders.start(JOB_ID, POD, turn(1, *where)) is Outcome.DONE
+    assert orders.start(JOB_ID, POD, attempt(1, *where)) is Outcome.DONE
     for pod in work.wait_for_pods(NAME, len(where), "Pending") if len(where) > 1 else ():
         uid, node = pod["metadata"]["uid"], where[objects.rank_of(pod)]
         work.api.patch(work.pod(pod), objects.ungate(uid, node=node, members=""))
@@ -64,13 +64,13 @@ def test_a_job_that_has_run_is_created_again_where_it_cannot_be_moved(
 ) -> None:
     work = Work(admin, namespace)
     first = run_a_turn(orders, work, *nodes[:workers])
-    patch = objects.start(first["metadata"]["uid"], at=1, turn=turn(2, *nodes[1 : workers + 1]))
+    patch = objects.start(first["metadata"]["uid"], at=1, attempt=attempt(2, *nodes[1 : workers + 1]))
     with pytest.raises(Invalid, match="field is immutable"):
         orders.api.patch(f"{work.jobs}/{NAME}", patch)
 
     def goes() -> bool:
         try:
-            return orders.start(JOB_ID, POD, turn(2, *nodes[1 : workers + 1])) is Outcome.DONE
+            return orders.start(JOB_ID, POD, attempt(2, *nodes[1 : workers + 1])) is Outcome.DONE
         except StillThere:  # until the names of its workers are gone too
             return False
 
@@ -80,5 +80,5 @@ def test_a_job_that_has_run_is_created_again_where_it_cannot_be_moved(
     second = work.read(NAME)
     assert objects.epoch_of(second) == 2
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    assert orders.start(JOB_ID, POD, turn(1, *nodes[:workers])) is Outcome.OVERTAKEN
+    assert orders.start(JOB_ID, POD, attempt(1, *nodes[:workers])) is Outcome.OVERTAKEN
     assert orders.stop(JOB_ID, epoch=1, token="lease-1") is Outcome.OVERTAKEN

@@ -33,7 +33,7 @@ def orders(network: Lossy, namespace: str) -> Orders:
 
 
 def start(orders: Orders, epoch: int, node: str) -> Outcome:
-    return orders.start(JOB_ID, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", [node]))
+    return orders.start(JOB_ID, POD, objects.Attempt(epoch, f"lease-{epoch}", "A100", [node]))
 
 
 def stop(orders: Orders, epoch: int) -> Outcome:
@@ -101,8 +101,8 @@ def test_a_job_that_needs_other_objects_is_created_suspended(
     network.overhear = lambda path, thing: seen.append(
         (path.rsplit("/", 1)[1], thing.get("spec", {}).get("suspend"))
     )
-    turn = objects.Turn(1, "lease-1", "A100", nodes[: 1 if what == "secrets" else 2])
-    assert orders.start(JOB_ID, pod, turn) is Outcome.DONE
+    attempt = objects.Attempt(1, "lease-1", "A100", nodes[: 1 if what == "secrets" else 2])
+    assert orders.start(JOB_ID, pod, attempt) is Outcome.DONE
     assert seen[0] == ("jobs", True)
     there = orders.find(JOB_ID)
     assert there
@@ -166,7 +166,7 @@ def test_a_start_ends_the_previous_attempt_and_waits_for_it(
         except (StillThere, Invalid):
             return False
 
-    wait_for(goes, what="the second turn")
+    wait_for(goes, what="the second attempt")
     assert state(admin, namespace) == (2, False)
 
 
@@ -202,13 +202,13 @@ def test_a_repeated_first_start_starts_nothing_beside_existing_pods(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
     """The sender of the first order died before it was recorded, and then the Job was deleted without its pods."""
-    turn = objects.Turn(1, "lease-1", "A100", [nodes[0]])
-    assert orders.start(JOB_ID, POD, turn) is Outcome.DONE
+    attempt = objects.Attempt(1, "lease-1", "A100", [nodes[0]])
+    assert orders.start(JOB_ID, POD, attempt) is Outcome.DONE
     Work(admin, namespace).wait_for_pods(objects.job_name(JOB_ID), 1, "Running")
     admin.delete(f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}", propagationPolicy="Orphan")
     wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
     with pytest.raises(StillThere, match="have outlived its Job"):
-        orders.start(JOB_ID, POD, replace(turn, may_have_begun=True))
+        orders.start(JOB_ID, POD, replace(attempt, may_have_begun=True))
     assert admin.items(JOBS.format(namespace)) == []
 
 

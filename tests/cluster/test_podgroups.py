@@ -101,7 +101,7 @@ def orders(own: Lossy, tenant: str) -> Orders:
 
 
 def start(orders: Orders, epoch: int, *nodes: str) -> Outcome:
-    return orders.start(JOB_ID, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", nodes))
+    return orders.start(JOB_ID, POD, objects.Attempt(epoch, f"lease-{epoch}", "A100", nodes))
 
 
 def group_of(pod: Object) -> str:

@@ -172,9 +172,9 @@ def test_it_may_write_the_other_objects_of_a_job(account: Api, tenant: str) -> N
     uid = account.create(JOBS.format(tenant), fairlots_job("fairlot-gang"))["metadata"]["uid"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fairlot-gang", "uid": uid}
     about = {"name": "fairlot-gang-variables", "labels": {JOB: "1"}, "ownerReferences": [owner]}
-    for turn, text in (("1", "first"), ("2", "second")):
-        secret = {"metadata": {**about, "annotations": {EPOCH: turn}}, "stringData": {"key": text}}
-        if turn == "1":
+    for attempt, text in (("1", "first"), ("2", "second")):
+        secret = {"metadata": {**about, "annotations": {EPOCH: attempt}}, "stringData": {"key": text}}
+        if attempt == "1":
             account.create(hidden, secret)
         else:
             account.replace(f"{hidden}/fairlot-gang-variables", secret)

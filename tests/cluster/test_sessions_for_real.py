@@ -72,7 +72,7 @@ def ready(lab: Lab, session: Session, *, epoch: int) -> Lease:
         lab.fill()
         return Lease.objects.ready().filter(job=session.job, epoch=epoch).exists()
 
-    lab.until(found, lambda: f"turn {epoch} answers: {lab.story(session.job)}")
+    lab.until(found, lambda: f"attempt {epoch} answers: {lab.story(session.job)}")
     return Lease.objects.get(job=session.job, epoch=epoch)
 
 

@@ -153,8 +153,8 @@ def lies_in_wait(cluster: Stage) -> None:
     )
     cluster.thief.create(JOBS.format(cluster.home), made)
     usual = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1, secrets=given)
-    turn = objects.Turn(1, "lease", "A100", ["no-such-node"])
-    assert Orders(cluster.own, cluster.home, OWNER).start(OTHER, usual, turn) is Outcome.DONE
+    attempt = objects.Attempt(1, "lease", "A100", ["no-such-node"])
+    assert Orders(cluster.own, cluster.home, OWNER).start(OTHER, usual, attempt) is Outcome.DONE
     [secret] = cluster.admin.items(SECRETS.format(cluster.home), labelSelector=f"{objects.JOB}={OTHER}")
     there = cluster.admin.get(f"{JOBS.format(cluster.home)}/{objects.job_name(OTHER)}")
     [main] = there["spec"]["template"]["spec"]["containers"]

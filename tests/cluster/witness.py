@@ -90,7 +90,7 @@ class Witness:
         if len(placed) > 1:
             self.faults.append(f"two pods of worker {worker} at once: {placed}")
         if pod["status"].get("phase") == "Running":
-            self._running[_turn(pod)].add(objects.rank_of(pod))
+            self._running[_attempt(pod)].add(objects.rank_of(pod))
             if uid not in self._ran:
                 self._ran.add(uid)
                 self.started += 1
@@ -99,23 +99,23 @@ class Witness:
         if node := pod["spec"].get("nodeName"):
             self._bound[node] -= sum(requested(pod).values())
         self._workers[_worker(pod)].discard(pod["metadata"]["uid"])
-        self._running[_turn(pod)].discard(objects.rank_of(pod))
+        self._running[_attempt(pod)].discard(objects.rank_of(pod))
 
     def _judge_gang(self, pod: Object) -> None:
-        namespace, job_id, _ = turn = _turn(pod)
-        size, running = self._size.get((namespace, job_id)), self._running[turn]
+        namespace, job_id, _ = attempt = _attempt(pod)
+        size, running = self._size.get((namespace, job_id)), self._running[attempt]
         told_to_go = "deletionTimestamp" in pod["metadata"] or objects.has_ended(pod)
         if size is None or not running or len(running) == size or told_to_go:
-            since = self._parts.pop(turn, None)
+            since = self._parts.pop(attempt, None)
             if since is not None:
                 self.longest_part = max(self.longest_part, time.monotonic() - since)
         else:
-            self._parts.setdefault(turn, time.monotonic())
+            self._parts.setdefault(attempt, time.monotonic())
 
 
 def _worker(pod: Object) -> tuple[str, int, int]:
     return pod["metadata"]["namespace"], objects.job_id_of(pod), objects.rank_of(pod)
 
 
-def _turn(pod: Object) -> tuple[str, int, int]:
+def _attempt(pod: Object) -> tuple[str, int, int]:
     return pod["metadata"]["namespace"], objects.job_id_of(pod), objects.epoch_of(pod)

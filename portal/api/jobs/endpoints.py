@@ -236,7 +236,7 @@ def log(
             rank=rank,
             offset=offset,
             limit=LOG_PIECE,
-            last_turn=end.last_turn if end else 0,
+            last_attempt=end.last_attempt if end else 0,
         )
     except LogUnreadable as error:
         raise HttpError(409, str(error)) from None

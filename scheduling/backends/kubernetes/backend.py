@@ -189,15 +189,15 @@ class KubernetesBackend:
             container=gang.container,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
-        turn = objects.Turn(
+        attempt = objects.Attempt(
             gang.epoch, str(gang.token), gang.generation, nodes, may_have_begun=gang.may_have_begun
         )
         with _plainly(f"the start of job {gang.job_id}"):
             self._settle(self.api, gang.job_id)
             claims.check(self.api, self._namespace_of(gang.job_id), gang.mounts)
-            outcome = self._orders(gang.job_id).start(gang.job_id, pod, turn)
+            outcome = self._orders(gang.job_id).start(gang.job_id, pod, attempt)
         if outcome is Outcome.FINISHED:
-            raise BackendError("its Job has come to its end already")
+            raise BackendError("its Job has already ended")
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
         """Sends SIGTERM to the pods, and SIGKILL after their own grace or `grace_seconds`, whichever is less."""
@@ -208,7 +208,7 @@ class KubernetesBackend:
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
         """Raises BackendError: Kubernetes cannot suspend a container, so these clusters share time by checkpoints."""
-        raise BackendError("jobs of a Kubernetes cluster cannot be frozen")
+        raise BackendError("Kubernetes cannot suspend running containers")
 
     def thaw(self, gang: Gang) -> None:
         """Starts the gang from its checkpoint, because it was not suspended."""
@@ -276,14 +276,16 @@ class KubernetesBackend:
         """Returns the GPUs of all nodes if any changed; otherwise, and in processes that do not watch, None."""
         return self._watch.view.node_gpus() if self._watch else None
 
-    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
-        """Returns up to `limit` bytes of a rank's log from byte `offset`; complete once all attempts up to `last_turn`
-        are in it."""
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
+        """Returns up to `limit` bytes of a rank's log from byte `offset`.
+
+        The chunk is complete once the log has everything of all attempts up to `last_attempt`.
+        """
         files = files_of(self.logs, job_id)
 
         def is_over() -> bool:
             mark = read_mark(files, rank)
-            return mark.done and mark.epoch >= last_turn if mark else not last_turn
+            return mark.done and mark.epoch >= last_attempt if mark else not last_attempt
 
         return files.read(rank, offset, limit, is_over=is_over)
 
@@ -301,12 +303,12 @@ class KubernetesBackend:
         self._watch = watch = self._begin_watch()
         try:
             if not watch.view.wait_until_complete(FILL_SECONDS):
-                raise BackendError(f"the API server has not told what there is within {FILL_SECONDS:g} s")
+                raise BackendError(f"the API server has not listed its objects within {FILL_SECONDS:g} s")
             yield
             while watch.is_alive:
                 watch.view.wait(timeout)
                 yield
-            raise BackendError("the API server lets us in no more")
+            raise BackendError("the API server no longer accepts the credentials")
         finally:
             self._watch = None
             for reflector in watch.reflectors:

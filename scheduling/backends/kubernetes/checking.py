@@ -69,7 +69,7 @@ def _look(api: Api, kubeconfig: Kubeconfig, namespace_prefix: str, now: datetime
         raise NoAnswer(_too_old(str(api.get("/version").get("gitVersion", "")))) from None
     user = str(said.get("status", {}).get("userInfo", {}).get("username", ""))
     if not user:
-        raise NoAnswer("Something answers there, but it is no Kubernetes.")
+        raise NoAnswer("The server at this address is not a Kubernetes API server.")
     version = str(api.get("/version").get("gitVersion", ""))
     rights, beyond = _rights(api, namespace_prefix)
     troubles = [_age(version), _other_user(user), _missing(rights)]
@@ -92,7 +92,7 @@ def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]
 
     def allowed(right: Right, namespace: str = "") -> bool:
         if time.monotonic() > until:
-            raise Unreachable(f"its answers take too long: more than {LONGEST_SECONDS:.0f} s")
+            raise Unreachable(f"its answers take too long, more than {LONGEST_SECONDS:.0f} s")
         return _allowed(api, right, namespace)
 
     # Rights in teams' namespaces are granted with each namespace, so checking them needs one that exists.
@@ -158,15 +158,16 @@ def _age(version: str) -> str:
 
 
 def _too_old(version: str) -> str:
-    return f"Its Kubernetes ({version or 'of unknown version'}) is too old: {OLDEST[0]}.{OLDEST[1]} or newer is needed."
+    return (
+        f"Its Kubernetes ({version or 'of unknown version'}) is too old; "
+        f"{OLDEST[0]}.{OLDEST[1]} or newer is required."
+    )
 
 
 def _other_user(user: str) -> str:
     if user == FAIRLOT:
         return ""
-    return (
-        f"Fairlot is signed in as {user}, whom its policies there let do nothing: take a token of {FAIRLOT}."
-    )
+    return f"Fairlot is signed in as {user}, whom its policies there do not allow anything. Use a token of {FAIRLOT}."
 
 
 def _policies(api: Api) -> str:
@@ -225,22 +226,20 @@ def _few(names: Sequence[str]) -> str:
 def _end(ends: datetime | None, now: datetime) -> str:
     if ends is None or ends - now > SOON:
         return ""
-    return f"What Fairlot signs in with ends on {ends:%-d %B %Y at %H:%M} UTC: replace the kubeconfig before."
+    return f"The credentials expire on {ends:%-d %B %Y at %H:%M} UTC. Replace the kubeconfig before then."
 
 
 def in_words(error: Unreachable | Refused) -> str:
     """Explains why there was no useful answer. Repeats nothing that did not come from Kubernetes."""
     if isinstance(error, Unauthorized):
-        return (
-            "The API server does not know the token or certificate: it is wrong, has expired or was revoked."
-        )
+        return "The API server does not accept the token or certificate: it is wrong, has expired or was revoked."
     if isinstance(error, Refused):
         if 300 <= error.code < 400:
-            return "The API server leads elsewhere, where Fairlot does not follow: give the address that it leads to."
+            return "The API server redirects to another address, which Fairlot does not follow: enter that address."
         if error.code == 429:
-            return "The API server has too much to do to answer."
+            return "The API server is overloaded and does not answer."
         if error.code == 403 and error.reason == "Forbidden":
-            return "The API server lets this user ask for nothing, not even who it is."
+            return "The API server allows this user no requests, not even who it is."
         return f"The API server answers with an error ({error.code}), or something else answers in its place."
     return _unreachable_in_words(error)
 
@@ -250,21 +249,21 @@ def _unreachable_in_words(error: Unreachable) -> str:
     cause, said = error.__cause__, str(error)
     if "CERTIFICATE_VERIFY_FAILED" in said:
         if "mismatch" in said or "not valid for" in said:
-            return "The API server's certificate is for another name than the kubeconfig has for it."
+            return "The API server's certificate is for another name than the one in the kubeconfig."
         if "expired" in said:
             return "The API server's certificate has expired."
         return (
             "The API server's certificate is not signed by the authority that the kubeconfig names "
-            "(certificate-authority-data): it is another cluster's, or somebody poses as it."
+            "(certificate-authority-data): it belongs to another cluster, or someone poses as this one."
         )
     if isinstance(cause, urllib3.exceptions.NameResolutionError):
-        return "The API server cannot be reached: nothing is known by its name."
+        return "The API server cannot be reached: its name cannot be resolved."
     if isinstance(cause, urllib3.exceptions.NewConnectionError):
         return "The API server cannot be reached: nothing listens at its address."
     if isinstance(cause, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.ReadTimeoutError):
         return "The API server cannot be reached: it does not answer in time."
     if "SSL" in said:
-        return "What answers there does not speak TLS as an API server does."
+        return "The server at this address does not speak TLS like an API server."
     if "answers take too long" in said:
         return f"The API server cannot be used: {said}."
-    return "The API server cannot be reached, or breaks off in the middle of its answer."
+    return "The API server cannot be reached, or its answer broke off."

@@ -19,7 +19,7 @@ def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
         except Missing:
             raise BackendError(
                 f"the volume {mount.name} needs a claim {mount.source} in the namespace {namespace}, "
-                "and there is none: an administrator of the cluster has to make it"
+                "which does not exist: an administrator of the cluster has to create it"
             ) from None
 
 

@@ -30,7 +30,7 @@ NODES_EVERY = 10.0
 MOST_DENIALS = 10_000
 # The label with which the Job controller names the Job on its pods.
 JOB_NAME = "batch.kubernetes.io/job-name"
-DELETED = "its Job was deleted in the cluster, and not by Fairlot"
+DELETED = "its Job was deleted in the cluster, but not by Fairlot"
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Gang:
     ready: float | None = None  # monotonic: when it became ready; None while it is not
     lost: str = ""  # why the cluster ended a worker of this attempt, even if that worker was replaced since
     denial: Denial | None = None  # why the Job controller could not create a pod of this attempt
-    # The turn, the steps, and when (monotonic) that was told.
+    # The epoch, the steps, and the monotonic time of the report.
     progress: tuple[int, float, float] | None = None
 
 
@@ -290,8 +290,8 @@ class ClusterCache:
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != job["metadata"]["uid"]:
             return
-        is_told = job_id not in self._changed_jobs  # otherwise its end would never be reported
-        if gang.status is None or (gang.status.phase is Phase.ENDED and is_told):
+        is_reported = job_id not in self._changed_jobs  # otherwise its end would never be reported
+        if gang.status is None or (gang.status.phase is Phase.ENDED and is_reported):
             del self._gangs[job_id]  # the Job was kept only to block late orders
             if gang.pods:
                 self._pods_without_job[job_id] = gang.pods
@@ -368,7 +368,7 @@ class ClusterCache:
             gang.began = self._when(status.since, gap)
         if another:
             gang.ran, gang.lost = None, ""
-        gang.lost = gang.lost or disruption(objects.of_turn(gang.job, list(gang.pods.values())))
+        gang.lost = gang.lost or disruption(objects.of_attempt(gang.job, list(gang.pods.values())))
         (self._unsettled.add if _needs_ungater(gang) else self._unsettled.discard)(job_id)
         if gang.ran is None and status.ran_since is not None:
             gang.ran = self._when(status.ran_since, gap)

@@ -28,26 +28,26 @@ DENIED = re.compile(r'pods "[^"]*" is forbidden: (.+)$', re.DOTALL)
 COMBINED = "(combined from similar events): "
 # Text that is put before the cluster's own message, by reason.
 OF_PODS = {
-    "FailedScheduling": "no node takes it",
+    "FailedScheduling": "no node accepts it",
     "Evicted": "it was evicted",
-    "TaintManagerEviction": "it is taken off its node, which has got a taint",
+    "TaintManagerEviction": "it is removed from its node, which has a new taint",
     "NodeNotReady": "its node is not ready",
     "NodeLost": "its node is lost",
     "FailedMount": "a volume cannot be mounted",
     "FailedAttachVolume": "a volume cannot be attached",
     "FailedMapVolume": "a volume cannot be mounted",
-    "FailedCreatePodSandBox": "its node cannot make room for it",
+    "FailedCreatePodSandBox": "its node cannot create its sandbox",
     "UnexpectedAdmissionError": "its node refused it",
     "NodeAffinity": "its node refused it",
-    "Unhealthy": "it does not answer as one that is ready",
+    "Unhealthy": "its readiness probe fails",
     "ExceededGracePeriod": "it did not stop in time and was killed",
 }
 OF_NODES = {
     "SystemOOM": "ran out of memory",
     "OOMKilling": "ran out of memory",
     "Rebooted": "was restarted",
-    "FreeDiskSpaceFailed": "has no room left on its disk",
-    "EvictionThresholdMet": "is short of something",
+    "FreeDiskSpaceFailed": "has no disk space left",
+    "EvictionThresholdMet": "is short of resources",
 }
 # Reasons whose message adds nothing.
 WORDLESS = frozenset({"TaintManagerEviction", "NodeNotReady", "NodeLost"})
@@ -86,15 +86,15 @@ def job_of(about: Object) -> int | None:
 def moment_of(event: Object) -> datetime:
     """Returns when the event last occurred."""
     series = event.get("series") or {}
-    for told in (
+    for moment in (
         event.get("lastTimestamp"),
         series.get("lastObservedTime"),
         event.get("eventTime"),
         event.get("firstTimestamp"),
         event["metadata"].get("creationTimestamp"),
     ):
-        if told:
-            return datetime.fromisoformat(told)
+        if moment:
+            return datetime.fromisoformat(moment)
     return datetime.now(UTC)
 
 
@@ -117,7 +117,7 @@ def describe_pod_event(event: Object) -> str:
     if reason in OF_PODS:
         return _short(OF_PODS[reason], "" if reason in WORDLESS else said)
     if reason.startswith("OutOf"):
-        return _short("its node has too little left for it", said)
+        return _short("its node has too few resources left for it", said)
     return _short(f"its node reports {reason}" if event.get("type") == "Warning" else "", said)
 
 
@@ -138,18 +138,20 @@ def denial(event: Object) -> Denial | None:
     at = moment_of(event)
     if found := QUOTA.search(said):
         quota, asked, used, limit = found.groups()
-        words = f"the quota {quota} denies a pod: it asks for {asked}, {used} is used, {limit} is the limit"
+        words = f"the quota {quota} denies a pod: it requests {asked}, {used} is used, {limit} is the limit"
         return Denial(_short(words, ""), at, is_final=False)
     if found := POLICY.search(said):
         return Denial(_short(f"the policy {found[1]} denies its pods", found[2]), at, is_final=True)
     is_denied = DENIED.search(said)
     if is_denied and "violates PodSecurity" in said:
-        return Denial(_short("the rules for pods deny its pods", is_denied[1]), at, is_final=True)
+        return Denial(_short("the pod security standard denies its pods", is_denied[1]), at, is_final=True)
     if "admission webhook" in said and "denied the request" in said:
         return Denial(_short("a policy denies its pods", said), at, is_final=True)
     if " is invalid: " in said:
-        return Denial(_short("its pods are not as pods must be", said), at, is_final=True)
-    return Denial(_short("a pod could not be made", is_denied[1] if is_denied else said), at, is_final=False)
+        return Denial(_short("its pods are invalid", said), at, is_final=True)
+    return Denial(
+        _short("a pod could not be created", is_denied[1] if is_denied else said), at, is_final=False
+    )
 
 
 def _said(event: Object) -> str:

@@ -20,11 +20,11 @@ KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "w
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
 # Describes why the cluster removed a pod, by the reason of its condition DisruptionTarget.
 REMOVAL_REASONS = {
-    "PreemptionByScheduler": "was displaced by a pod of higher priority",
-    "DeletionByTaintManager": "was taken off its node, which had got a taint",
-    "EvictionByEvictionAPI": "was evicted, as by a drain of its node",
+    "PreemptionByScheduler": "was preempted by a pod with higher priority",
+    "DeletionByTaintManager": "was removed from its node, which has a new taint",
+    "EvictionByEvictionAPI": "was evicted, for example by a drain of its node",
     "DeletionByPodGC": "was lost with its node",
-    "TerminationByKubelet": "was ended by its node, which was short of something",
+    "TerminationByKubelet": "was ended by its node, which was short of resources",
 }
 
 
@@ -54,7 +54,7 @@ def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
     if objects.LEASE not in annotations:
         return None
     lease = objects.job_id_of(job), objects.epoch_of(job), UUID(annotations[objects.LEASE])
-    ours = objects.of_turn(job, pods)
+    ours = objects.of_attempt(job, pods)
     ran = _all_ran_since(ours, objects.workers_of(job))
     # Pods that have ended but are not counted yet may decide how the Job ends. Pods of a later attempt can be reported
     # before their Job; they only start when all earlier pods are gone.
@@ -105,15 +105,15 @@ def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
 
     Programs that save their state on SIGTERM often exit with 0.
     """
-    told = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
-    if told and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
+    ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
+    if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
         end, message = _why_stopped(said)
         return end, None, message
-    if not told and _exit_code(pod) == 0:
+    if not ordered and _exit_code(pod) == 0:
         return End.SUCCEEDED, 0, ""
     if taken := removal_reason(pod, [pod]):
         return End.LOST, None, taken
-    if told:
+    if ordered:
         return End.STOPPED, None, _why_stopped("")[1]
     return End.FAILED, *_why_failed(pod, [pod], pod["status"])
 
@@ -180,7 +180,7 @@ def disruption(pods: Sequence[Object]) -> str:
     """Returns why the cluster ended a worker, in words for users; empty when it ended none."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
-            how = REMOVAL_REASONS.get(found.get("reason", ""), "was taken away by the cluster")
+            how = REMOVAL_REASONS.get(found.get("reason", ""), "was removed by the cluster")
             said = f": {found['message']}" if found.get("message") else ""
             return f"{_named(pod)} {how}{said}"
     return ""
@@ -194,7 +194,7 @@ def removal_reason(job: Object, pods: Sequence[Object]) -> str:
     if objects.is_bare(job) or _ends_by_itself(job, pods):
         return ""
     deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
-    return next((f"{_named(pod)} was deleted by others than Fairlot" for pod in deleted), "")
+    return next((f"{_named(pod)} was deleted, but not by Fairlot" for pod in deleted), "")
 
 
 def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
@@ -255,7 +255,7 @@ def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[in
             if ended and ended.get("exitCode"):
                 code = int(ended["exitCode"])
                 if ended.get("reason") == "OOMKilled":
-                    return code, f"{_named(pod)} was ended for want of memory"
+                    return code, f"{_named(pod)} was killed because it ran out of memory"
                 return code, f"{_named(pod)} {KILLED_BY.get(code, f'exited with code {code}')}"
         if pod.get("status", {}).get("phase") == "Failed":
             said = pod["status"].get("message") or pod["status"].get("reason") or "failed"
@@ -265,7 +265,7 @@ def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[in
 
 def _why_stopped(text: str) -> tuple[End, str]:
     kind, _, message = text.partition(": ")
-    return (End(kind), message) if kind in ENDS else (End.STOPPED, "stopped as told")
+    return (End(kind), message) if kind in ENDS else (End.STOPPED, "stopped as ordered")
 
 
 def _is_uncounted(pod: Object) -> bool:

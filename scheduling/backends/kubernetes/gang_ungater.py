@@ -38,7 +38,7 @@ SWEEP_SECONDS = 10.0  # between two searches for pods without a Job and for pods
 KEEP_SECONDS = 600.0
 REMOVED = 100  # pods deleted per search: a fifth of the usual limit of writes
 AT_ONCE = 8  # gates opened in parallel
-UNSEEN = "a worker was taken away before anybody looked"
+UNSEEN = "a worker was removed while nothing watched"
 
 
 class GangUngater:
@@ -72,7 +72,7 @@ class GangUngater:
                     self._ungate(api, gang)
             # One failure must not hold up the other gangs.
             except (Refused, NotOurs, StillThere, KeyError) as trouble:
-                logger.warning("job %s, turn %s: %s", status.job_id, status.epoch, trouble)
+                logger.warning("job %s, attempt %s: %s", status.job_id, status.epoch, trouble)
         if time.monotonic() - self._swept_at >= self._sweep_seconds:
             self._swept_at = time.monotonic()
             for pod in view.orphans():
@@ -87,7 +87,7 @@ class GangUngater:
 
     def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
         """Returns how and why a gang must be stopped; None and an empty reason when it need not be."""
-        pods = objects.of_turn(gang.job, list(gang.pods.values()))
+        pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         if lost := gang.lost or removal_reason(gang.job, pods):
             return End.LOST, lost
         if is_incomplete(gang.job, pods) or _has_new(gang, pods):
@@ -101,7 +101,7 @@ class GangUngater:
             return End.START_FAILED, gang.denial.words
         waited = time.monotonic() - self._since[status.token]
         if missing and waited > self._gather_seconds:
-            made = f"{len(pods)} of its {objects.workers_of(gang.job)} pods were made in {waited:.0f} s"
+            made = f"{len(pods)} of its {objects.workers_of(gang.job)} pods were created in {waited:.0f} s"
             return End.START_FAILED, f"{made}: {gang.denial.words}" if gang.denial else made
         if waited > self._start_seconds:
             return End.START_FAILED, f"not all of its workers ran within {waited:.0f} s{_unplaced(pods)}"
@@ -109,7 +109,7 @@ class GangUngater:
 
     def _ungate(self, api: Api, gang: Gang) -> None:
         """Opens the gates of a gang once all its pods exist. Gates that are open stay open."""
-        pods = objects.of_turn(gang.job, list(gang.pods.values()))
+        pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         gated = [pod for pod in pods if objects.is_gated(pod)]
         if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
             return
@@ -123,7 +123,7 @@ def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
 
 
 def _stop_gang(status: GangStatus, orders: Commands, end: End, why: str) -> None:
-    logger.warning("job %s, turn %s, is taken back: %s", status.job_id, status.epoch, why)
+    logger.warning("job %s, attempt %s, is stopped: %s", status.job_id, status.epoch, why)
     orders.stop(status.job_id, epoch=status.epoch, token=str(status.token), because=because(end, why))
 
 

@@ -21,24 +21,22 @@ from scheduling.spec import yaml_core
 MOST_CHARACTERS = 64 * 1024
 LONGEST_SERVER = 500
 
-_FLATTEN = "`kubectl config view --raw --flatten --minify` puts its content in"
+_FLATTEN = "`kubectl config view --raw --flatten --minify` includes its content"
 _INSTEAD = "use a token of the service account fairlot instead"
 # Keys that are refused, and what to do instead.
 _OF_CLUSTERS = {
-    "certificate-authority": f"names a file, which is not here; {_FLATTEN}",
-    "proxy-url": "is not accepted: Fairlot speaks to the API server itself",
+    "certificate-authority": f"names a file that the portal does not have; {_FLATTEN}",
+    "proxy-url": "is not accepted: Fairlot connects to the API server directly",
 }
 _OF_USERS = {
-    "client-certificate": f"names a file, which is not here; {_FLATTEN}",
-    "client-key": f"names a file, which is not here; {_FLATTEN}",
-    "tokenFile": f"names a file, which is not here; {_INSTEAD}",
+    "client-certificate": f"names a file that the portal does not have; {_FLATTEN}",
+    "client-key": f"names a file that the portal does not have; {_FLATTEN}",
+    "tokenFile": f"names a file that the portal does not have; {_INSTEAD}",
     "exec": f"would run a program here; {_INSTEAD}",
     "auth-provider": f"would run a plug-in here; {_INSTEAD}",
     "username": f"is not accepted; {_INSTEAD}",
     "password": f"is not accepted; {_INSTEAD}",
-    **dict.fromkeys(
-        ("as", "as-uid", "as-groups", "as-user-extra"), f"would make it act as somebody else; {_INSTEAD}"
-    ),
+    **dict.fromkeys(("as", "as-uid", "as-groups", "as-user-extra"), f"would act as another user; {_INSTEAD}"),
 }
 _KEPT_OF_CLUSTERS = ("server", "certificate-authority-data", "tls-server-name")
 _KEPT_OF_USERS = ("token", "client-certificate-data", "client-key-data")
@@ -64,7 +62,7 @@ class Kubeconfig:
 def parse(text: str) -> Kubeconfig:
     """Parses a kubeconfig. Raises Unusable unless it describes exactly one reachable user of one cluster."""
     if len(text) > MOST_CHARACTERS:
-        raise Unusable(f"It is longer than {fixed(MOST_CHARACTERS)} characters: that is no kubeconfig.")
+        raise Unusable(f"It is longer than {fixed(MOST_CHARACTERS)} characters, which no kubeconfig needs.")
     try:
         found = yaml_core.read(text)
     except yaml_core.NotYaml as error:
@@ -76,8 +74,8 @@ def parse(text: str) -> Kubeconfig:
     user = _named(found, "users", "user", _text(context, "user", "The context"))
     if cluster.get("insecure-skip-tls-verify"):
         raise Unusable(
-            "Its cluster says insecure-skip-tls-verify, so anybody could pose as the cluster; put the "
-            "cluster's authority in as certificate-authority-data instead."
+            "Its cluster says insecure-skip-tls-verify, so anyone could pose as the cluster; add the "
+            "cluster's authority as certificate-authority-data instead."
         )
     kept_cluster = _kept(cluster, "cluster", _KEPT_OF_CLUSTERS, _OF_CLUSTERS)
     kept_user = _kept(user, "user", _KEPT_OF_USERS, _OF_USERS)
@@ -110,7 +108,7 @@ def _context(found: Mapping[str, Any]) -> Mapping[str, Any]:
     if current:
         return _named(found, "contexts", "context", current)
     if len(contexts) != 1:
-        raise Unusable("It does not say which of its contexts is meant: set current-context.")
+        raise Unusable("It has several contexts and no current one: set current-context.")
     return _named(found, "contexts", "context", contexts[0].get("name"))
 
 
@@ -157,16 +155,16 @@ def _server(cluster: Mapping[str, str]) -> str:
         parts = urlsplit(server)
         port_is_right = parts.port != 0
     except ValueError:
-        raise Unusable("Its server is no address.") from None
+        raise Unusable("Its server is not a valid URL.") from None
     if parts.scheme != "https":
         raise Unusable(
-            "Its server must be reached by https://, so that nobody reads or changes what is said."
+            "Its server must be reached by https://, so that no one can read or change the traffic."
         )
     plain = server.isascii() and server.isprintable() and " " not in server
     if not (parts.hostname and port_is_right and plain) or len(server) > LONGEST_SERVER:
-        raise Unusable("Its server is no address.")
+        raise Unusable("Its server is not a valid URL.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise Unusable("Its server must be an address alone, without a user, a question or a fragment.")
+        raise Unusable("Its server must be a URL without a user, query or fragment.")
     return server
 
 
@@ -181,7 +179,7 @@ def _certificates(entry: Mapping[str, str], key: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(decoded)
     except ValueError:
-        raise Unusable(f"Its {key} is no certificate in base64.") from None
+        raise Unusable(f"Its {key} is not a certificate in base64.") from None
 
 
 def _decoded(entry: Mapping[str, str], key: str) -> bytes:
@@ -197,7 +195,7 @@ def _ends(user: Mapping[str, str]) -> datetime | None:
     if "client-certificate-data" in user or "client-key-data" in user:
         ends.append(_end_of_certificate(user))
     if not ends:
-        raise Unusable(f"Its user has nothing to sign in with; {_INSTEAD}.")
+        raise Unusable(f"Its user has no credentials; {_INSTEAD}.")
     return min((end for end in ends if end), default=None)
 
 
@@ -209,7 +207,7 @@ def _end_of_certificate(user: Mapping[str, str]) -> datetime:
     try:
         key = load_pem_private_key(decoded, password=None)
     except (ValueError, TypeError):
-        raise Unusable("Its client-key-data is no key in base64, or has a password.") from None
+        raise Unusable("Its client-key-data is not a key in base64, or has a password.") from None
     if key.public_key() != certificate.public_key():
         raise Unusable("Its client-key-data is not the key of its client-certificate-data.")
     return certificate.not_valid_after_utc
@@ -221,7 +219,7 @@ def _end_of_token(token: str) -> datetime | None:
     Only the API server can check whether the token is genuine.
     """
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise Unusable("Its token has characters that no token has.")
+        raise Unusable("Its token has characters that are not allowed in tokens.")
     parts = token.split(".")
     if len(parts) != 3:
         return None

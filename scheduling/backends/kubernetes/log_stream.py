@@ -24,9 +24,9 @@ FETCH_BYTES = 1 << 20  # new bytes after which a worker that is not followed giv
 # The rate that is read without pauses. A worker that writes faster is read more slowly than it writes.
 BYTES_PER_SECOND = 1 << 20
 MARK_SECONDS = 5.0  # between records of how far a log was read
-TELL_SECONDS = 1.0  # between reports of a job's progress
+REPORT_SECONDS = 1.0  # between reports of a job's progress
 
-Tell = Callable[[int, int, float, float], None]  # job, epoch, steps, monotonic moment
+Report = Callable[[int, int, float, float], None]  # job, epoch, steps, monotonic moment
 
 
 def files_of(root: Path, job_id: int) -> LogFiles:
@@ -68,7 +68,7 @@ class LogContext:
     root: Path
     limit: int  # bytes of a log
     pattern_of: Callable[[int], str]  # by job; empty: none
-    tell: Tell
+    report: Report
     silence: float  # seconds after which a stream may be dead
     lock: threading.RLock = field(default_factory=threading.RLock)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -89,9 +89,9 @@ class LogReader:
     def __init__(self, context: LogContext, worker: WorkerStream) -> None:
         self._context, self._worker = context, worker
         self._progress = _progress(context.pattern_of(worker.job_id)) if worker.rank == 0 else None
-        self._told_at: float | None = None
-        self._untold: tuple[float, float] | None = None
-        self._heard_at: float | None = None
+        self._reported_at: float | None = None
+        self._unreported: tuple[float, float] | None = None
+        self._received_at: float | None = None
         self._fed = 0
 
     def read(self, *, follow: bool) -> ReadResult:
@@ -155,7 +155,7 @@ class LogReader:
             for piece in text.pieces():
                 now = time.monotonic()
                 transcript.feed(piece)
-                self._heard_at = now
+                self._received_at = now
                 if now - saved_at >= MARK_SECONDS:
                     transcript.save()
                     saved_at = now
@@ -187,23 +187,25 @@ class LogReader:
         # The time of writing, by a clock close to ours, but not before anything that was read earlier.
         now = time.monotonic()
         age = max(0.0, datetime.now(UTC).timestamp() - moment / BILLION)
-        self._note(self._progress.steps, now - min(age, now - self._heard_at if self._heard_at else age))
-        if self._told_at is None or now - self._told_at >= TELL_SECONDS:
+        self._note(
+            self._progress.steps, now - min(age, now - self._received_at if self._received_at else age)
+        )
+        if self._reported_at is None or now - self._reported_at >= REPORT_SECONDS:
             self._report()
 
     def _note(self, steps: float | None, at: float) -> None:
         if steps is not None:
-            self._untold = steps, at
+            self._unreported = steps, at
 
     def _report(self) -> None:
-        if self._untold:
-            self._context.tell(self._worker.job_id, self._worker.epoch, *self._untold)
-            self._told_at, self._untold = time.monotonic(), None
+        if self._unreported:
+            self._context.report(self._worker.job_id, self._worker.epoch, *self._unreported)
+            self._reported_at, self._unreported = time.monotonic(), None
 
 
 def _progress(pattern: str) -> Progress | None:
     try:
         return Progress(pattern) if pattern else None
     except re2.error as error:
-        logger.warning("a progress pattern that is none: %s", error)
+        logger.warning("invalid progress pattern: %s", error)
         return None

@@ -38,11 +38,11 @@ def ask(url: str, query: str, *, to_private: bool) -> Busy:
 def read(answer: bytes) -> Busy:
     """Parses an answer. Raises NotReachable for anything but an instant vector of Prometheus."""
     try:
-        told = json.loads(answer)
-        if told["status"] != "success" or told["data"]["resultType"] != "vector":
+        content = json.loads(answer)
+        if content["status"] != "success" or content["data"]["resultType"] != "vector":
             raise NotReachable("It did not answer with an instant vector.")
         found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-        for one in told["data"]["result"]:
+        for one in content["data"]["result"]:
             _take(found, one["metric"], float(one["value"][1]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
         raise NotReachable("It did not answer as Prometheus does.") from None

@@ -54,7 +54,7 @@ def ensure(
     _make_or_mend(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
     _take_the_role(api, name)
     _wait_for_rights(api, name)
-    # Limits and network policies come first, because whoever sees the account may already run pods.
+    # Limits and network policies come first, since a user who sees the account may already run pods.
     for path, thing in (
         (f"/api/v1/namespaces/{name}/resourcequotas", _quota(isolation)),
         (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _network(isolation)),
@@ -96,7 +96,7 @@ def _claim(there: Object, labels: Mapping[str, str]) -> None:
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:
         raise Unusable(
-            f"There is a namespace {name} that Fairlot did not make: it has no label {TENANT}. "
+            f"There is a namespace {name} that Fairlot did not create: it has no label {TENANT}. "
             "Rename or delete it, or give the cluster another prefix for namespaces."
         )
     if found[TENANT] != labels[TENANT]:
@@ -105,8 +105,8 @@ def _claim(there: Object, labels: Mapping[str, str]) -> None:
         )
     if found.get(CLUSTER, labels[CLUSTER]) != labels[CLUSTER]:
         raise Unusable(
-            f"The namespace {name} was made by another Fairlot, or before this cluster was attached anew. "
-            f"Give the cluster another prefix for namespaces; or, when the other one is gone: "
+            f"The namespace {name} was created by another Fairlot, or before this cluster was attached again. "
+            f"Give the cluster another prefix for namespaces; or, if the other Fairlot is gone, run: "
             f"kubectl label namespace {name} {CLUSTER}-"
         )
     if "deletionTimestamp" in there["metadata"]:
@@ -131,7 +131,7 @@ def _take_the_role(api: Api, namespace: str) -> None:
             there = api.get(f"{bindings}/{ACCOUNT}")
     if (there["roleRef"], there.get("subjects")) != (wanted["roleRef"], wanted["subjects"]):
         raise Unusable(
-            f"The RoleBinding {ACCOUNT} in {namespace} was changed by somebody; delete it and Fairlot makes it anew."
+            f"The RoleBinding {ACCOUNT} in {namespace} was changed by someone else: delete it, and it is created again."
         )
 
 
@@ -150,7 +150,7 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
             return
         if time.monotonic() > deadline:
             raise Unusable(
-                f"Fairlot has no rights in {namespace}: apply deploy/kubernetes anew, "
+                f"Fairlot has no rights in {namespace}: apply deploy/kubernetes again, "
                 f"with its ClusterRole {ROLE}, and use the kubeconfig of its service account."
             )
         time.sleep(pause)

@@ -79,7 +79,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Attempt:
     """One lease of a job."""
 
     epoch: int
@@ -107,7 +107,7 @@ def new_job(
     workers: int,
     owner: str,
     epoch: int = 0,
-    begin: Turn | None = None,
+    begin: Attempt | None = None,
     grouped: bool = False,
 ) -> Object:
     """Returns a Job: suspended or, with `begin`, already started for that attempt. Gangs' pods wait behind a gate.
@@ -153,7 +153,7 @@ def new_job(
     }
 
 
-def new_pod(job_id: int, pod: Pod, *, owner: str, turn: Turn) -> Object:
+def new_pod(job_id: int, pod: Pod, *, owner: str, attempt: Attempt) -> Object:
     """Returns the bare pod of a job for one attempt. It carries everything that a Job would otherwise carry."""
     return {
         "apiVersion": "v1",
@@ -161,9 +161,9 @@ def new_pod(job_id: int, pod: Pod, *, owner: str, turn: Turn) -> Object:
         "metadata": {
             "name": pod_name(job_id),
             "labels": _labels(job_id, pod, owner) | {BARE: "true"},
-            "annotations": {INDEX: "0", GENERATION: turn.generation} | _facts(pod, 1) | _marks(turn),
+            "annotations": {INDEX: "0", GENERATION: attempt.generation} | _facts(pod, 1) | _marks(attempt),
         },
-        "spec": _pod_spec(job_id, pod, 1) | {"affinity": _on(turn.nodes)},
+        "spec": _pod_spec(job_id, pod, 1) | {"affinity": _on(attempt.nodes)},
     }
 
 
@@ -174,8 +174,8 @@ def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
 
 def _facts(pod: Pod, workers: int) -> dict[str, str]:
     """Returns the annotations that are the same for all attempts."""
-    told = 0 < len(pod.progress_pattern) <= LONGEST_PATTERN
-    return {WORKERS: str(workers)} | ({PROGRESS: pod.progress_pattern} if told else {})
+    fits = 0 < len(pod.progress_pattern) <= LONGEST_PATTERN
+    return {WORKERS: str(workers)} | ({PROGRESS: pod.progress_pattern} if fits else {})
 
 
 def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
@@ -287,35 +287,35 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
         **secret_objects.plain_variables(pod.secrets),
         **claims.variables(pod.mounts),
     }
-    told = {
+    from_annotations = {
         RANK: INDEX,
         "RANK": INDEX,
         "PET_NODE_RANK": INDEX,
         "FAIRLOT_EPOCH": EPOCH,
         "FAIRLOT_GENERATION": GENERATION,
     }
-    turns: list[Object] = [
+    by_attempt: list[Object] = [
         {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}
-        for variable, annotation in told.items()
+        for variable, annotation in from_annotations.items()
     ]
-    taken = {*told, *ours}
+    taken = {*from_annotations, *ours}
     free = {key: value for key, value in pod.environment.items() if key not in taken}
     plain: list[Object] = [{"name": key, "value": _as_written(value)} for key, value in (free | ours).items()]
     hidden = secret_objects.variables(job_name(job_id), pod.secrets)
-    return turns + plain + [one for one in hidden if one["name"] not in taken]
+    return by_attempt + plain + [one for one in hidden if one["name"] not in taken]
 
 
 # --- patches of existing objects -------------------------------------------------------------------------
 
 
-def start(uid: str, *, at: int, turn: Turn) -> list[Operation]:
-    """Returns a patch that moves a Job from epoch `at` to `turn` and starts it. A gang's pods are ungated later."""
+def start(uid: str, *, at: int, attempt: Attempt) -> list[Operation]:
+    """Returns a patch that moves a Job from epoch `at` to `attempt` and starts it. A gang's pods are ungated later."""
     return [
         *_at(uid, at),
         {"op": "test", "path": "/spec/suspend", "value": True},
-        *_puts(ANNOTATIONS, _marks(turn)),
-        *_puts("/spec/template/metadata/annotations", _marks_of_pods(turn)),
-        {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _on(turn.nodes)},
+        *_puts(ANNOTATIONS, _marks(attempt)),
+        *_puts("/spec/template/metadata/annotations", _marks_of_pods(attempt)),
+        {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _on(attempt.nodes)},
         {"op": "replace", "path": "/spec/suspend", "value": False},
     ]
 
@@ -371,16 +371,16 @@ def _at(uid: str, epoch: int) -> list[Operation]:
     ]
 
 
-def _marks(turn: Turn) -> dict[str, str]:
-    return _marks_of_lease(turn.epoch, turn.token, "") | {RANKS: json.dumps(list(turn.nodes))}
+def _marks(attempt: Attempt) -> dict[str, str]:
+    return _marks_of_lease(attempt.epoch, attempt.token, "") | {RANKS: json.dumps(list(attempt.nodes))}
 
 
 def _marks_of_lease(epoch: int, token: str, because: str) -> dict[str, str]:
     return {EPOCH: str(epoch), LEASE: token, BECAUSE: because}
 
 
-def _marks_of_pods(turn: Turn) -> dict[str, str]:
-    return {EPOCH: str(turn.epoch), LEASE: turn.token, GENERATION: turn.generation}
+def _marks_of_pods(attempt: Attempt) -> dict[str, str]:
+    return {EPOCH: str(attempt.epoch), LEASE: attempt.token, GENERATION: attempt.generation}
 
 
 def _puts(path: str, annotations: Mapping[str, str]) -> list[Operation]:
@@ -436,7 +436,7 @@ def is_of(pod: Object, job: Object) -> bool:
     return str(maker) == str(job["metadata"]["uid"])
 
 
-def of_turn(job: Object, pods: Sequence[Object]) -> list[Object]:
+def of_attempt(job: Object, pods: Sequence[Object]) -> list[Object]:
     """Returns the pods that exactly this Job created for its present attempt."""
     return [pod for pod in pods if epoch_of(pod) == epoch_of(job) and is_of(pod, job)]
 
@@ -452,8 +452,10 @@ def rank_of(pod: Object) -> int:
 
 def began(job: Object) -> datetime | None:
     """Returns when the present attempt began, in whole seconds. Each attempt of a bare pod is a new pod."""
-    told = job["metadata"]["creationTimestamp"] if is_bare(job) else job.get("status", {}).get("startTime")
-    return datetime.fromisoformat(told) if told else None
+    began_at = (
+        job["metadata"]["creationTimestamp"] if is_bare(job) else job.get("status", {}).get("startTime")
+    )
+    return datetime.fromisoformat(began_at) if began_at else None
 
 
 def workers_of(job: Object) -> int:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from scheduling.backends.kubernetes import objects, rendezvous, secret_objects
 from scheduling.backends.kubernetes.api import Api, Changed, Invalid, Missing, Object, Refused, Taken
-from scheduling.backends.kubernetes.objects import Turn
+from scheduling.backends.kubernetes.objects import Attempt
 from scheduling.backends.kubernetes.podgroups import PodGroups
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
@@ -48,8 +48,8 @@ class Commands(Protocol):
     def find(self, job_id: int) -> Object | None:
         """Returns the Job or pod that represents the job, or None. Raises NotOurs."""
 
-    def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
-        """Starts the job as `turn` describes. Raises StillThere while an earlier lease has not ended."""
+    def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
+        """Starts the job as `attempt` describes. Raises StillThere while an earlier lease has not ended."""
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Stops the pods of the lease `epoch`. `because` is the reason when Fairlot stops it by itself."""
@@ -71,7 +71,7 @@ class Orders:
         *,
         workers: int,
         epoch: int = 0,
-        begin: Turn | None = None,
+        begin: Attempt | None = None,
         grouped: bool = False,
         may_have_run: bool = False,
     ) -> Object:
@@ -106,25 +106,25 @@ class Orders:
         """Returns the job's Job if it exists. Raises NotOurs."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
-    def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
-        """Starts the job as `turn` describes. Raises StillThere while an earlier lease has not ended."""
+    def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
+        """Starts the job as `attempt` describes. Raises StillThere while an earlier lease has not ended."""
         # A Job that needs no other objects is created running: one write, which its name lets succeed only once.
-        grouped = len(turn.nodes) > 1
-        begin = None if grouped or secret_objects.is_needed(pod.secrets) else turn
+        grouped = len(attempt.nodes) > 1
+        begin = None if grouped or secret_objects.is_needed(pod.secrets) else attempt
         for last in tries():
             job = self.prepare(
                 job_id,
                 pod,
-                workers=len(turn.nodes),
-                epoch=turn.epoch - 1,
+                workers=len(attempt.nodes),
+                epoch=attempt.epoch - 1,
                 begin=begin,
                 grouped=grouped,
-                may_have_run=turn.may_have_begun or turn.epoch > 1,
+                may_have_run=attempt.may_have_begun or attempt.epoch > 1,
             )
             at = objects.epoch_of(job)
-            if at > turn.epoch or (at == turn.epoch and objects.is_suspended(job)):
+            if at > attempt.epoch or (at == attempt.epoch and objects.is_suspended(job)):
                 return Outcome.OVERTAKEN
-            if at == turn.epoch:
+            if at == attempt.epoch:
                 return Outcome.DONE
             if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
                 return Outcome.FINISHED
@@ -132,9 +132,9 @@ class Orders:
                 # Nothing else would order its end any more.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
                 self.api.patch(self._path(job_id), objects.stop(_uid(job), at=at, epoch=at, token=old))
-                raise StillThere(f"turn {at} of job {job_id} was still running")
+                raise StillThere(f"attempt {at} of job {job_id} was still running")
             if objects.holds_gpus(job):
-                raise StillThere(f"pods of turn {at} of job {job_id} are still there")
+                raise StillThere(f"pods of attempt {at} of job {job_id} still exist")
             if objects.has_counted_ends(job):
                 # It would run without the workers that it counts as done, or fail for those that it counts as failed.
                 self._delete(job)
@@ -144,9 +144,9 @@ class Orders:
                 self._delete(job)
                 grouped = False
                 continue
-            self._hand_over(job, pod, turn)
+            self._hand_over(job, pod, attempt)
             try:
-                self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, turn=turn))
+                self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, attempt=attempt))
             except (Invalid, Missing) as refusal:
                 if _stays_where_it_was(job, refusal):
                     self._delete(job)
@@ -154,7 +154,7 @@ class Orders:
                     raise
             else:
                 return Outcome.DONE
-        raise StillThere(f"the Job of job {job_id} has to be made anew again and again")
+        raise StillThere(f"the Job of job {job_id} had to be created again too often")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Stops the job's pods. The lease `epoch` can then not start, even if its start order arrives later."""
@@ -177,20 +177,20 @@ class Orders:
                 return Outcome.DONE
         raise AssertionError("unreachable")
 
-    def _hand_over(self, job: Object, pod: objects.Pod, turn: Turn) -> None:
+    def _hand_over(self, job: Object, pod: objects.Pod, attempt: Attempt) -> None:
         """Creates the objects that the attempt's pods mount, before there are pods."""
-        if len(turn.nodes) > 1 and not objects.has_begun(job):
-            self._introduce(job, len(turn.nodes), pod.gpus)
-        marks = {objects.EPOCH: str(turn.epoch)}
+        if len(attempt.nodes) > 1 and not objects.has_begun(job):
+            self._introduce(job, len(attempt.nodes), pod.gpus)
+        marks = {objects.EPOCH: str(attempt.epoch)}
         secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _introduce(self, job: Object, workers: int, gpus: int) -> None:
         """Creates the names of a gang's workers. Raises StillThere when someone else replaced its Job meanwhile."""
-        is_told = rendezvous.prepare(
+        is_current = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
         )
-        if not is_told:
-            raise StillThere(f"the Job {job['metadata']['name']} was made anew by others")
+        if not is_current:
+            raise StillThere(f"the Job {job['metadata']['name']} was created again by someone else")
 
     def _delete(self, job: Object) -> None:
         """Deletes the Job in the version that was read. Does nothing if it was changed or deleted since."""
@@ -219,7 +219,7 @@ def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None
             return None
         raise
     if there["metadata"].get("labels", {}).get(objects.OWNER) != owner:
-        raise NotOurs(f"{there['kind']} {there['metadata']['name']} of somebody else is in {namespace}")
+        raise NotOurs(f"{there['kind']} {there['metadata']['name']} in {namespace} belongs to someone else")
     return there
 
 

@@ -79,7 +79,7 @@ def _find(api: Api, namespace: str, name: str, *, service: int, owner: str) -> O
         return None
     found = there["metadata"].get("labels", {})
     if (found.get(SERVICE), found.get(OWNER)) != (str(service), owner):
-        raise NameTaken(f"a Service {name} of somebody else is in {namespace}")
+        raise NameTaken(f"the Service {name} in {namespace} belongs to someone else")
     return there
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scheduling.backends.kubernetes import objects, secret_objects
 from scheduling.backends.kubernetes.api import Api, Changed, Invalid, Missing, Object, Taken
-from scheduling.backends.kubernetes.objects import Turn
+from scheduling.backends.kubernetes.objects import Attempt
 from scheduling.backends.kubernetes.orders import PODS, Outcome, StillThere, delete_pod, look_up, tries
 
 
@@ -30,11 +30,11 @@ class BarePodOrders:
         """Returns the job's pod of any attempt, or None. Raises NotOurs."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
-    def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
-        """Creates the job's pod for `turn`. Raises StillThere while the pod of an earlier attempt has not ended."""
-        if len(turn.nodes) != 1 or secret_objects.is_needed(pod.secrets):
+    def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
+        """Creates the job's pod for `attempt`. Raises StillThere while the pod of an earlier attempt has not ended."""
+        if len(attempt.nodes) != 1 or secret_objects.is_needed(pod.secrets):
             raise ValueError("gangs, and what needs Secrets, have a Job")
-        wanted = objects.new_pod(job_id, pod, owner=self.owner, turn=turn)
+        wanted = objects.new_pod(job_id, pod, owner=self.owner, attempt=attempt)
         for _ in tries():
             try:
                 self.api.create(PODS.format(self.namespace), wanted)
@@ -45,17 +45,17 @@ class BarePodOrders:
             if there is None:
                 continue  # it was deleted just now
             at = objects.epoch_of(there)
-            if at > turn.epoch:
+            if at > attempt.epoch:
                 return Outcome.OVERTAKEN
-            if at == turn.epoch:
+            if at == attempt.epoch:
                 return Outcome.OVERTAKEN if objects.is_ordered_to_end(there) else Outcome.DONE
             if not objects.has_ended(there):
                 if not objects.is_ordered_to_end(there):  # nothing else would order its end any more
                     with suppress(Invalid, Missing, Changed):
                         self._end(there)
-                raise StillThere(f"the pod of turn {at} of job {job_id} is still there")
+                raise StillThere(f"the pod of attempt {at} of job {job_id} still exists")
             delete_pod(self.api, there)
-        raise StillThere(f"the pod of job {job_id} is made and removed by others again and again")
+        raise StillThere(f"the pod of job {job_id} was created and removed by someone else again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Ends the pod of the lease `epoch` or of an earlier one.

@@ -25,7 +25,7 @@ BILLION = 10**9
 
 
 class KubeletMessage(Exception):
-    """The kubelet sent a message of its own instead of a line of the program."""
+    """The kubelet sent its own message instead of a line of the program."""
 
 
 class LogLocked(Exception):

@@ -228,7 +228,7 @@ class LocalBackend:
     def advance(self) -> None:
         """Does nothing: supervisors continue by themselves."""
 
-    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`, over all attempts; complete when no attempt
         runs."""
         files = JobFiles(self.root, job_id)
@@ -347,7 +347,7 @@ class LocalBackend:
             if older["epoch"] < epoch - KEPT_REPORTS:
                 files.status(older["epoch"]).unlink()
         elif not older["supervisor"]:
-            message = "a newer start came before it began"
+            message = "a newer start replaced it before it began"
             reports.finish(files, older["epoch"], older["token"], End.STOPPED, message)
         elif not supervised and not reports.end_leftovers(files, older):
             raise BackendError("processes of its last run are still ending")
@@ -358,7 +358,7 @@ class LocalBackend:
         name = gang.environment_name or next(iter(self.environments), "")
         if name not in self.environments:
             known = ", ".join(self.environments)
-            raise ValueError(f"there is no environment {name!r} on this machine (there is: {known})")
+            raise ValueError(f"there is no environment {name!r} on this machine (available: {known})")
         if [worker.rank for worker in gang.workers] != list(range(len(gang.workers))):
             raise ValueError("the workers' ranks are not 0, 1, 2 …")
         found = self.isolation
@@ -402,7 +402,7 @@ class LocalBackend:
         try:
             closed = devices.of_others(held, self.places.dev) if found.namespaces else []
         except gpus.NvmlError as error:
-            raise BackendError(f"the job's GPUs cannot be told from others: {error}") from None
+            raise BackendError(f"the job's GPUs cannot be distinguished from others: {error}") from None
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
@@ -492,6 +492,6 @@ def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
         except subprocess.TimeoutExpired:
             launcher.kill()
             launcher.wait()
-            raise BackendError("the supervisor did not come up in time") from None
+            raise BackendError("the supervisor did not start in time") from None
     if code != 0:
-        raise BackendError(f"the supervisor did not come up (exit code {code}); see its supervisor.log")
+        raise BackendError(f"the supervisor did not start (exit code {code}); see its supervisor.log")

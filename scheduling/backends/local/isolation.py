@@ -61,17 +61,15 @@ class Isolation:
     def short(self) -> str:
         """Returns one or two sentences for everyone who may submit here."""
         if not self.keeps_apart:
-            return "Jobs here run with the rights of the portal: each can read and change all that it can."
+            return "Jobs here run with the portal's rights and can read and change everything that the portal can."
         if not self.users:
             return (
                 "Jobs here cannot see other jobs' files and processes, or the portal's. They share one user."
             )
         if self.namespaces:
-            return (
-                "Each team's jobs run as a user of their own and cannot see other teams' files and processes."
-            )
+            return "Each team's jobs run as a separate user and cannot see other teams' files and processes."
         return (
-            "Each team's jobs run as a user of their own. They cannot read other teams' files, but can see that "
+            "Each team's jobs run as a separate user. They cannot read other teams' files, but can see that "
             "other processes and folders exist."
         )
 
@@ -81,12 +79,12 @@ class Isolation:
         found = []
         if self.users:
             found += [
-                "Each team's jobs have a user of their own, without groups, capabilities or setuid programs."
+                "Each team's jobs run as a separate user, without groups, capabilities or setuid programs."
             ]
         if self.namespaces:
             found += [
                 "Mounts hide the portal's folders, home folders, /run, and other jobs' folders and temporary files.",
-                "Where this machine has GPUs of NVIDIA's, jobs cannot open the devices of those that they do not hold.",
+                "Jobs cannot open the devices of NVIDIA GPUs that they do not hold.",
                 "Jobs see and signal only their own processes, and share no memory or message queues with others.",
             ]
         return found
@@ -94,10 +92,14 @@ class Isolation:
     @property
     def not_kept(self) -> list[str]:
         """Returns which isolation is missing, in sentences for admins."""
-        found = ["Jobs reach every address that the machine reaches, loopback ports of other jobs included."]
+        found = [
+            "Jobs can reach every address that the machine can reach, including loopback ports of other jobs."
+        ]
         found += ["Processors, memory, disk space and the number of processes are not limited."]
         if self.users:
-            found += ["Jobs of one team share a user, as far as they see each other's files."]
+            found += [
+                "Jobs of one team share a user and can access those of each other's files that they see."
+            ]
         found += self.why_not
         if not self.namespaces:
             found += ["Jobs can use GPUs of this machine that they do not hold."]
@@ -118,17 +120,17 @@ class Isolation:
     @property
     def why_not(self) -> list[str]:
         """Returns why jobs have no separate users or namespaces."""
-        found = [] if self.users else [f"Jobs have no users of their own: {self.why_no_users}."]
+        found = [] if self.users else [f"Jobs have no separate users: {self.why_no_users}."]
         if not self.namespaces:
-            found += [f"Jobs have no namespaces of their own: {self.why_no_namespaces}."]
+            found += [f"Jobs have no separate namespaces: {self.why_no_namespaces}."]
         return found
 
     @property
     def refusal(self) -> str:
         """Returns why only admins may submit without isolation, and how to change that."""
         return (
-            "Jobs here run with the rights of the portal itself, so only admins may submit them. An admin can start "
-            "Fairlot as root, which gives each team's jobs a user of their own, or set FAIRLOT_LOCAL_TRUSTS_ALL=true "
+            "Jobs here run with the portal's own rights, so only admins may submit them. An admin can start "
+            "Fairlot as root, which runs each team's jobs as a separate user, or set FAIRLOT_LOCAL_TRUSTS_ALL=true "
             "where everyone who may submit jobs is trusted with the portal."
         )
 
@@ -293,7 +295,7 @@ def _find(places: HostPaths) -> Isolation:
         why_no_users = (
             f"the container of Fairlot has no user {uid}; set FAIRLOT_LOCAL_UIDS to ids that it has"
         )
-        return _shared(places, why_no_users, "root's jobs have them only with a user of their own")
+        return _shared(places, why_no_users, "root's jobs have them only together with separate users")
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:
         return found

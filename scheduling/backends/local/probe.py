@@ -1,4 +1,4 @@
-"""Probes repeatedly whether a program of this machine is ready, in a thread of its own."""
+"""Probes repeatedly whether a program of this machine is ready, in a separate thread."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
             source=f"log {status['job_id']}-{status['epoch']}-{rank}",
             job_id=status["job_id"],
             epoch=status["epoch"],
-            text=f"The log of worker {rank} cannot be written ({why}). The job goes on.",
+            text=f"The log of worker {rank} cannot be written ({why}). The job continues.",
             age=processes.age(tuple(since)),
         )
         for rank, (why, since) in status.get("log_troubles", {}).items()
@@ -144,7 +144,7 @@ def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> 
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
-        message = f"could not be started: {why or 'its supervisor did not come up'}"
+        message = f"could not be started: {why or 'its supervisor did not start'}"
         finish(files, epoch, token, End.START_FAILED, message)
         return True
     beat = files.last_beat(epoch)

@@ -194,14 +194,14 @@ class Namespaces:
 
     def __init__(self, view: View) -> None:
         """Creates the namespaces. This process must be a subreaper. Raises OSError."""
-        self.emptied, tell = os.pipe()  # a byte in it means that only `init` is left
+        self.emptied, writer = os.pipe()  # a byte in it means that only `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
         self.init = _born(lambda: _unshare("a process table", CLONE_NEWPID))
         if self.init == 0:
             os.close(go)
-            _hold(view, tell, waiting, us)
-        os.close(tell)
+            _run_init(view, writer, waiting, us)
+        os.close(writer)
         os.close(waiting)
         os.write(go, b"\n")  # from now on this process is the parent of `init`
         os.close(go)
@@ -242,38 +242,38 @@ class Namespaces:
 
 def _born(choose: Callable[[], None]) -> int:
     """Forks a child into the process table that `choose` selects in a helper process. Raises OSError."""
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     helper = os.fork()
     if helper == 0:
         try:
             choose()
             child = os.fork()
         except OSError as error:
-            os.write(tell, _encoded(error))
+            os.write(writer, _encoded(error))
             os._exit(0)
         if child == 0:
-            os.close(told)
-            os.close(tell)
+            os.close(reader)
+            os.close(writer)
             return 0
-        os.write(tell, str(child).encode())
+        os.write(writer, str(child).encode())
         os._exit(0)
-    os.close(tell)
-    with os.fdopen(told, "rb") as file:
-        said = file.read()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        content = file.read()
     os.waitpid(helper, 0)  # this process adopts the child when the helper ends
-    if not said.isdigit():
-        raise _decoded(said)
-    return int(said)
+    if not content.isdigit():
+        raise _decoded(content)
+    return int(content)
 
 
 def _read_line(fd: int) -> bytes:
-    said = b""
-    while b"\n" not in said and (piece := os.read(fd, 4096)):
-        said += piece
-    return said
+    content = b""
+    while b"\n" not in content and (piece := os.read(fd, 4096)):
+        content += piece
+    return content
 
 
-def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
+def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoReturn:
     """Runs as the first process of new namespaces: makes the mounts, then reaps orphans until it is killed.
 
     When it ends for any reason, the kernel kills every process that is left in them.
@@ -288,18 +288,18 @@ def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         _unshare("mounts", CLONE_NEWNS | CLONE_NEWIPC)
         _arrange(view)
-        os.closerange(3, tell)
-        os.closerange(tell + 1, MOST_FILES)
+        os.closerange(3, writer)
+        os.closerange(writer + 1, MOST_FILES)
         drop_privileges(None)
-        os.write(tell, READY)
+        os.write(writer, READY)
         while True:
             try:
                 os.waitpid(-1, 0)
             except ChildProcessError:
-                os.write(tell, b"\n")
+                os.write(writer, b"\n")
                 signal.sigwait({signal.SIGCHLD})
     except BaseException as error:
-        os.write(tell, _encoded(error) + b"\n")
+        os.write(writer, _encoded(error) + b"\n")
     finally:
         os._exit(1)
 
@@ -319,8 +319,8 @@ def _encoded(error: BaseException) -> bytes:
     return f"{number} {in_words(error)}".encode()
 
 
-def _decoded(said: bytes) -> OSError:
-    number, _, words = said.decode(errors="replace").strip().partition(" ")
+def _decoded(content: bytes) -> OSError:
+    number, _, words = content.decode(errors="replace").strip().partition(" ")
     return OSError(int(number), words) if words else OSError(errno.EINTR, "it was killed")
 
 
@@ -438,7 +438,7 @@ def probe(asked: Question) -> Findings:
     prepare_folders(folder, confinement["uid"])
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     namespaces = Namespaces(confinement["view"]) if confinement["view"] is not None else None
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     child = namespaces.fork() if namespaces is not None else os.fork()
     if child == 0:
         try:
@@ -453,21 +453,21 @@ def probe(asked: Question) -> Findings:
                 unreachable=[path for path in asked["needed"] if not os.access(path, os.R_OK | os.X_OK)],
                 closed_devices=[path for path in asked["devices"] if not os.access(path, os.R_OK | os.W_OK)],
             )
-            os.write(tell, json.dumps(found).encode())
+            os.write(writer, json.dumps(found).encode())
         except BaseException as error:
-            os.write(tell, _encoded(error))
+            os.write(writer, _encoded(error))
         finally:
             os._exit(0)
-    os.close(tell)
-    with os.fdopen(told, "rb") as file:
-        said = file.read()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        content = file.read()
     os.waitpid(child, 0)
     if namespaces is not None:
         namespaces.end()
         os.waitpid(namespaces.init, 0)
-    if not said.startswith(b"{"):
-        raise _decoded(said)
-    answer: Findings = json.loads(said)
+    if not content.startswith(b"{"):
+        raise _decoded(content)
+    answer: Findings = json.loads(content)
     return answer
 
 

@@ -32,9 +32,9 @@ def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
         return
     with _secrets_of(files) as folder:
         removal.clear(str(epoch), folder)
-    turn = _folder(files, epoch)
+    attempt = _folder(files, epoch)
     if secrets.variables:
-        with files.opened(turn, make=True) as folder:
+        with files.opened(attempt, make=True) as folder:
             _write("environment.json", json.dumps(dict(secrets.variables)), folder)
     for one in secrets.folders:
         place = files_of(files, epoch) / Path(one.path).relative_to(SECRETS)
@@ -74,8 +74,8 @@ def delete(files: JobFiles, epoch: int) -> None:
     """Deletes the secrets of this and earlier attempts. What cannot be deleted now goes with the job's folder."""
     try:
         with files.opened(files.folder / "secrets") as folder:
-            for turn in opening.names_in(folder):
-                number = turn.partition(".")[0]
+            for attempt in opening.names_in(folder):
+                number = attempt.partition(".")[0]
                 if number.isascii() and number.isdecimal() and int(number) <= epoch:
                     removal.clear(number, folder)
     except FileNotFoundError:

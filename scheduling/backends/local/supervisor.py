@@ -164,7 +164,7 @@ class Supervisor:
     def _report_end(self) -> None:
         end, code, message = self.verdict or ("lost", None, "no worker was left")
         if self.killed and end in {"stopped", "lost"}:
-            message += "; what had not ended within its grace was killed"
+            message += "; processes that did not end within the grace period were killed"
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
         while self.unreported and self.alone < MOST_ALONE:
             time.sleep(BEAT_SECONDS)
@@ -354,7 +354,7 @@ class Supervisor:
     def _obey(self) -> None:
         self.orders_due = False
         if self.terminated:
-            words = "the machine told its programs to end"
+            words = "the machine stopped its programs"
             self._end(("lost", None, words), self.gang["grace_seconds"])
         try:
             gang, order = read_json(self.files.gang), read_json(self.files.desired)
@@ -402,7 +402,7 @@ class Supervisor:
             phase="ended",
             end="stopped",
             exit_code=None,
-            message=f"was frozen and went on as epoch {gang['epoch']}",
+            message=f"was suspended and continued as epoch {gang['epoch']}",
             ended_at=self.status.get("frozen_at", now),
         )
         self.gang = gang
@@ -421,7 +421,7 @@ class Supervisor:
     def _carry_out(self, order: dict[str, Any]) -> None:
         verb, grace = order["verb"], order.get("grace_seconds", 0.0)
         if verb == "stop":
-            self._end(("stopped", None, "stopped as told"), grace)
+            self._end(("stopped", None, "stopped as ordered"), grace)
         elif verb == "freeze" and self.status["phase"] == "running" and self.verdict is None:
             self.seen_stopped = 0
             self.freezing = self.freezing or PendingWork(self.gang)

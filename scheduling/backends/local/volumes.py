@@ -25,9 +25,9 @@ def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> Non
                 f"and not at {one.path}"
             )
         if one.read_only and not read_only:
-            raise ValueError(f"the volume {one.name} cannot be kept from being written on this machine")
+            raise ValueError(f"the volume {one.name} cannot be mounted read-only on this machine")
         if not Path(one.source).is_dir():
-            raise ValueError(f"the folder of the volume {one.name} is not there")
+            raise ValueError(f"the folder of the volume {one.name} does not exist")
         # The volume may have been granted before the rule or the settings changed.
         if why := places.why_no_volume(Path(one.source)):
             raise ValueError(f"the volume {one.name} is refused: {why}")

@@ -51,14 +51,14 @@ class Worker:
         os.set_blocking(self.pipe, False)
         if self._uid is not None:  # lets the job reopen /dev/stdout and /dev/stderr
             os.fchown(output, self._uid, -1)
-        told, tell = os.pipe()
+        reader, writer = os.pipe()
         us = os.getpid()
         self.pid = namespaces.fork() if namespaces is not None else os.fork()
         if self.pid == 0:
-            self._become(environment, output, tell, us, namespaces)
+            self._become(environment, output, writer, us, namespaces)
         os.close(output)
-        os.close(tell)
-        with os.fdopen(told, "rb") as answer:
+        os.close(writer)
+        with os.fdopen(reader, "rb") as answer:
             problem = answer.read()  # ends when exec closes the other end, or when the child is gone
         if problem:
             raise CannotStart(problem.decode(errors="replace"))
@@ -77,7 +77,7 @@ class Worker:
         self,
         environment: dict[str, str],
         output: int,
-        tell: int,
+        writer: int,
         supervisor: int,
         namespaces: sandbox.Namespaces | None,
     ) -> None:
@@ -101,15 +101,15 @@ class Worker:
                 sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != supervisor:
                     os._exit(125)  # the supervisor died before the line above
-            os.closerange(3, tell)  # Fairlot's files close on exec; this closes what a library left open
-            os.closerange(tell + 1, sandbox.MOST_FILES)
+            os.closerange(3, writer)  # Fairlot's files close on exec; this closes what a library left open
+            os.closerange(writer + 1, sandbox.MOST_FILES)
             self._enter_folders(environment)
             os.execvpe(self._command[0], self._command, environment)  # noqa: S606
         except CannotStart as error:
-            os.write(tell, str(error).encode())
+            os.write(writer, str(error).encode())
         except BaseException as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
-            os.write(tell, f"{self._command[0]}: {reason}".encode())
+            os.write(writer, f"{self._command[0]}: {reason}".encode())
         finally:
             os._exit(127)
 
@@ -164,13 +164,13 @@ class Worker:
             return "did not end"
         code = os.waitstatus_to_exitcode(self.exit)
         if code >= 0:
-            hint = f" ({signal_name(code - 128)}, as shells count)" if signal_name(code - 128) else ""
+            hint = f" ({signal_name(code - 128)}, as shells report it)" if signal_name(code - 128) else ""
             return f"exited with code {code}{hint}"
         text = f"was killed by {signal_name(-code) or f'signal {-code}'}"
         if -code == signal.SIGKILL:
             if oom_kills:
                 return f"{text}: the machine ran out of memory"
-            return f"{text}, not by Fairlot; if memory was short, ask for less"
+            return f"{text}, but not by Fairlot; it may have used too much memory"
         return text
 
 

@@ -123,7 +123,7 @@ def test_a_kubeconfig_is_never_shown_again(ada: Client, east: Cluster, api_serve
     for path in ("/admin/clusters/attach/", f"/admin/clusters/{east.pk}/kubeconfig/"):
         refused = ada.post(path, FORM | {"name": "west", "kubeconfig": api_server.kubeconfig()})
         assert refused.status_code == 422
-        assert "does not know the token" in text_of(refused)
+        assert "does not accept the token" in text_of(refused)
         assert "no-store" in refused["Cache-Control"]
         seen.append(refused)
     for response in seen:
@@ -221,7 +221,7 @@ def test_trouble_shows_on_the_cluster_pages_and_its_words_to_operators_alone(
     ada.post(f"/admin/clusters/{east.pk}/check/")
     assert "east trouble" in text_of(ada.get("/admin/clusters/"))
     assert "east trouble" in text_of(ada.get("/admin/nodes/"))
-    assert "does not know the token" in text_of(browser_of(scene.people.olga).get("/cluster/"))
+    assert "does not accept the token" in text_of(browser_of(scene.people.olga).get("/cluster/"))
     bob = text_of(browser_of(scene.people.bob).get("/cluster/"))
     assert "Fairlot cannot work here as it should" in bob
     assert "does not know" not in bob

@@ -25,7 +25,7 @@ class Held:
     def log_size(self, *, job_id: int, rank: int) -> int:
         return len(self.data)
 
-    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         self.reads.append(limit)
         piece = self.data[offset : offset + limit]
         return LogChunk(rank, offset, offset + len(piece), piece, complete=False)

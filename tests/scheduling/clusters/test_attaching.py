@@ -62,7 +62,7 @@ def test_a_redirect_is_not_followed_so_that_the_token_goes_nowhere_else(
 ) -> None:
     with stand_in(tmp_path) as elsewhere:
         api_server.instead = Answer(307, b"{}", {"Location": f"{elsewhere.server}/version"})
-        with pytest.raises(Refused, match="leads elsewhere"):
+        with pytest.raises(Refused, match="redirects to another address"):
             attach(api_server, people)
         assert elsewhere.asked == []
     assert api_server.tokens == {f"Bearer {TOKEN}"}
@@ -70,9 +70,9 @@ def test_a_redirect_is_not_followed_so_that_the_token_goes_nowhere_else(
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(Answer(200, b"<h1>intranet</h1>"), "breaks off"), (Answer(200, b"{}"), "no Kubernetes"),
-     (Answer(502, b"<h1>intranet</h1>"), r"error \(502\)"), (Answer(429, b"{}"), "too much to do"),
-     (Answer(403, b'{"reason": "Forbidden"}'), "nothing, not even who it is")],
+    [(Answer(200, b"<h1>intranet</h1>"), "broke off"), (Answer(200, b"{}"), "not a Kubernetes"),
+     (Answer(502, b"<h1>intranet</h1>"), r"error \(502\)"), (Answer(429, b"{}"), "overloaded"),
+     (Answer(403, b'{"reason": "Forbidden"}'), "no requests, not even who it is")],
 )  # fmt: skip
 def test_other_answers_are_told_in_plain_words_and_not_repeated(
     api_server: StandIn, people: Cast, answer: Answer, said: str
@@ -90,7 +90,7 @@ def test_an_old_kubernetes_is_told_to_be_too_old(api_server: StandIn, people: Ca
 
 
 def test_a_name_that_nobody_knows_is_told(api_server: StandIn, people: Cast) -> None:
-    with pytest.raises(Refused, match="nothing is known by its name"):
+    with pytest.raises(Refused, match="its name cannot be resolved"):
         attach(api_server, people, kubeconfig=api_server.kubeconfig(server="https://k.invalid:6443"))
 
 

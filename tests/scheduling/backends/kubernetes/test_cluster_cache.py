@@ -29,7 +29,7 @@ NOWHERE = {
 
 def job(**status: Any) -> dict[str, Any]:
     """Returns a Job of one worker that may run."""
-    begin = objects.Turn(1, str(TOKEN), "A100", ["node-1"])
+    begin = objects.Attempt(1, str(TOKEN), "A100", ["node-1"])
     made = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=begin)
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
     return made | {"status": status}
@@ -110,8 +110,8 @@ def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase
 
 def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one_made_anew() -> None:
     """Orphaned pods of the deleted Job have ended. The order is repeated, and the new pods are gated."""
-    turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-1"])
-    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
+    attempt = objects.Attempt(1, str(TOKEN), "A100", ["node-1", "node-1"])
+    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=attempt)
     made["metadata"] |= {"uid": "first", "namespace": "fairlot-1"}
     again = {**made, "metadata": made["metadata"] | {"uid": "second"}, "status": {"active": 2}}
     view = ClusterCache()
@@ -123,7 +123,7 @@ def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one
     [seen] = view.changed()
     assert (seen.phase, seen.running_age) == (Phase.STARTING, None)
     [(gang, _)] = view.unsettled()
-    found = objects.of_turn(gang.job, list(gang.pods.values()))
+    found = objects.of_attempt(gang.job, list(gang.pods.values()))
     assert {one["metadata"]["uid"] for one in found} == {"new-0", "new-1"}, "whose gates are to be opened"
 
 
@@ -134,7 +134,7 @@ def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_
     view = view_of(job())
     view.jobs.put(suspended)
     assert [seen.end for seen in view.changed()] == [End.STOPPED]
-    second = objects.Turn(2, str(uuid4()), "A100", ["node-2"])
+    second = objects.Attempt(2, str(uuid4()), "A100", ["node-2"])
     again = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=second)
     again["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
     view.pods.put(pod(again, 0, "next"))
@@ -143,7 +143,7 @@ def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_
     assert [(str(seen.token), seen.phase) for seen in view.changed()] == [(second.token, Phase.STARTING)]
 
 
-UNSEEN = ["lost: a worker was taken away before anybody looked"]
+UNSEEN = ["lost: a worker was removed while nothing watched"]
 
 
 class Noting:
@@ -155,7 +155,7 @@ class Noting:
     def find(self, job_id: int) -> None:
         raise AssertionError("not asked for")
 
-    def start(self, job_id: int, pod: objects.Pod, turn: objects.Turn) -> Outcome:
+    def start(self, job_id: int, pod: objects.Pod, attempt: objects.Attempt) -> Outcome:
         raise AssertionError("not asked for")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
@@ -164,8 +164,8 @@ class Noting:
 
 
 def gang_that_runs() -> tuple[ClusterCache, dict[str, Any], list[dict[str, Any]]]:
-    turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-2"])
-    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
+    attempt = objects.Attempt(1, str(TOKEN), "A100", ["node-1", "node-2"])
+    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=attempt)
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
     made["status"] = {"active": 2}
     pods = [pod(made, rank, f"first-{rank}", phase="Running") for rank in (0, 1)]
@@ -196,7 +196,7 @@ def test_a_gang_is_lost_with_a_worker_that_was_gone_before_anybody_looked() -> N
     view.pods.put(with_condition(pods[0]))
     view.pods.remove(with_condition(pods[0]))
     view.pods.put(pod(made, 0, "second-0", gated=True))
-    assert tended(view) == ["lost: worker 0 was evicted, as by a drain of its node"]
+    assert tended(view) == ["lost: worker 0 was evicted, for example by a drain of its node"]
 
 
 def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() -> None:
@@ -227,7 +227,7 @@ def test_a_gang_is_lost_though_another_worker_fails_for_want_of_the_one_that_was
     view.pods.put(with_condition(pods[0]))
     view.pods.remove(with_condition(pods[0]))
     view.pods.put(pods[1] | {"status": pods[1]["status"] | {"phase": "Failed"}})
-    assert tended(view) == ["lost: worker 0 was evicted, as by a drain of its node"]
+    assert tended(view) == ["lost: worker 0 was evicted, for example by a drain of its node"]
 
 
 def test_a_gang_of_which_a_worker_fails_is_not_lost_as_the_others_are_removed() -> None:
@@ -248,7 +248,9 @@ def test_workers_that_are_deleted_as_their_job_was_stopped_are_not_lost_though_t
 
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
     """Returns an ended pod without a Job; `told` is when its deadline was set, `deleted` when it was deleted."""
-    made = objects.new_pod(JOB_ID, POD, owner="ours", turn=objects.Turn(1, str(TOKEN), "A100", ["node-1"]))
+    made = objects.new_pod(
+        JOB_ID, POD, owner="ours", attempt=objects.Attempt(1, str(TOKEN), "A100", ["node-1"])
+    )
     made["metadata"] |= {"uid": "pod", "namespace": "fairlot-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     made["metadata"]["annotations"][objects.BECAUSE] = because
     made["spec"]["nodeName"] = "node-1"

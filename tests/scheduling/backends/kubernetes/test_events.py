@@ -57,7 +57,7 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
         (
             "FailedScheduling",
             "0/20 nodes are available: 20 Insufficient nvidia.com/gpu. preemption: 0/20 nodes are available.",
-            "no node takes it: 0/20 nodes are available: 20 Insufficient nvidia.com/gpu.",
+            "no node accepts it: 0/20 nodes are available: 20 Insufficient nvidia.com/gpu.",
         ),
         (
             "FailedScheduling",
@@ -75,7 +75,7 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
         (
             "TaintManagerEviction",
             "Marking for deletion Pod a/b",
-            "it is taken off its node, which has got a taint",
+            "it is removed from its node, which has a new taint",
         ),
         ("TaintManagerEviction", "Cancelling deletion of Pod a/b", ""),
         (
@@ -86,7 +86,7 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
         (
             "OutOfcpu",
             "Node didn't have enough resource: cpu",
-            "its node has too little left for it: Node didn't have enough resource: cpu",
+            "its node has too few resources left for it: Node didn't have enough resource: cpu",
         ),
         ("SomethingNew", "it broke", "its node reports SomethingNew: it broke"),
     ],
@@ -118,7 +118,7 @@ def test_a_quota_may_mend_itself_and_a_policy_may_not() -> None:
     )
     assert not quota.is_final
     assert quota.words == (
-        "the quota two denies a pod: it asks for requests.nvidia.com/gpu=1, "
+        "the quota two denies a pod: it requests requests.nvidia.com/gpu=1, "
         "requests.nvidia.com/gpu=2 is used, requests.nvidia.com/gpu=2 is the limit"
     )
     policy = denied(
@@ -175,7 +175,7 @@ def test_an_event_is_a_word_once_however_often_it_is_told() -> None:
     words, denials = events.take()
     assert [(word.job_id, word.text) for word in words] == [
         (7, "worker 2: it was evicted: low on memory"),
-        (7, "a pod could not be made: no"),
+        (7, "a pod could not be created: no"),
     ]
     assert [job for job, *_ in denials] == [7, 7], "that it is still so is news for who waits for its pods"
     assert events.take() == ([], [])
@@ -222,8 +222,8 @@ def test_a_word_that_comes_before_its_turn_waits_for_it() -> None:
     events = ClusterEvents(view)
     events.mirrors[0].put(event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7)))
     assert events.take() == []
-    turn = objects.Turn(1, str(uuid4()), "A100", ["node-1", "node-2"])
-    begun = objects.new_job(7, pod, workers=2, owner="ours", begin=turn)
+    attempt = objects.Attempt(1, str(uuid4()), "A100", ["node-1", "node-2"])
+    begun = objects.new_job(7, pod, workers=2, owner="ours", begin=attempt)
     begun["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
     view.jobs.put(begun | {"status": {}})
     assert [(event.job_id, event.epoch) for event in events.take()] == [(7, 1)]

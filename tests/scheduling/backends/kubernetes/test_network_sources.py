@@ -28,15 +28,15 @@ def test_addresses_and_pods_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("0.0.0.0/0", "is everybody"),
-        ("::/0", "is everybody"),
+        ("0.0.0.0/0", "includes every address"),
+        ("::/0", "includes every address"),
         ("10.20.0.7/28", "has host bits set"),
-        ("::ffff:10.20.0.7", "another form"),
+        ("::ffff:10.20.0.7", "in this form"),
         ("fairlot", "accepted: 10.20.0.7, 10.20.0.0/28 and fairlot/app=fairlot-web"),
-        ("app=web", "a namespace and a label"),
-        ("fairlot/app=", "a namespace and a label"),
-        ("Fairlot/app=web", "a namespace and a label"),
-        ("fairlot/app=web+tier=front", "a namespace and a label"),
+        ("app=web", "a namespace and a pod label"),
+        ("fairlot/app=", "a namespace and a pod label"),
+        ("Fairlot/app=web", "a namespace and a pod label"),
+        ("fairlot/app=web+tier=front", "a namespace and a pod label"),
     ],
 )
 def test_what_names_nobody_or_everybody_is_refused(text: str, why: str) -> None:
@@ -55,12 +55,12 @@ def test_ranges_are_read_as_people_list_them() -> None:
     [
         ("example.org", "accepted: ranges such as"),
         ("10.20.0.1/16", "has host bits set"),
-        ("169.254.169.254", "where clouds keep"),
-        ("10.0.0.0/8 fd00:ec2::254", "where clouds keep"),
-        ("168.63.129.16", "where clouds keep"),
-        ("::ffff:169.254.0.0/112", "another form"),
-        ("2001:db8::1%eth0", "another form"),
-        (" ".join(f"10.0.{number}.0/24" for number in range(101)), "100 at most"),
+        ("169.254.169.254", "where clouds hand out"),
+        ("10.0.0.0/8 fd00:ec2::254", "where clouds hand out"),
+        ("168.63.129.16", "where clouds hand out"),
+        ("::ffff:169.254.0.0/112", "in this form"),
+        ("2001:db8::1%eth0", "in this form"),
+        (" ".join(f"10.0.{number}.0/24" for number in range(101)), "at most 100"),
     ],
 )
 def test_ranges_that_cannot_be_opened_are_refused_in_plain_words(text: str, why: str) -> None:

@@ -72,7 +72,7 @@ def test_who_deletes_a_running_pod_costs_its_job_a_turn_and_not_its_life(lab: Wo
     """A deleted pod does not say who deleted it; Fairlot knows whether it did."""
     job = start(lab, environment="example/train")
     lease = lab.lease(job)
-    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as told")
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")
     lease.refresh_from_db()
     assert (lease.end_reason, lab.states([job])) == (End.LOST, [Job.State.SUSPENDED])
     assert job.events.filter(text__contains="They were stopped by others than Fairlot.").count() == 1
@@ -83,7 +83,7 @@ def test_a_pod_that_goes_as_it_was_told_was_stopped(lab: World) -> None:
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4, environment="example/train")
     lab.contest(job)
     lease = lab.lease(job)
-    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as told")
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")
     lease.refresh_from_db()
     assert lease.end_reason == End.STOPPED
     assert job.events.filter(text__startswith="Stopped; at its next turn").exists()

@@ -74,7 +74,7 @@ def test_starts_and_ends_wake_who_waits_for_changes(rig: Rig) -> None:
         ("exit 3", 3, "exited with code 3"),
         ("kill -SEGV $$", 139, "was killed by SIGSEGV"),
         ("kill -KILL $$", 137, "was killed by SIGKILL, not by Fairlot"),
-        ("sh -c 'kill -KILL $$'; exit $?", 137, "exited with code 137 (SIGKILL, as shells count)"),
+        ("sh -c 'kill -KILL $$'; exit $?", 137, "exited with code 137 (SIGKILL, as shells report it)"),
     ],
 )
 def test_a_failure_keeps_its_reason(rig: Rig, script: str, code: int, words: str) -> None:
@@ -283,7 +283,7 @@ def test_freezing_stops_every_process_and_thawing_goes_on_without_a_restart(rig:
     rig.backend.thaw(second)
     rig.wait(second, Phase.RUNNING)
     assert {process.pid for process in rig.processes_of(first)} == {process.pid for process in frozen}
-    assert rig.wait(first).message == "was frozen and went on as epoch 2"
+    assert rig.wait(first).message == "was suspended and continued as epoch 2"
     steps = rig.log().count("step")
     until(lambda: rig.log().count("step") > steps, "more steps")
     rig.stop(first)  # a late order for the older lease
