@@ -47,7 +47,7 @@ def view_of(first: dict[str, Any]) -> ClusterCache:
     return view
 
 
-def test_who_has_waited_for_all_of_it_knows_how_old_it_is() -> None:
+def test_a_complete_cache_knows_its_staleness() -> None:
     view = ClusterCache()
     ages = []
 
@@ -65,7 +65,7 @@ def test_who_has_waited_for_all_of_it_knows_how_old_it_is() -> None:
     assert 3 <= view.staleness() < math.inf
 
 
-def test_an_end_is_told_though_its_job_is_deleted_before_anybody_has_asked() -> None:
+def test_an_end_is_reported_even_if_its_job_is_deleted_before_the_next_observation() -> None:
     view = view_of(job())
     view.jobs.put(complete())
     view.jobs.remove(complete())
@@ -76,7 +76,7 @@ def test_an_end_is_told_though_its_job_is_deleted_before_anybody_has_asked() -> 
     assert view.everything() == []
 
 
-def test_a_tombstone_goes_when_its_end_was_told() -> None:
+def test_an_ended_job_is_dropped_once_its_end_was_reported() -> None:
     view = view_of(job())
     view.jobs.put(complete())
     assert [seen.end for seen in view.changed()] == [End.SUCCEEDED]
@@ -108,7 +108,7 @@ def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one_made_anew() -> None:
+def test_pods_of_a_deleted_job_say_nothing_about_the_job_that_replaced_it() -> None:
     """Orphaned pods of the deleted Job have ended. The order is repeated, and the new pods are gated."""
     attempt = objects.Attempt(1, str(TOKEN), "A100", ["node-1", "node-1"])
     made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=attempt)
@@ -127,7 +127,7 @@ def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one
     assert {one["metadata"]["uid"] for one in found} == {"new-0", "new-1"}, "whose gates are to be opened"
 
 
-def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_its_job() -> None:
+def test_an_ended_attempt_stays_ended_when_pods_of_the_next_arrive_before_its_job() -> None:
     """Jobs and pods arrive by two streams, and either may be ahead."""
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     suspended["spec"]["suspend"] = True
@@ -199,7 +199,7 @@ def test_a_gang_is_lost_with_a_worker_that_was_gone_before_anybody_looked() -> N
     assert tended(view) == ["lost: worker 0 was evicted, for example by a drain of its node"]
 
 
-def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() -> None:
+def test_a_gang_is_lost_with_a_worker_that_was_replaced_unwatched() -> None:
     _, made, pods = gang_that_runs()
     view = ClusterCache()
     view.jobs.replace([made])
@@ -239,7 +239,7 @@ def test_a_gang_of_which_a_worker_fails_is_not_lost_as_the_others_are_removed() 
     assert tended(view) == []
 
 
-def test_workers_that_are_deleted_as_their_job_was_stopped_are_not_lost_though_they_are_told_first() -> None:
+def test_workers_that_are_deleted_because_their_job_was_stopped_are_not_lost() -> None:
     view, made, pods = gang_that_runs()
     view.pods.put(pods[0] | {"metadata": pods[0]["metadata"] | {"deletionTimestamp": BEFORE}})
     view.jobs.put(made | {"spec": made["spec"] | {"suspend": True}})
@@ -292,7 +292,7 @@ BEFORE, SAME, AFTER = (f"2026-01-01T00:0{moment}Z" for moment in ("0:59", "1:00"
         (bare(told=BEFORE, because="start_failed: for a reason"), End.START_FAILED, None),
     ],
 )
-def test_how_a_bare_pod_ended_depends_on_whether_it_was_told_before(
+def test_how_a_bare_pod_ended_depends_on_whether_it_was_ordered_to_stop_before(
     pod: dict[str, Any], end: End, code: int | None
 ) -> None:
     view = ClusterCache()
@@ -301,7 +301,7 @@ def test_how_a_bare_pod_ended_depends_on_whether_it_was_told_before(
     assert (seen.phase, seen.end, seen.exit_code) == (Phase.ENDED, end, code)
 
 
-def test_a_bare_pod_that_others_gave_a_deadline_was_not_told_by_fairlot() -> None:
+def test_a_bare_pod_with_a_foreign_deadline_was_not_stopped_by_fairlot() -> None:
     pod = bare(exitCode=143)
     pod["spec"]["activeDeadlineSeconds"] = 3600
     assert not objects.is_ordered_to_end(pod)

@@ -91,7 +91,7 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
         ("SomethingNew", "it broke", "its node reports SomethingNew: it broke"),
     ],
 )
-def test_what_becomes_of_pods_is_said_in_plain_words(reason: str, message: str, words: str) -> None:
+def test_events_of_pods_are_described(reason: str, message: str, words: str) -> None:
     assert describe_pod_event(event(reason, message)) == words
 
 
@@ -164,7 +164,7 @@ def test_an_endless_message_is_shortened() -> None:
     assert len(describe_pod_event(event("Evicted", "x" * 5000))) == LONGEST
 
 
-def test_an_event_is_a_word_once_however_often_it_is_told() -> None:
+def test_a_repeated_event_is_reported_once() -> None:
     events = Events(lambda: None)
     told = event("Evicted", "low on memory")
     refused = event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7))
@@ -190,7 +190,7 @@ def test_an_event_is_a_word_once_however_often_it_is_told() -> None:
     assert events.take() == ([], [])
 
 
-def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
+def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
     """Otherwise the attempt may be over before its timeline shows the reason."""
     known: list[int] = []
 
@@ -212,7 +212,7 @@ def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
     assert known == [7]
 
 
-def test_a_word_that_comes_before_its_turn_waits_for_it() -> None:
+def test_an_event_that_precedes_its_attempt_waits_for_it() -> None:
     """A gang's Job exists before its attempt is recorded, and events arrive by another stream."""
     pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
     made = objects.new_job(7, pod, workers=2, owner="ours")

@@ -171,7 +171,7 @@ def test_a_stream_that_breaks_off_is_gone_on_with_and_no_line_comes_twice(settin
     stage.wait_for_log(1, "one\ntwo\nthree\n")
 
 
-def test_who_has_ended_is_heard_out_and_never_asked_again(setting: Setting) -> None:
+def test_an_ended_worker_is_read_to_its_end_and_never_asked_again(setting: Setting) -> None:
     stage = setting(streams=1)
     speech = stage.enter(1, "one", "step 7")
     stage.wait_for_log(1, "one\nstep 7\n")
@@ -189,7 +189,7 @@ def test_who_has_ended_is_heard_out_and_never_asked_again(setting: Setting) -> N
     assert stage.steps[-1] == (1, 1, 7.0)
 
 
-def test_those_beyond_the_streams_are_fetched_in_turn(setting: Setting) -> None:
+def test_workers_beyond_the_streams_are_fetched_in_rotation(setting: Setting) -> None:
     stage = setting(streams=2)
     speeches = {job: stage.enter(job, f"hello {job}") for job in range(1, 11)}
     for job in speeches:
@@ -202,7 +202,7 @@ def test_those_beyond_the_streams_are_fetched_in_turn(setting: Setting) -> None:
     assert len(follows) == 2
 
 
-def test_who_is_told_to_go_takes_the_place_of_one_who_is_not(setting: Setting) -> None:
+def test_a_stopping_worker_takes_the_place_of_one_that_is_not(setting: Setting) -> None:
     stage = setting(streams=1)
     first = stage.enter(1, "one")
     stage.wait_for_log(1, "one\n")
@@ -223,7 +223,7 @@ def test_who_is_told_to_go_takes_the_place_of_one_who_is_not(setting: Setting) -
     wait_for(lambda: "uid-2-0" not in stage.follower._queued, what="it is read to its end")
 
 
-def test_a_kubelet_that_does_not_answer_keeps_nobody_else_waiting(setting: Setting) -> None:
+def test_a_kubelet_that_does_not_answer_delays_no_other_worker(setting: Setting) -> None:
     stage = setting(streams=1)
     dead = Refused(502, {"message": "dial tcp: no route to host"})
     speeches = []

@@ -106,7 +106,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), REFUSED)
-def test_what_is_not_taken_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+def test_refused_keys_are_named(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(Unusable, match=said) as refused:
         read(**changes)
     assert TOKEN not in str(refused.value)
@@ -115,11 +115,11 @@ def test_what_is_not_taken_is_refused_by_name(changes: dict[str, Any], said: str
 @pytest.mark.parametrize(
     "text", ["", "just words", "- a\n- list", "a: [", "[" * 5000, "a: \x00", "\ud800: 1"]
 )
-def test_what_is_no_kubeconfig_is_not_taken(text: str) -> None:
+def test_other_texts_are_no_kubeconfigs(text: str) -> None:
     with pytest.raises(Unusable):
         parse(text)
 
 
-def test_what_is_too_long_is_not_even_read() -> None:
+def test_a_text_that_is_too_long_is_not_parsed() -> None:
     with pytest.raises(Unusable, match="longer than"):
         parse("#" * 70_000)

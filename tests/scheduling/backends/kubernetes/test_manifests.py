@@ -47,7 +47,7 @@ def test_no_right_is_a_blank_cheque() -> None:
             assert (verb == "bind") == bool(name), "the one right that is of one object"
 
 
-def test_every_right_says_what_it_is_for() -> None:
+def test_every_right_has_a_reason() -> None:
     lines = (FOLDER / "rbac.yaml").read_text().splitlines()
     rules = [number for number, line in enumerate(lines) if line.startswith("  - apiGroups:")]
     assert len(rules) > 15

@@ -7,7 +7,7 @@ import pytest
 from scheduling.backends.network_sources import HIDDEN, Addresses, Pods, hidden_in, read, read_ranges
 
 
-def test_addresses_and_pods_are_told_apart() -> None:
+def test_addresses_and_pods_are_distinguished() -> None:
     asked = [
         " 10.20.0.7",
         "10.20.0.0/28",
@@ -39,7 +39,7 @@ def test_addresses_and_pods_are_told_apart() -> None:
         ("fairlot/app=web+tier=front", "a namespace and a pod label"),
     ],
 )
-def test_what_names_nobody_or_everybody_is_refused(text: str, why: str) -> None:
+def test_invalid_and_unlimited_sources_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read([text])
 
@@ -63,12 +63,12 @@ def test_ranges_are_read_as_people_list_them() -> None:
         (" ".join(f"10.0.{number}.0/24" for number in range(101)), "at most 100"),
     ],
 )
-def test_ranges_that_cannot_be_opened_are_refused_in_plain_words(text: str, why: str) -> None:
+def test_ranges_that_cannot_be_opened_are_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read_ranges(text)
 
 
-def test_of_a_wide_range_what_clouds_hide_stays_hidden() -> None:
+def test_credential_addresses_of_clouds_stay_closed_in_a_wide_range() -> None:
     assert hidden_in("169.0.0.0/8") == ["169.254.0.0/16"]
     assert hidden_in("100.64.0.0/10") == ["100.100.100.200/32"]
     assert hidden_in("fd00:ec0::/28") == ["fd00:ec2::/32"]

@@ -72,7 +72,7 @@ def test_the_newest_version_that_is_known_here_is_used_if_it_has_podgroups(
     assert offered(Server(**resources).api) == version
 
 
-def test_who_may_not_ask_goes_without_and_who_gets_no_answer_asks_again() -> None:
+def test_a_forbidden_question_means_no_groups_and_a_missing_answer_is_asked_again() -> None:
     server = Server()
     server.answers[ROOT] = Refused(403, {"reason": "Forbidden"})
     assert offered(server.api) == ""
@@ -155,7 +155,7 @@ def test_nothing_is_asked_for_pods_that_name_no_group() -> None:
     assert (server.asked, server.made) == ([], [])
 
 
-def test_who_waits_for_others_is_told_from_who_keeps_them_waiting() -> None:
+def test_a_pod_that_waits_for_others_is_distinguished_from_one_that_delays_them() -> None:
     """Uses the messages of Kubernetes 1.36."""
     assert only_waits(
         "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "

@@ -47,7 +47,7 @@ def test_jobs_of_one_worker_that_need_nothing_else_are_bare_pods_where_an_admin_
     assert not session.job.is_bare_pod
 
 
-def test_what_an_admin_chooses_holds_for_jobs_that_come_later(lab: World) -> None:
+def test_an_admins_choice_applies_to_later_jobs(lab: World) -> None:
     before = submit(lab)
     set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=False)
     before.refresh_from_db()
@@ -68,7 +68,7 @@ def test_the_database_takes_no_gang_for_a_bare_pod(lab: World) -> None:
             job.update(**change)
 
 
-def test_who_deletes_a_running_pod_costs_its_job_a_turn_and_not_its_life(lab: World) -> None:
+def test_deleting_a_running_pod_costs_its_job_an_attempt_and_does_not_end_it(lab: World) -> None:
     """A deleted pod does not say who deleted it; Fairlot knows whether it did."""
     job = start(lab, environment="example/train")
     lease = lab.lease(job)
@@ -78,7 +78,7 @@ def test_who_deletes_a_running_pod_costs_its_job_a_turn_and_not_its_life(lab: Wo
     assert job.events.filter(text__contains="They were stopped by others than Fairlot.").count() == 1
 
 
-def test_a_pod_that_goes_as_it_was_told_was_stopped(lab: World) -> None:
+def test_a_pod_that_vanishes_after_its_stop_order_was_stopped(lab: World) -> None:
     job = start(lab, environment="example/train", gpus=4)
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4, environment="example/train")
     lab.contest(job)

@@ -127,7 +127,7 @@ def test_marks_of_any_age_lead_to_the_same_log(tmp_path_factory: pytest.TempPath
     assert text(folder) == b"".join(line for _, line in told)
 
 
-def test_two_streams_may_be_told_out_of_order(tmp_path: Path) -> None:
+def test_two_streams_may_arrive_out_of_order(tmp_path: Path) -> None:
     told = [(999_999_990, b"out 1\n"), (1_000_000_005, b"out 2\n"), (999_999_995, b"err 1\n")]
     kubelet = Kubelet(told)
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_two_streams_may_be_told_out_of_order(tmp_path: Path) -> None:
     assert text(tmp_path) == b"out 1\nout 2\nerr 1\nerr 2\nout 3\n"
 
 
-def test_what_a_kubelet_has_thrown_away_meanwhile_breaks_nothing(tmp_path: Path) -> None:
+def test_lines_that_a_kubelet_has_dropped_break_nothing(tmp_path: Path) -> None:
     told = [(at, b"line %d\n" % at) for at in range(10)]
     listen(tmp_path, Kubelet(told), until=-3)
     assert text(tmp_path).endswith(b"\nline")
@@ -145,7 +145,7 @@ def test_what_a_kubelet_has_thrown_away_meanwhile_breaks_nothing(tmp_path: Path)
     assert text(tmp_path).endswith(b"line 8\nline\nline 12\nline 13\n")
 
 
-def test_a_line_without_end_is_there_when_it_is_told_and_goes_on(tmp_path: Path) -> None:
+def test_an_unfinished_line_is_stored_and_continued(tmp_path: Path) -> None:
     kubelet = Kubelet([(1, b"loading 10%\rloading")])
     listen(tmp_path, kubelet)
     assert text(tmp_path) == b"loading 10%\rloading"
@@ -160,7 +160,7 @@ def test_a_line_without_end_is_there_when_it_is_told_and_goes_on(tmp_path: Path)
     assert text(tmp_path) == b"loading 10%\rloading 20%"
 
 
-def test_the_next_pod_of_a_rank_goes_on_in_the_same_file_on_a_line_of_its_own(tmp_path: Path) -> None:
+def test_the_next_pod_of_a_rank_continues_the_file_on_a_new_line(tmp_path: Path) -> None:
     first = open_one(tmp_path)
     first.begin()
     first.feed(Kubelet([(1, b"one\n"), (2, b"two")]).tell(""))
@@ -197,7 +197,7 @@ def test_a_full_log_says_once_that_it_is_cut_and_counts_each_byte_once(tmp_path:
     assert b"1,075 bytes of output were cut" in text(tmp_path)
 
 
-def test_what_the_kubelet_says_itself_is_no_line_of_the_programs(tmp_path: Path) -> None:
+def test_a_message_of_the_kubelet_is_no_line_of_the_program(tmp_path: Path) -> None:
     transcript = open_one(tmp_path)
     transcript.begin()
     told = Kubelet([(1, b"one\n")]).tell("")
@@ -216,7 +216,7 @@ def test_two_do_not_write_the_same_log(tmp_path: Path) -> None:
     open_one(tmp_path).close()
 
 
-def test_who_comes_later_knows_that_nothing_more_will_come(tmp_path: Path) -> None:
+def test_a_later_reader_knows_that_the_log_is_complete(tmp_path: Path) -> None:
     transcript = open_one(tmp_path)
     transcript.finish()
     transcript.close()

@@ -125,7 +125,7 @@ def test_a_killed_supervisor_means_lost_at_its_last_heartbeat_and_nothing_stays(
     assert rig.wait(again).end is End.SUCCEEDED
 
 
-def test_even_what_dropped_its_environment_is_found_after_the_supervisor_died(rig: Rig) -> None:
+def test_processes_without_their_environment_are_found_after_the_supervisor_died(rig: Rig) -> None:
     gang = rig.start(rig.gang(CLEAN))
     beat = rig.files().beat
 
@@ -150,7 +150,7 @@ def test_a_start_after_a_crash_ends_the_leftovers_first(rig: Rig) -> None:
     assert rig.wait(old).end is End.LOST
 
 
-def test_after_a_reboot_what_ran_is_lost_when_it_was_last_seen(rig: Rig) -> None:
+def test_after_a_reboot_gangs_are_lost_at_their_last_heartbeat(rig: Rig) -> None:
     gang = rig.start(rig.gang("exec sleep 600"))
     rig.wait(gang, Phase.RUNNING)
     kill_supervisor(rig, gang)
@@ -182,7 +182,7 @@ def test_a_start_that_was_killed_before_its_supervisor_came_up_is_started_by_the
     assert rig.wait(gang).end is End.SUCCEEDED
 
 
-def test_what_a_program_leaves_behind_is_ended_with_it(rig: Rig) -> None:
+def test_processes_that_a_program_leaves_behind_end_with_it(rig: Rig) -> None:
     gang = rig.start(rig.python(DETACHING + "time.sleep(0)"))
     seen = rig.wait(gang)
     assert seen.end is End.SUCCEEDED
@@ -199,7 +199,7 @@ def test_a_program_that_hops_from_process_to_process_is_caught(rig: Rig) -> None
     assert not rig.processes_of(gang)
 
 
-def test_stopping_reaches_what_made_its_own_session(rig: Rig) -> None:
+def test_stopping_reaches_processes_in_their_own_session(rig: Rig) -> None:
     gang = rig.start(rig.python(DETACHING + "time.sleep(600)"))
     rig.wait_for_log("a child of", times=2)
     rig.stop(gang, grace=10)
@@ -256,7 +256,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     )
 
 
-def test_a_full_disk_ends_no_job_and_its_end_is_told_when_there_is_room(small_disk: Path) -> None:
+def test_a_full_disk_ends_no_job_and_its_end_is_reported_when_there_is_room(small_disk: Path) -> None:
     rig = Rig(small_disk / "jobs")
     gang = rig.start(rig.gang("head -c 1000000 /dev/zero; sleep 0.2; exit 5"))
     rig.wait(gang, Phase.RUNNING)

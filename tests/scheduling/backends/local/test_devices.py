@@ -82,7 +82,7 @@ def test_without_devices_nothing_is_asked_or_covered(tmp_path: Path, monkeypatch
     assert devices.needed(tmp_path) == []
 
 
-def test_a_job_whose_gpu_cannot_be_told_from_others_does_not_start(
+def test_a_job_whose_gpu_cannot_be_distinguished_from_others_does_not_start(
     rig: Rig, dev: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not rig.backend.isolation.namespaces:

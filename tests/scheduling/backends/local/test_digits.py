@@ -57,7 +57,7 @@ def test_an_interrupted_run_ends_with_the_very_weights_of_an_unbroken_one(rig: R
     assert re.findall(r"^step (\d+)", rig.log(), re.MULTILINE) == [str(step) for step in range(1, 61)]
 
 
-def test_a_freeze_longer_than_a_step_is_not_taken_for_a_stop(rig: Rig) -> None:
+def test_a_suspension_longer_than_a_step_is_not_taken_for_a_stop(rig: Rig) -> None:
     gang = rig.start(rig.gang(TRAIN + "--steps 1000 --seconds-per-step 0.2"))
     rig.wait_for_log("step 2 ")
     rig.freeze(gang)

@@ -194,11 +194,11 @@ def test_a_driver_that_is_not_loaded_means_no_gpus(tmp_path: Path) -> None:
     assert ask(stand_in(tmp_path, init=9)) == NONE
 
 
-def test_a_broken_driver_is_an_error_in_plain_words(tmp_path: Path) -> None:
+def test_a_broken_driver_is_a_clear_error(tmp_path: Path) -> None:
     assert ask(stand_in(tmp_path, init=999)) == {"error": "the NVIDIA driver does not answer: Unknown Error"}
 
 
-def test_nobody_waits_for_ever_for_a_driver_that_hangs(tmp_path: Path) -> None:
+def test_a_hanging_driver_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     """After one wait in vain there is no second one, and the process still ends."""
     said = ask(stand_in(tmp_path, init=-1), script=ASK_FOR_A_MOMENT)
     assert said == [

@@ -53,7 +53,7 @@ def test_a_gang_runs_and_succeeds(rig: Rig) -> None:
     assert rig.log() == "step 41\nstep 42\n"
 
 
-def test_starts_and_ends_wake_who_waits_for_changes(rig: Rig) -> None:
+def test_starts_and_ends_wake_the_watcher(rig: Rig) -> None:
     changes = rig.backend.changes(timeout=PATIENCE)
     next(changes)
     gang = rig.start(rig.gang("exit 0"))
@@ -91,13 +91,13 @@ def test_a_failure_keeps_its_reason(rig: Rig, script: str, code: int, words: str
         ({"command": ["/etc/passwd"]}, "/etc/passwd: Permission denied"),
     ],
 )
-def test_what_cannot_be_started_says_why(rig: Rig, changes: dict[str, object], words: str) -> None:
+def test_a_gang_that_cannot_start_reports_why(rig: Rig, changes: dict[str, object], words: str) -> None:
     seen = rig.wait(rig.start(rig.gang("true", **changes)))
     assert seen.end is End.START_FAILED
     assert words in seen.message
 
 
-def test_a_working_folder_that_cannot_be_made_is_named(rig: Rig) -> None:
+def test_a_working_folder_that_cannot_be_created_is_named(rig: Rig) -> None:
     rig.files().folder.mkdir()
     (rig.files().folder / "work").write_text("a file where a folder should be")
     seen = rig.wait(rig.start(rig.gang("true")))
@@ -116,7 +116,7 @@ def test_if_one_worker_cannot_start_none_stays(rig: Rig) -> None:
     assert not rig.processes_of(gang)
 
 
-def test_stopped_with_grace_a_program_saves_and_goes_on_where_it_was(rig: Rig) -> None:
+def test_a_program_stopped_with_grace_saves_and_continues_from_there(rig: Rig) -> None:
     first = rig.start(rig.python(CHECKPOINTING))
     rig.wait_for_log("step 20")
     rig.stop(first, grace=PATIENCE)
@@ -128,7 +128,7 @@ def test_stopped_with_grace_a_program_saves_and_goes_on_where_it_was(rig: Rig) -
     assert rig.wait(second).end is End.STOPPED
 
 
-def test_what_ignores_sigterm_is_killed_after_its_grace(rig: Rig) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_after_its_grace(rig: Rig) -> None:
     gang = rig.start(rig.python(STUBBORN))
     rig.wait_for_log("ready")
     begun = time.monotonic()
@@ -213,7 +213,7 @@ def test_a_stop_before_the_start_voids_it(rig: Rig) -> None:
     assert rig.log() == ""
 
 
-def test_what_was_forgotten_never_runs_again(rig: Rig) -> None:
+def test_a_forgotten_lease_never_runs_again(rig: Rig) -> None:
     gang = rig.start(rig.gang("echo ran"))
     rig.wait(gang)
     rig.backend.forget(job_id=1, epoch=1, token=gang.token)
@@ -224,7 +224,7 @@ def test_what_was_forgotten_never_runs_again(rig: Rig) -> None:
     assert (chunk.data, chunk.complete) == (b"ran\n", True)
 
 
-def test_what_still_runs_is_not_forgotten(rig: Rig) -> None:
+def test_a_running_lease_is_not_forgotten(rig: Rig) -> None:
     gang = rig.start(rig.gang("sleep 600"))
     rig.wait(gang, Phase.RUNNING)
     rig.backend.forget(job_id=1, epoch=1, token=gang.token)
@@ -264,7 +264,7 @@ def cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_freezing_stops_every_process_and_thawing_goes_on_without_a_restart(rig: Rig) -> None:
+def test_freezing_stops_every_process_and_thawing_continues_without_a_restart(rig: Rig) -> None:
     busy = "python -c 'while True: pass' & exec python -c \"$COUNTING\""
     first = rig.start(rig.gang(busy, environment={"COUNTING": COUNTING}))
     rig.wait_for_log("step 20")
@@ -319,13 +319,13 @@ def test_a_thaw_on_other_gpus_is_a_start_from_the_checkpoint(rig: Rig) -> None:
     assert rig.wait(first).end is End.STOPPED
 
 
-def test_a_thaw_of_what_is_gone_is_a_start(rig: Rig) -> None:
+def test_a_thaw_of_vanished_processes_is_a_start(rig: Rig) -> None:
     gang = rig.gang("echo step 1; sleep 600", epoch=4)
     rig.backend.thaw(gang)
     rig.wait(gang, Phase.RUNNING)
 
 
-def test_a_supervisor_told_to_end_ends_its_gang_with_grace(rig: Rig) -> None:
+def test_a_supervisor_that_gets_sigterm_ends_its_gang_with_grace(rig: Rig) -> None:
     gang = rig.start(rig.python(CHECKPOINTING))
     rig.wait_for_log("step 20")
     supervisor = processes.look(rig.supervisor(gang))

@@ -35,22 +35,22 @@ def test_any_use_ends_it_and_half_a_window_counts_for_nothing() -> None:
     assert told(every(1, 100, at45=1.0)) == [(30, 30), (45, 0), (75, 30)]
 
 
-def test_what_was_not_measured_is_not_idle() -> None:
+def test_time_that_was_not_measured_is_not_idle() -> None:
     samples = every(1, 40) + [(at + 100, amount) for at, amount in every(1, 40)]
     assert told(samples) == [(30, 30), (130, 30)]
 
 
-def test_what_is_used_all_the_time_is_told_once_a_window() -> None:
+def test_constant_use_is_reported_once_per_window() -> None:
     assert told([(float(at), ANY) for at in range(100)]) == [(30, 0), (60, 0), (90, 0)]
 
 
-def test_a_little_in_a_window_is_none_and_more_is_a_use() -> None:
+def test_a_negligible_amount_is_no_use_and_more_is() -> None:
     assert told([(float(at), 0.01) for at in range(31)], negligible=0.5) == [(30, 30)]
     assert all(unused == 0 for _, unused in told([(float(at), 0.02) for at in range(99)], negligible=0.3))
 
 
 @given(steps=STEPS)
-def test_no_told_stretch_has_a_use_or_a_gap_in_it(steps: list[tuple[float, float]]) -> None:
+def test_no_reported_idle_period_contains_a_use_or_a_gap(steps: list[tuple[float, float]]) -> None:
     samples, at = [], 0.0
     for step, amount in steps:
         at += step
@@ -65,7 +65,7 @@ def test_no_told_stretch_has_a_use_or_a_gap_in_it(steps: list[tuple[float, float
 
 
 @given(steps=STEPS)
-def test_a_use_is_told_before_any_idleness_after_it(steps: list[tuple[float, float]]) -> None:
+def test_a_use_is_reported_before_any_later_idle_period(steps: list[tuple[float, float]]) -> None:
     """So that a user warned of idle GPUs sees at once that they are busy again."""
     meter: Meter[str] = Meter()
     at, idle = 0.0, False

@@ -70,7 +70,7 @@ def test_many_short_lines_all_arrive_in_order(rig: Rig) -> None:
     assert rig.log().splitlines() == [f"step {n}" for n in range(1, 200_001)]
 
 
-def test_progress_comes_from_the_file_that_the_program_was_told(rig: Rig) -> None:
+def test_progress_comes_from_the_programs_progress_file(rig: Rig) -> None:
     gang = rig.start(rig.gang('echo 12.5 > "$FAIRLOT_PROGRESS"; sleep 600'))
     until(lambda: (seen := rig.look(gang)) and seen.steps == 12.5, "the progress")
     rig.stop(gang)

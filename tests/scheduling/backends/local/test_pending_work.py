@@ -50,7 +50,7 @@ def test_idle_gpus_are_not_waited_for(busy: dict[str, float]) -> None:
     assert PendingWork(GANG).is_over()
 
 
-def test_what_gpus_were_given_is_waited_for(
+def test_pending_work_of_gpus_is_waited_for(
     busy: dict[str, float], pass_time: Callable[[float], None]
 ) -> None:
     busy["GPU-b"] = 0.5
@@ -84,7 +84,7 @@ def test_gpus_that_tell_nothing_are_not_waited_for(
     assert PendingWork(GANG).is_over()
 
 
-def test_nobody_waits_for_a_driver_that_does_not_answer(
+def test_a_driver_that_does_not_answer_is_not_waited_for(
     pass_time: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, answers = [0], threading.Event()
@@ -104,6 +104,6 @@ def test_nobody_waits_for_a_driver_that_does_not_answer(
     answers.set()
 
 
-def test_nobody_is_asked_about_declared_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_not_asked_about_declared_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "utilization", lambda: pytest.fail("asked"))
     assert PendingWork({"workers": [{"gpus": ["node", 0, 1]}]}).is_over()

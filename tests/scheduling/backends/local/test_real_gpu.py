@@ -81,7 +81,7 @@ def finish(files: JobFiles) -> None:
     (files.folder / "work" / "rank-0" / "enough").touch()
 
 
-def test_the_driver_tells_what_is_there(gpu: Gpu) -> None:
+def test_the_driver_reports_the_gpus(gpu: Gpu) -> None:
     assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu.uuid)
     assert gpu.product
     assert model_of(gpu.product) in gpu.product
@@ -110,7 +110,7 @@ def test_a_job_that_holds_no_gpu_opens_none_where_it_has_namespaces(each_way: Ri
     assert each_way.log() == ("error 100\n" if each_way.backend.isolation.namespaces else "sees 1\n")
 
 
-def test_what_jobs_need_can_be_opened(rig: Rig) -> None:
+def test_jobs_can_open_the_devices_that_they_need(rig: Rig) -> None:
     assert isolation.probe_again(rig.places).closed_devices == ()
 
 
@@ -134,7 +134,7 @@ def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_short_windows")
-def test_what_computes_uses_its_gpu(rig: Rig, gpu: Gpu) -> None:
+def test_a_computing_job_uses_its_gpu(rig: Rig, gpu: Gpu) -> None:
     gang = rig.start(job(rig, gpu, "count"))
     rig.wait_for_log("step 20")
     seen = told(rig, lambda one: one.percent > 0)
@@ -142,7 +142,7 @@ def test_what_computes_uses_its_gpu(rig: Rig, gpu: Gpu) -> None:
 
 
 @pytest.mark.usefixtures("_short_windows")
-def test_what_only_holds_memory_is_idle_but_has_a_process(rig: Rig, gpu: Gpu) -> None:
+def test_a_job_that_only_holds_memory_is_idle_but_has_a_process(rig: Rig, gpu: Gpu) -> None:
     rig.start(job(rig, gpu, "hold", 2048))
     rig.wait_for_log("holds")
     seen = told(rig, lambda one: one.unused_for > 0)
@@ -151,14 +151,14 @@ def test_what_only_holds_memory_is_idle_but_has_a_process(rig: Rig, gpu: Gpu) ->
 
 
 @pytest.mark.usefixtures("_short_windows")
-def test_what_does_not_touch_its_gpu_has_no_process_there(rig: Rig, gpu: Gpu) -> None:
+def test_a_job_that_does_not_touch_its_gpu_has_no_process_there(rig: Rig, gpu: Gpu) -> None:
     gang = rig.gang("sleep 1000", gpus=[Worker(0, "here", (0,), (gpu.uuid,), None)])
     rig.wait(rig.start(gang), Phase.RUNNING)
     assert told(rig, lambda one: one.unused_for > 0).processless_for > 0
 
 
 @pytest.mark.usefixtures("_short_windows")
-def test_what_computes_for_a_moment_between_two_looks_uses_its_gpu(rig: Rig, gpu: Gpu) -> None:
+def test_a_short_computation_between_two_samples_counts_as_use(rig: Rig, gpu: Gpu) -> None:
     rig.start(job(rig, gpu, "bursts", 1.7))
     rig.wait_for_log("begins")
     seen: list[Use] = []
@@ -169,7 +169,7 @@ def test_what_computes_for_a_moment_between_two_looks_uses_its_gpu(rig: Rig, gpu
 # --- time slices ---------------------------------------------------------------------------------
 
 
-def test_a_frozen_job_leaves_the_gpu_to_others_and_goes_on_right(each_way: Rig, gpu: Gpu) -> None:
+def test_a_suspended_job_leaves_the_gpu_to_others_and_continues_correctly(each_way: Rig, gpu: Gpu) -> None:
     first = each_way.start(job(each_way, gpu, "count"))
     each_way.wait_for_log("step 20")
     each_way.freeze(first)
@@ -193,7 +193,7 @@ def test_a_frozen_job_leaves_the_gpu_to_others_and_goes_on_right(each_way: Rig, 
     assert "right after" in each_way.log()
 
 
-def test_a_job_is_frozen_when_the_gpu_has_ended_what_it_was_given(rig: Rig, gpu: Gpu) -> None:
+def test_a_job_is_suspended_once_the_gpu_has_finished_its_work(rig: Rig, gpu: Gpu) -> None:
     first = rig.start(job(rig, gpu, "ahead", 3))
     rig.wait_for_log("given")
     rig.freeze(first)
@@ -206,7 +206,7 @@ def test_a_job_is_frozen_when_the_gpu_has_ended_what_it_was_given(rig: Rig, gpu:
     assert rig.log() == "given\nright\n"
 
 
-def test_nobody_waits_for_a_kernel_that_does_not_end(rig: Rig, gpu: Gpu) -> None:
+def test_a_kernel_that_does_not_end_is_not_waited_for(rig: Rig, gpu: Gpu) -> None:
     gang = rig.start(job(rig, gpu, "ahead", 40))
     rig.wait_for_log("given")
     rig.freeze(gang)

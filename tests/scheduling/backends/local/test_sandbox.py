@@ -52,7 +52,7 @@ def dumpable() -> int:
 
 
 @pytest.mark.parametrize("user", ["root", "an ordinary user"])
-def test_no_process_of_the_same_user_looks_into_one_that_begins(user: str, tmp_path: Path) -> None:
+def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_path: Path) -> None:
     """At its birth it has the supervisor's open files and sees the whole machine."""
     (tmp_path / "shared").mkdir()
     command = [sys.executable, "-m", __name__, str(tmp_path)]

@@ -24,7 +24,7 @@ def telling(rig: Rig) -> list[str]:
     return sorted(str(path.relative_to(rig.root)) for path in kept if TEXT.encode() in path.read_bytes())
 
 
-def test_a_gang_finds_them_and_its_end_leaves_none(rig: Rig) -> None:
+def test_a_gang_finds_its_secrets_and_its_end_removes_them(rig: Rig) -> None:
     gang = rig.start(rig.gang(READING, workers=2, secrets=SECRETS))
     for rank in range(2):
         rig.wait_for_log("ready", rank=rank)
@@ -44,7 +44,7 @@ def test_a_gang_finds_them_and_its_end_leaves_none(rig: Rig) -> None:
     assert not list((rig.root / "1" / "secrets").iterdir())
 
 
-def test_a_gang_that_is_stopped_before_it_began_leaves_none(rig: Rig) -> None:
+def test_a_gang_that_is_stopped_before_it_began_leaves_no_secrets(rig: Rig) -> None:
     gang = rig.gang("sleep 600", secrets=SECRETS)
     files = rig.files()
     files.make()
@@ -55,7 +55,7 @@ def test_a_gang_that_is_stopped_before_it_began_leaves_none(rig: Rig) -> None:
     assert telling(rig) == []
 
 
-def test_what_a_killed_supervisor_leaves_is_cleared_away(rig: Rig) -> None:
+def test_secrets_of_a_killed_supervisor_are_removed(rig: Rig) -> None:
     gang = rig.start(rig.gang(READING, secrets=SECRETS))
     rig.wait_for_log("ready")
     rig.wait(gang, Phase.RUNNING)
@@ -64,7 +64,7 @@ def test_what_a_killed_supervisor_leaves_is_cleared_away(rig: Rig) -> None:
     assert telling(rig) == []
 
 
-def test_each_turn_has_what_was_given_for_it(rig: Rig) -> None:
+def test_each_attempt_has_its_own_secrets(rig: Rig) -> None:
     print_it = 'trap "exit 0" TERM; echo "turn $FAIRLOT_EPOCH: $HF_TOKEN"; sleep 600 & wait'
     first = rig.start(rig.gang(print_it, secrets=Secrets({"HF_TOKEN": "old"})))
     rig.wait_for_log("turn 1: old")
@@ -76,7 +76,7 @@ def test_each_turn_has_what_was_given_for_it(rig: Rig) -> None:
     assert not list((rig.root / "1" / "secrets").iterdir())
 
 
-def test_the_end_of_an_older_turn_leaves_those_of_the_next(rig: Rig) -> None:
+def test_the_end_of_an_older_attempt_keeps_the_secrets_of_the_next(rig: Rig) -> None:
     files = rig.files()
     files.make()
     secret_files.write(files, 2, SECRETS)

@@ -148,7 +148,7 @@ def test_a_root_that_links_lead_to_is_the_operators_choice(tmp_path: Path) -> No
     assert LogFiles(tmp_path / "jobs" / "1" / "logs").size(0) == 4
 
 
-def test_what_is_read_whole_is_bounded(tmp_path: Path) -> None:
+def test_files_that_are_read_whole_have_a_size_limit(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 42)
     with opening.folder(tmp_path) as folder, pytest.raises(OSError, match="longer than"):
@@ -178,7 +178,7 @@ def test_whatever_is_the_progress_file_the_job_can_be_stopped(rig: Rig, outside:
     assert is_untouched(outside)
 
 
-def test_a_lease_on_the_progress_file_holds_nobody_up(rig: Rig) -> None:
+def test_a_lease_on_the_progress_file_blocks_nothing(rig: Rig) -> None:
     program = """
 import fcntl, os, signal, time
 signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -195,7 +195,7 @@ time.sleep(600)
 
 
 @spoils
-def test_whatever_is_the_log_nobody_reads_anothers_file(rig: Rig, outside: Path, spoil: Spoil) -> None:
+def test_whatever_replaces_the_log_no_foreign_file_is_read(rig: Rig, outside: Path, spoil: Spoil) -> None:
     gang = running(rig)
     replace(rig.files().log(0), spoil, outside)
     with pytest.raises(LogUnreadable, match=r"^The log cannot be read: .+\.$"):
@@ -252,7 +252,7 @@ def test_extra_names_among_logs_are_no_ranks(rig: Rig) -> None:
     assert rig.backend.log_ranks(job_id=1) == [0]
 
 
-def test_a_deep_tree_of_temporary_files_keeps_no_turn_from_starting(rig: Rig) -> None:
+def test_a_deep_tree_of_temporary_files_blocks_no_attempt(rig: Rig) -> None:
     program = """
 import os, time
 os.chdir(os.environ["TMPDIR"])
@@ -279,7 +279,9 @@ def test_a_folder_in_place_of_the_progress_file_is_gone_with_a_killed_supervisor
     until(lambda: (seen := rig.look(again)) and seen.steps == 7, "the progress")
 
 
-def test_folders_outside_are_made_by_the_program_and_not_by_its_supervisor(rig: Rig, tmp_path: Path) -> None:
+def test_folders_outside_are_created_by_the_program_and_not_by_its_supervisor(
+    rig: Rig, tmp_path: Path
+) -> None:
     """The supervisor may have more rights than the program, so it creates nothing at a path that a user names."""
     outside = f"/tmp/{os.getpid()}-{tmp_path.name}"  # where every user may create files
     made = {"HOME": f"{outside}/home", "TMPDIR": f"{outside}/tmp"}
@@ -320,7 +322,7 @@ def test_behind_the_end_there_is_nothing(tmp_path: Path, offset: int) -> None:
     assert (chunk.data, chunk.next_offset, chunk.complete) == (b"", offset, True)
 
 
-def test_a_disk_that_refuses_is_tried_again_and_the_gap_is_told(
+def test_writing_is_tried_again_after_a_disk_error_and_the_gap_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"

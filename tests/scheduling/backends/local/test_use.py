@@ -36,7 +36,7 @@ def first_of(backend: LocalBackend, *, idle: bool) -> Use:
     return found[0]
 
 
-def test_what_sleeps_is_idle(rig: Rig) -> None:
+def test_a_sleeping_program_is_idle(rig: Rig) -> None:
     gang = rig.start(rig.gang("sleep 1000"))
     rig.wait(gang, Phase.RUNNING)
     seen = first_of(rig.backend, idle=True)
@@ -46,7 +46,7 @@ def test_what_sleeps_is_idle(rig: Rig) -> None:
     assert seen.percent < 100 * use.WAITING * WINDOW / SHORT
 
 
-def test_what_computes_is_not_and_what_its_children_compute_counts(rig: Rig) -> None:
+def test_a_computing_program_is_not_idle_and_its_children_count(rig: Rig) -> None:
     gang = rig.start(rig.gang("while true; do python -c 'sum(range(3_000_000))'; done"))
     rig.wait(gang, Phase.RUNNING)
     seen = first_of(rig.backend, idle=False)
@@ -55,7 +55,7 @@ def test_what_computes_is_not_and_what_its_children_compute_counts(rig: Rig) -> 
     assert not [one for one in rig.backend.use() if one.unused_for]
 
 
-def test_what_reports_progress_is_not_however_little_it_takes(rig: Rig) -> None:
+def test_a_program_that_reports_progress_is_not_idle(rig: Rig) -> None:
     """Programs on declared GPUs wait for as long as a GPU of that speed would take."""
     gang = rig.start(rig.gang("i=0; while sleep 0.5; do i=$((i+1)); echo step $i; done"))
     rig.wait(gang, Phase.RUNNING)
@@ -70,7 +70,7 @@ def test_what_reports_progress_is_not_however_little_it_takes(rig: Rig) -> None:
     assert [one for one in told if one.unused_for] == []
 
 
-def test_who_begins_to_compute_is_idle_no_longer(rig: Rig) -> None:
+def test_a_program_that_starts_to_compute_is_no_longer_idle(rig: Rig) -> None:
     program = (
         "import os, time\nwhile not os.path.exists('go'): time.sleep(0.5)\nwhile True: sum(range(100_000))\n"
     )
@@ -81,7 +81,7 @@ def test_who_begins_to_compute_is_idle_no_longer(rig: Rig) -> None:
     assert first_of(rig.backend, idle=False).token == gang.token
 
 
-def test_what_is_frozen_or_has_ended_is_not_measured(rig: Rig) -> None:
+def test_suspended_and_ended_gangs_are_not_measured(rig: Rig) -> None:
     gang = rig.start(rig.gang("sleep 1000"))
     rig.wait(gang, Phase.RUNNING)
     first_of(rig.backend, idle=True)
@@ -127,7 +127,7 @@ def test_gpus_that_tell_are_asked_whatever_the_processors_do(rig: Rig, busy: dic
 @pytest.mark.parametrize(
     ("there", "is_empty"), [((0, 0), True), ((0, 1), False), ((0, None), False), ((None, None), False)]
 )
-def test_gpus_on_which_no_process_is_are_told_of(
+def test_gpus_without_processes_are_reported(
     rig: Rig, busy: dict[str, int], processes: dict[str, int | None], there: tuple, is_empty: bool
 ) -> None:
     processes |= dict(zip(("GPU-a", "GPU-b"), there, strict=True))

@@ -97,7 +97,7 @@ def test_a_stopped_supervisor_is_ended_with_all_of_its_job_at_its_last_heartbeat
     assert rig.wait(again).end is End.SUCCEEDED
 
 
-def test_what_dropped_its_environment_after_the_last_heartbeat_is_found_by_its_descent(rig: Rig) -> None:
+def test_processes_without_their_environment_are_found_by_descent(rig: Rig) -> None:
     gang = running(rig, f"mkfifo go; read line < go; {CLEAN}")
     fifo = rig.files().folder / "work" / "rank-0" / "go"
     until(fifo.exists, "the program")
@@ -138,7 +138,7 @@ def test_a_supervisor_that_only_pretends_to_run_is_ended(rig: Rig) -> None:
     assert until(pretend, "the end") is not None
 
 
-def test_a_supervisor_that_goes_on_in_time_lives(rig: Rig, clock: Clock) -> None:
+def test_a_supervisor_that_continues_in_time_lives(rig: Rig, clock: Clock) -> None:
     gang = running(rig)
     rig.look(gang)
     for _ in range(3):
@@ -176,7 +176,7 @@ def test_while_the_disk_takes_nothing_silence_counts_for_nothing(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
-def test_a_disk_that_takes_no_writes_is_told_from_a_folder_that_somebody_spoilt(
+def test_a_full_disk_is_distinguished_from_a_damaged_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     (tmp_path / ".beats").mkdir()
@@ -214,7 +214,7 @@ def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig, clo
     processes.send(supervisor, signal.SIGKILL)
 
 
-def test_a_supervisor_that_hangs_before_it_says_who_it_is_is_ended(
+def test_a_supervisor_that_hangs_before_it_reports_its_pid_is_ended(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = rig.root / "shim.py"
@@ -230,7 +230,7 @@ def test_a_supervisor_that_hangs_before_it_says_who_it_is_is_ended(
     assert rig.wait(again).end is End.SUCCEEDED
 
 
-def test_a_start_that_waits_for_the_turn_before_is_no_silence(rig: Rig, clock: Clock) -> None:
+def test_a_start_that_waits_for_the_previous_attempt_is_not_silent(rig: Rig, clock: Clock) -> None:
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)"
     old = rig.start(rig.python(stubborn, grace_seconds=600))
     rig.wait_for_log("ready")
@@ -246,7 +246,7 @@ def test_a_start_that_waits_for_the_turn_before_is_no_silence(rig: Rig, clock: C
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.FROZEN])
-def test_who_is_well_is_never_ended(rig: Rig, clock: Clock, phase: Phase) -> None:
+def test_a_healthy_supervisor_is_never_ended(rig: Rig, clock: Clock, phase: Phase) -> None:
     gang = running(rig)
     if phase is Phase.FROZEN:
         rig.freeze(gang)
