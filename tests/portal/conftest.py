@@ -1,4 +1,4 @@
-"""The scene, and browsers of the cast."""
+"""Fixtures: the scene, and browsers of the cast."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _nothing_known_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process remembers for some seconds is forgotten, and a slow machine is not taken for a silent server."""
+    """Clears caches of the process, and lets no slow machine look like a silent server."""
     from portal import middleware  # noqa: PLC0415 - as below
     from portal.edge import health  # noqa: PLC0415 - as below
     from scheduling.core import pubsub  # noqa: PLC0415 - as below
@@ -39,7 +39,7 @@ def scene(db: None, kept_scene: "KeptScene") -> "Scene":
 
 @pytest.fixture
 def browser_of():
-    """A browser in which this user is signed in; CSRF is checked only where a test asks for it."""
+    """Returns a function that returns a signed-in browser; CSRF is checked only where a test asks for it."""
 
     def sign_in(user: "User", *, enforce_csrf_checks: bool = False) -> Client:
         client = Client(enforce_csrf_checks=enforce_csrf_checks)

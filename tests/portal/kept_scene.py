@@ -1,4 +1,4 @@
-"""The scene, made once and put back for each test, which takes a tenth of making it."""
+"""The scene is created once and restored for each test, which takes a tenth of the time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRESH_FOR = 30.0  # seconds; later its "five minutes ago" would no longer be tru
 
 
 class KeptScene:
-    """The scene's objects, and a script that inserts the rows of them all; keys are the same each time."""
+    """The scene's objects, and a script that inserts all their rows, with the same keys each time."""
 
     def __init__(self) -> None:
         self.script = ""
@@ -24,13 +24,13 @@ class KeptScene:
         self.made_at = 0.0
 
     def put_back(self) -> Scene:
-        """The scene in an empty database; every trigger and every constraint checks its rows again."""
+        """Restores the scene in an empty database, where every trigger and constraint checks its rows again."""
         if self.made is None or time.monotonic() - self.made_at > FRESH_FOR:
             self.made, self.made_at = scene(), time.monotonic()
             self.script = rows_as_script()
         else:
             with connection.cursor() as cursor:
-                cursor.execute(self.script)  # without arguments: one statement after the other, all or none
+                cursor.execute(self.script)  # without arguments: several statements at once, all or none
         return copy.deepcopy(self.made)
 
 
@@ -44,7 +44,7 @@ def rows_as_script() -> str:
         for model in apps.get_app_config(room).get_models(include_auto_created=True)
     }
     tables = list(columns)
-    # The ledger wants entries after what they follow from, and what changes were the database tells itself.
+    # The ledger needs entries after their causes, and the database records changes itself.
     for told in CHANGES:
         tables.remove(told)
     tables.append(tables.pop(tables.index("accounting_ledgerentry")))

@@ -1,4 +1,4 @@
-"""Reads files that Fairlot made, as their readers' programs would."""
+"""Reads files that Fairlot made, as programs of their readers do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 
 def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
-    """Of each sheet by its name the rows of cells: kind (n or inlineStr) and text. There must be no formula."""
+    """Returns, by name of the sheet, rows of cells (kind n or inlineStr, text); fails for formulas."""
     book = zipfile.ZipFile(io.BytesIO(content))
     index = ET.fromstring(book.read("xl/workbook.xml"))  # noqa: S314 - a file that Fairlot made
     names = [sheet.get("name") for sheet in index.iter(f"{MAIN}sheet")]
@@ -29,13 +29,13 @@ def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
 
 
 def text_of(content: bytes) -> str:
-    """The words of a PDF; each run of blanks is one, as no line is told from a wrapped one."""
+    """Returns the words of a PDF with single spaces, since lines cannot be told from wrapped ones."""
     words = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
     return " ".join(words.replace("\N{NO-BREAK SPACE}", "_").split()).replace("_", "\N{NO-BREAK SPACE}")
 
 
 class _Tables(HTMLParser):
-    """Tables of a page by their captions: rows of texts, the head first."""
+    """Reads tables of a page by caption: rows of texts, the head first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Tables(HTMLParser):
 
 
 def tables_on(html: str) -> dict[str, list[list[str]]]:
-    """The tables of a page by their captions: rows of what people read in the cells, the head first."""
+    """Returns the tables of a page by caption: rows of visible cell texts, the head first."""
     parser = _Tables()
     parser.feed(html)
     return parser.found

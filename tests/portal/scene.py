@@ -1,4 +1,4 @@
-"""A portal with a past: jobs, shares, trades, bookings and an audit trail of Astro, and some of Bio."""
+"""A portal with a history: jobs, shares, trades, bookings and an audit trail of Astro, and some of Bio."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECRETS = ("Astro", "astro", "alice", "Alice", "bob", "Bob", "supernova", "SUPER
 
 
 def secrets_in(page: str) -> list[str]:
-    """Which of them begin a word there: a page's random token has "bob" in it once in two thousand times."""
+    """Returns which secret names begin a word of the page; random tokens contain "bob" once in two thousand times."""
     return re.findall(rf"\b(?:{'|'.join(SECRETS)})", page)
 
 
@@ -57,9 +57,9 @@ class Scene:
     secret: str
     team_secret: Secret  # of Astro
     volume: Volume  # of Astro
-    request: Request  # Alice's, for Astro; nobody has answered it
+    request: Request  # Alice's, for Astro; not answered yet
     schedule: Schedule  # Bob's, of Astro; due next New Year
-    service: Service  # Bob's, of Astro; no replica of it is made yet
+    service: Service  # Bob's, of Astro; without replicas yet
 
     @property
     def people(self) -> Cast:
@@ -71,7 +71,7 @@ class Scene:
 
 
 def with_a_session(scene: Scene) -> Scene:
-    """And a session of Bob's in Astro, which waits."""
+    """Returns the scene with a waiting session of Bob's in Astro."""
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     people = scene.people
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
@@ -88,7 +88,7 @@ def scene() -> Scene:
     made.quantum()
     made.carry_out()
     waiting = made.submit(cast.alice, cast.astro, gpus=4, workers=2, name="supernova-next")
-    made.fill()  # a quantum might change who holds which generation; Bob's job shall run
+    made.fill()  # a quantum round might take GPUs from Bob's job, which shall run
     first = Round.objects.order_by("number").first()
     now = now_from_database()
     share(first, cast.astro, cast.v100, ends=now, entitled=7200, received=5400, lent=1800)
@@ -146,7 +146,7 @@ def scene() -> Scene:
 
 
 def yearly(made: World) -> Schedule:
-    """Bob's schedule, of which one run was left out."""
+    """Creates Bob's schedule, of which one run was missed."""
     cast = made.people
     schedule = create_schedule(
         actor=cast.bob,
@@ -168,7 +168,7 @@ def yearly(made: World) -> Schedule:
 def share(
     of: Round, tenant: Tenant, generation: Generation, *, ends: datetime, **amounts: float
 ) -> ShareInterval:
-    """An hour's interval that ends now; amounts in GPU-seconds."""
+    """Creates an hour's share interval that ends now; amounts are in GPU-seconds."""
     rest = dict.fromkeys(("entitled", "received", "lent", "unused", "borrowed", "bought", "sold"), 0.0)
     return ShareInterval.objects.update_or_create(
         round=of,
@@ -179,7 +179,7 @@ def share(
 
 
 def book(job: Job, user: User, generation: Generation, *, gpus: int, minutes: float, lease: int) -> None:
-    """Usage of today, in a past that no price and no month's end can cut."""
+    """Books usage of today, in a past without changes of price or month."""
     ends = now_from_database() - timedelta(minutes=5)
     with transaction.atomic():
         book_usage(

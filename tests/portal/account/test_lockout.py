@@ -1,4 +1,4 @@
-"""Wrong passwords: who guesses is stopped, and stops nobody else."""
+"""A client that guesses passwords is locked out, and locks out no one else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BrowserOf = Callable[[User], Client]
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that tests reach quickly; that of a user in a network stays 5."""
+    """Sets limits that tests reach quickly; that of a user within a network stays 5."""
     monkeypatch.setattr(lockout, "MOST_OF_NETWORK", 12)
     monkeypatch.setattr(lockout, "MANY_OF_USER", 9)
 
@@ -51,7 +51,7 @@ def ada(db: None) -> User:
 def log_in(
     username: str = "dora", password: str = PASSWORD, *, address: str, browser: Client | None = None
 ) -> int:
-    """The answer's status: 302 for the right password, 200 for a wrong one, 429 when locked."""
+    """Returns the status: 302 for the right password, 200 for a wrong one, 429 when locked."""
     data = {"username": username, "password": password}
     return (browser or Client()).post(reverse("login"), data, REMOTE_ADDR=address).status_code
 
@@ -61,7 +61,7 @@ def guess(times: int, username: str = "dora", *, address: str, browser: Client |
 
 
 def later(by: timedelta) -> None:
-    """As if all that was counted until now were that much older."""
+    """Backdates everything counted so far."""
     PasswordTries.objects.update(since=F("since") - by)
 
 
@@ -95,7 +95,7 @@ def test_a_known_browser_may_not_guess_for_ever_nor_for_others(dora: User, ada: 
     log_in(address=OFFICE, browser=own)
     own.post(reverse("logout"))
     assert guess(6, address=OFFICE, browser=own) == [200, 200, 200, 200, 429, 429]
-    # From wherever, and with whatever else in the cookie.
+    # From any address, and with any other cookie.
     assert log_in(address=HOME, browser=own) == 429
     guess(5, "ada", address=OFFICE)
     assert log_in("ada", address=OFFICE, browser=own) == 429
@@ -132,7 +132,7 @@ def test_who_logs_in_takes_back_only_own_mistakes(dora: User) -> None:
     assert log_in(address=HOME) == 302
     assert guess(4, address=HOME) == [200] * 4
     network = PasswordTries.objects.get(username="", network=HOME)
-    # 5 of "nobody" until its own lock, 4 of dora; tries that were refused do not count.
+    # 5 of "nobody" until its own lock, 4 of dora; refused tries do not count.
     assert network.failures == 9
 
 
@@ -152,7 +152,7 @@ def test_known_and_unknown_names_are_answered_alike(dora: User) -> None:
 
 
 def lockout_free(page: str) -> str:
-    """Without what differs in every page: the token of the form."""
+    """Returns the page without the form's token, which always differs."""
     return "\n".join(line for line in page.splitlines() if "csrf" not in line)
 
 
@@ -199,9 +199,9 @@ def test_the_old_password_cannot_be_guessed_in_a_session_taken_over(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # Django leaves bodies to the collector
+)  # Django leaves bodies to the garbage collector
 def test_behind_a_proxy_nobody_locks_out_whoever_else_it_serves(settings: LazySettings) -> None:
-    """Through the whole ASGI application; the client's own X-Forwarded-For stands left of the proxy's."""
+    """Uses the whole ASGI application; the client's own X-Forwarded-For is left of the proxy's."""
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
     user("ada", password=PASSWORD, portal_role=User.PortalRole.ADMIN)

@@ -1,4 +1,4 @@
-"""API tokens: shown once, kept as a digest, read-only or not, expired, revoked."""
+"""API tokens are shown once, stored as a digest, may be read-only, expire, and can be revoked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_token_opens_the_api_and_notes_its_use(scene: Scene) -> None:
     used = scene.token.last_used_at
     Client().get("/api/v1/me", headers=bearer(scene.secret))
     scene.token.refresh_from_db()
-    assert scene.token.last_used_at == used  # written down only now and then
+    assert scene.token.last_used_at == used  # recorded only at intervals
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_a_read_only_token_reads_and_cannot_write(scene: Scene) -> None:
     asked = client.post(
         "/api/v1/preflight", {"spec": "name: a\ncommand: b"}, "application/json", headers=bearer(secret)
     )
-    assert asked.status_code == 200  # asks only
+    assert asked.status_code == 200  # a read-only call

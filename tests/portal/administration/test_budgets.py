@@ -1,4 +1,4 @@
-"""Budgets on the team's pages and by the API."""
+"""Budgets on the team's pages and in the API."""
 
 from __future__ import annotations
 

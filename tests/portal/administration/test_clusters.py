@@ -1,4 +1,4 @@
-"""The admin pages and the API of clusters: attach, check, replace the kubeconfig, detach; and what shows elsewhere."""
+"""Admins attach, check and detach clusters and replace kubeconfigs, on pages and in the API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 def api_server(plays: StandIn) -> StandIn:
     plays.instead, plays.podgroups = None, ""
     needs = {(right.verb, right.resource.partition("/")[0]) for right in needed(in_teams=True)}
-    needs -= {("create", "pods"), ("create", "secrets")}  # which are too much outside of teams
+    # rights that are too much outside of teams' namespaces
+    needs -= {("create", "pods"), ("create", "secrets")}
     plays.allows = lambda right: (
         (right["verb"], right["resource"]) in needs
         and bool(right["name"] or right["resource"] != "clusterroles")
@@ -53,7 +54,7 @@ def east(ada: Client, api_server: StandIn) -> Cluster:
 
 
 def text_of(response: Any) -> str:
-    """What a person reads, on one line."""
+    """Returns the visible text on one line."""
     plain = re.sub(r"<[^>]+>", " ", response.content.decode())
     return " ".join(html_module.unescape(plain).split())
 
@@ -117,7 +118,7 @@ def test_another_file_is_refused(ada: Client, data: bytes, said: str) -> None:
 
 
 def test_a_kubeconfig_is_never_shown_again(ada: Client, east: Cluster, api_server: StandIn) -> None:
-    """Not on the pages, not in the trail, not where it was refused."""
+    """It appears neither on the pages, nor in the audit trail, nor where it was refused."""
     seen = [ada.get(path) for path in ("/admin/clusters/", f"/admin/clusters/{east.pk}/", "/admin/audit/")]
     api_server.instead = Answer(401, b"{}")
     for path in ("/admin/clusters/attach/", f"/admin/clusters/{east.pk}/kubeconfig/"):

@@ -1,4 +1,4 @@
-"""Who removes or deactivates somebody sees what it concerns, and decides what becomes of it."""
+"""An admin who removes or deactivates a user sees the user's work and decides what happens to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.portal.scene import Scene
 
 pytestmark = pytest.mark.django_db
 Browser = Callable[..., Client]
-# Of Bob in the scene.
+# Bob's work in the scene.
 HIS = "This user has 1 running job, 1 service and 1 schedule there."
 
 

@@ -1,4 +1,4 @@
-"""What making, moving, archiving and restoring teams, and other tickets, do to shares is shown before it is done."""
+"""Creating, moving, archiving and restoring teams, and changing tickets, show the effect on shares first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def told(effect) -> dict[str, tuple[float | None, float | None]]:
 
 @pytest.fixture
 def tree() -> dict[str, Tenant]:
-    """Uni (100) with Astro (100) and Bio (300), and Firm (100) with a member of 100 and Lab (100)."""
+    """Returns Uni (100) with Astro (100) and Bio (300), and Firm (100) with a member of 100 and Lab (100)."""
     uni, firm = make.tenant("Uni"), make.tenant("Firm")
     make.membership(make.user("dora"), firm)
     return {

@@ -1,4 +1,4 @@
-"""The head of the ledger, as readers of statements get it, and what admins see where sealing has stopped."""
+"""Readers of statements get the head of the ledger, and admins see where the hash chain has stopped."""
 
 import io
 from datetime import timedelta
@@ -56,7 +56,7 @@ def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, bro
 
 
 def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, browser_of) -> None:
-    """While all others are."""
+    """All other books are up to date."""
     with transaction.atomic():
         heads.append(-1, 1, b"gone", heads.hold())
     html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()

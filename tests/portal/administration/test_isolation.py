@@ -1,4 +1,4 @@
-"""What the portal says of how local jobs are kept apart, and who may submit where they are not."""
+"""The portal says how local jobs are isolated, and who may submit where they are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC = {"spec": {"name": "a job", "command": "true"}}
 
 @pytest.fixture
 def found(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets what was found on this machine."""
+    """Returns a function that sets what was found on this machine."""
     settings.FAIRLOT_LOCAL_TRUSTS_ALL = False
     return lambda it: monkeypatch.setattr(isolation, "isolation_of", lambda cluster: it)
 

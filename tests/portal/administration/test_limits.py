@@ -1,4 +1,4 @@
-"""Limits on pages and by the API, and the preview of what a change does to shares."""
+"""Limits on pages and in the API, and the preview of a change's effect on shares."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     assert told == ("gpu_hours", True, "rolling", 7, "idle", "12.500")
     page = shown(ada.get("/admin/tenants/astro/"))
     assert "in the last 7 days" in page
-    # Bob's and Alice's supernovae are booked; Bob has used most.
+    # Bob's and Alice's jobs are booked, and Bob has used most.
     row = page.partition("in the last 7 days")[2].partition("</tr>")[0]
     assert re.search(r'data-label="Used">3(\.\d+)?<', row), row
     assert "make preemptible" in row
@@ -84,7 +84,7 @@ def test_a_preview_says_what_the_scheduler_would_do_and_saves_nothing(scene: Sce
 def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     scene: Scene, browser_of, who: str
 ) -> None:
-    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)  # Alice's, which fits what she has
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)  # Alice's job fits into her limit now
     browser, before = browser_of(getattr(scene.people, who)), AuditEvent.objects.count()
     place = "/team/astro" if who == "alice" else "/admin/tenants/astro"
     url = f"{place}/members/{scene.membership.pk}"
@@ -181,7 +181,7 @@ def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
 
 
 def shares(lab: World, tenant: Tenant, *, gpus: str = "V100") -> float:
-    """Of a team on one cluster, as the next quantum would give them."""
+    """Returns a team's share of a cluster in the next quantum."""
     snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
     kind = legend.generations.index(Generation.objects.get(name=gpus).pk)
     return decide(snapshot, seed=0).share[legend.accounts.index((tenant.pk, None)), kind]
@@ -192,7 +192,7 @@ def shares(lab: World, tenant: Tenant, *, gpus: str = "V100") -> float:
     ("terms", "after"),
     [
         ({"kind": "gpus", "limit": 5}, 1),
-        ({"kind": "gpu_hours", "limit": Decimal("0.1"), "period": "month"}, 2),  # lasts for six GPUs
+        ({"kind": "gpu_hours", "limit": Decimal("0.1"), "period": "month"}, 2),  # suffices for six GPUs
         ({"kind": "money", "limit": Decimal("0.12"), "period": "month", "at_limit": "idle"}, 2),
     ],
 )

@@ -1,4 +1,4 @@
-"""Choosing a cluster's policy, seeing what it would do to shares, and comparing it with a second one."""
+"""Admins choose a cluster's policy, see its effect on shares, and compare it with a second one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a refused form is told stands in that form, or names it; every form that posts is sent with what is wrong."""
+"""The refusal of a form is shown in that form, or names it. The test sends every form with invalid values."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tests.portal.every_page.test_every_url import walk
 from tests.portal.scene import Scene, with_a_session
 
 VOID = {"input", "br", "img", "meta", "link", "hr", "use", "path", "rect", "line", "circle", "col"}
-NEVER_SHOWN = {"value", "lines", "kubeconfig"}  # again, once they were sent
+NEVER_SHOWN = {"value", "lines", "kubeconfig"}  # never shown again once sent
 UNTYPED = {"checkbox", "radio", "password", "file", "submit"}
-# Sending these changes who is signed in, or ends what the walk needs.
+# Sending these changes who is signed in, or deletes what the walk needs.
 LEFT_OUT = re.compile(r"/logout/|/password/|/revoke")
 
 
 class Page(HTMLParser):
-    """The posting forms of a page with their fields, what is told in each, and what is told of each elsewhere."""
+    """A page's forms with method POST: their fields, messages in them, and messages about them elsewhere."""
 
     def __init__(self, html: str, own: str = "") -> None:
         super().__init__()
         self.forms: dict[str, dict[str, str]] = {}
-        self.told: dict[str, list[str]] = {}  # by address: refusals inside of the form, or answers to it
-        self.typed: dict[str, set[str]] = {}  # by address: what its fields show in which people type
-        self.hidden: dict[str, set[str]] = {}  # by address: names of fields that nobody sees
+        self.told: dict[str, list[str]] = {}  # by address: refusals inside the form, or answers to it
+        self.typed: dict[str, set[str]] = {}  # by address: the values shown in its visible fields
+        self.hidden: dict[str, set[str]] = {}  # by address: names of hidden fields
         self.failed: set[str] = set()  # addresses that an answer refuses
-        self.invalid: set[str] = set()  # ids that describe fields at fault
+        self.invalid: set[str] = set()  # ids of messages about invalid fields
         self.ids: list[str] = []
         self.own, self._inside, self._select = own, "", ""
         self.dialogs: dict[str, str] = {}  # by address of its form, the dialog
@@ -109,7 +109,7 @@ def test_what_is_refused_is_told_in_the_form_that_was_sent(scene: Scene, browser
 
 
 def what_is_missing(browser: Client, action: str, wrong: dict[str, str]) -> str:
-    """Why nobody sees beside the form what it was told; empty where they do, or it was not refused."""
+    """Returns why the refusal is not visible at the form; empty if it is, or if the form was accepted."""
     answer = browser.post(action, wrong, follow=True)
     if answer.status_code not in {200, 422} or "html" not in answer["Content-Type"]:
         return f"{action}: {answer.status_code}"
@@ -119,17 +119,17 @@ def what_is_missing(browser: Client, action: str, wrong: dict[str, str]) -> str:
     if not page.told:
         return "" if answer.status_code == 200 else f"{action}: refused without a word"
     beside = page.dialogs.get(action) in {None, *page.openers}
-    if answer.redirect_chain:  # the answer names its form, which the page has
+    if answer.redirect_chain:  # the answer names its form, which is on the page
         return "" if action in page.told and beside else f"{action}: {page.told}"
     return "" if {action, ""} & page.told.keys() else f"{action}: {page.told}"
 
 
 def what_is_lost(browser: Client, action: str, wrong: dict[str, str]) -> bool:
-    """Whether people who are refused have to type again what they typed."""
+    """Returns whether a refused user has to type the values again."""
     answer = browser.post(action, wrong, follow=True)
     page = Page(answer.content.decode(), answer.request["PATH_INFO"])
     if answer.status_code == 200:
         return action in page.failed
-    if action not in page.forms:  # it was accepted before, and is not offered again
+    if action not in page.forms:  # it was accepted before, and is no longer offered
         return False
     return not any("²" in values for form, values in page.typed.items() if form in {action, page.own})

@@ -1,4 +1,4 @@
-"""The REST API: jobs, problems, paging, idempotency, and nothing of others'."""
+"""The REST API has jobs, problem documents, paging and idempotency, and nothing of other teams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPEC = {"name": "api", "command": "true", "gpus_per_worker": 1}
 
 @pytest.fixture
 def call(scene: Scene):
-    """Calls the API with Bob's token."""
+    """Returns a function that calls the API with Bob's token."""
 
     def call(method: str, path: str, body: object = None, **headers: str):
         send = getattr(Client(), method)
@@ -156,7 +156,7 @@ def test_an_address_with_a_slash_too_many_leads_to_the_right_one(scene: Scene, c
 def test_whatever_is_refused_is_a_problem_document(
     scene: Scene, browser_of, method: str, path: str, status: int
 ) -> None:
-    """CSRF is checked here: none of these may answer with a page about it."""
+    """CSRF is checked here: none of these may answer with an HTML page about it."""
     strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
     answer = getattr(strict, method)(f"/api/v1{path}")
     assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
@@ -239,7 +239,7 @@ def test_events_scheduling_and_log_of_a_job(scene: Scene, call) -> None:
     assert rest["items"] == events["items"][1:]
     why = call("get", f"/jobs/{scene.waiting.pk}/scheduling").json()
     assert why["sentence"]
-    assert why["never"]  # eight GPUs, and the quota is six
+    assert why["never"]  # eight GPUs, and the limit is six
     log = call("get", f"/jobs/{scene.job.pk}/log?rank=0&offset=0").json()
     assert (log["rank"], log["offset"], log["text"]) == (0, 0, "")
     assert call("get", f"/jobs/{scene.job.pk}/log?rank=7").status_code == 404
@@ -308,7 +308,7 @@ def test_every_decimal_of_an_answer_is_declared_as_a_figure_or_an_amount() -> No
 
 
 def test_no_answer_has_the_digits_that_a_division_leaves(scene: Scene, call, browser_of) -> None:
-    """Every operation that can be asked without more than a team is asked, after a third of an hour was used."""
+    """Calls every operation that needs at most a team, after a third of an hour was used."""
     book(scene.job, scene.people.bob, scene.people.v100, gpus=1, minutes=20, lease=901)
     set_quota(actor=None, tenant=scene.people.astro, kind="gpu_hours", limit=7)
     set_budget(actor=None, tenant=scene.people.astro, period="quarter", amount=7)

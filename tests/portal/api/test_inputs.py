@@ -1,4 +1,4 @@
-"""What no column can hold is refused in one place, with the parameter's name, whatever page or call it comes to."""
+"""Values that no column can store are refused in one place, with the parameter's name, on every page and call."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_a_form_that_cannot_show_its_refusal_names_the_field(admin: Client) -> N
     assert "time_zone: must not contain zero bytes" in answer.content.decode()
 
 
-BODIES = [  # with % for what cannot be stored, and the field that has it
+BODIES = [  # with % for what cannot be stored, and its field
     ("/api/v1/jobs", {"spec": SPEC, "team": "%"}, "team"),
     ("/api/v1/jobs", {"spec": SPEC | {"name": "%"}}, "spec.name"),
     ("/api/v1/jobs", {"spec": SPEC | {"variables": {"A": "%"}}}, "spec.variables.A"),
@@ -94,7 +94,7 @@ def test_the_api_names_the_field_with_a_zero_byte_or_half_a_character(alice: Cli
 
 
 def test_yaml_escapes_make_no_text_that_cannot_be_stored(alice: Client) -> None:
-    """JSON has the characters of the escape; only YAML makes one of them."""
+    """The JSON contains the escape as text, which only YAML turns into a character."""
     for escape in ("\\0", "\\ud800", "\\udcff"):
         for spec in (f'name: "a{escape}"\ncommand: x', f'name: a\ncommand: x\nvariables: {{A: "{escape}"}}'):
             answer = sent(alice, "/api/v1/jobs", json.dumps({"spec": spec, "team": "astro"}))

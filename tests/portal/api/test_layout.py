@@ -1,4 +1,4 @@
-"""The API is a way in beside the pages: it calls what they call, and never them."""
+"""The API stands beside the pages: it calls the same actions, and never the views of pages."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def subclasses(of: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def old_fields() -> list[tuple[type[BaseModel], str, str]]:
-    """Each schema that has an old name of a field, the old name, and the new one."""
+    """Returns each schema with an old name of a field, the old name, and the new one."""
     return [
         (model, name, str(field.json_schema_extra[RENAMED_TO]))
         for model in dict.fromkeys(subclasses(WithOldNames))

@@ -1,4 +1,4 @@
-"""What works only with a server or a setting of its own says so in place of its form, and the API says the same."""
+"""A feature that needs a server or a setting says so in place of its form, and the API says the same."""
 
 from scheduling.core import encryption
 from tests.portal.scene import Scene

@@ -1,4 +1,4 @@
-"""Who holds which GPU: coloured and numbered by team, with a legend of what is drawn and nothing else."""
+"""The GPU map shows which team holds which GPU by colour and number, with a matching legend."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from tests.portal.scene import Scene
 
 
 def drawn(html: str) -> tuple[dict[int, str], dict[str, str]]:
-    """By job the colour and number in which it is drawn, by team those of the legend."""
+    """Returns the colour and number of each job, and those of each team in the legend."""
     legend = html.partition('aria-label="Legend"')[2].partition("</ul>")[0]
     teams = re.findall(
         r'gpu-series-(\d)"><span class="gpu-team" aria-hidden="true">(\d+)</span></span>(\w+)', legend
@@ -51,7 +51,7 @@ def test_the_legend_has_what_is_drawn_and_nothing_else(scene: Scene, browser_of)
 
 
 def kinds(html: str) -> set[str]:
-    """Those of the legend, which are those of the cells."""
+    """Returns the kinds of cells in the legend, which must be those on the map."""
     legend = set(re.findall(r'<li><span class="gpu gpu-(\w+)', html))
     assert legend == set(re.findall(r'<li class="gpu gpu-(\w+)', html))
     return legend
@@ -68,7 +68,7 @@ def test_a_drained_node_that_its_cluster_no_longer_has_says_so(scene: Scene, bro
 
 
 def test_what_is_drained_is_told_apart_and_draining_while_jobs_run_there(scene: Scene, browser_of) -> None:
-    """In one word on every page: two of four GPUs hold a job, and two are drained."""
+    """Every page uses the same word: two of four GPUs hold a job, and two are drained."""
     olga, cast = browser_of(scene.people.olga), scene.people
     node = scene.world.lease(scene.job).held_gpus.first().node
     Node.objects.filter(pk=node.pk).update(gpus=6, state="drained", state_reason="fan")
@@ -103,7 +103,7 @@ def test_a_removed_node_is_on_no_page_and_remove_is_offered_where_it_can_be_done
 
 
 def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, browser_of) -> None:
-    """At the head of each of its pages, of a session's and of a service's, as long as it runs there."""
+    """At the top of each of its pages, and those of a session or service, while it runs there."""
     bob, node = browser_of(scene.people.bob), scene.world.lease(scene.job).held_gpus.first().node
     page = f"/jobs/{scene.job.pk}/"
     assert "is being drained" not in text_of(bob.get(page))
@@ -141,7 +141,7 @@ def test_a_service_and_a_session_say_so_too(scene: Scene, browser_of) -> None:
 
 
 def test_the_tiles_of_home_lead_to_lists_of_as_many_jobs(scene: Scene, browser_of) -> None:
-    """Replicas, too, which other lists of jobs leave out."""
+    """Including replicas, which other lists of jobs leave out."""
     step_service(service_id=scene.service.pk)
     for who in (scene.people.bob, scene.people.olga):
         browser = browser_of(who)

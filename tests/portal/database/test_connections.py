@@ -1,4 +1,4 @@
-"""A connection that no longer serves is replaced before a request uses it, and no question is asked for that."""
+"""A broken database connection is replaced before a request uses it, without an extra query."""
 
 from __future__ import annotations
 

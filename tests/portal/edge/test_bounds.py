@@ -1,4 +1,4 @@
-"""Bounds in front of Django: threads, bodies, waiting times, passwords, places for connections."""
+"""The server limits threads, bodies, waiting times, passwords and connections in front of Django."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(work: Awaitable[Any]) -> Any:
 
 
 class Call:
-    """One request and what was answered; `leave` makes the client go away."""
+    """One request and its answer; `leave` disconnects the client."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Call:
 
 
 def portal_of(work: Callable[[], Any]) -> App:
-    """A portal whose pages do `work` in the thread that they are lent."""
+    """Returns a portal whose pages do `work` in their thread."""
 
     async def portal(scope: Any, receive: Any, send: Any) -> None:
         said = await sync_to_async(work)()
@@ -110,7 +110,7 @@ def portal_of(work: Callable[[], Any]) -> App:
 
 
 class Busy:
-    """Work that waits until it is told to go on, and counts who does it at once."""
+    """Work that waits until it may continue, and counts how many do it at once."""
 
     def __init__(self) -> None:
         self.go_on, self.lock = threading.Event(), threading.Lock()
@@ -127,7 +127,7 @@ class Busy:
 
 
 def addresses(count: int) -> list[str]:
-    """Those of as many clients, for one has only its share."""
+    """Returns addresses of as many clients, since one client has only its share."""
     return [f"192.0.2.{number}" for number in range(1, count + 1)]
 
 
@@ -138,7 +138,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def few(settings: LazySettings) -> int:
-    """As few connections as there may be; how many pages work at once then."""
+    """Allows the fewest connections; returns how many pages work at once then."""
     settings.FAIRLOT_WEB_DATABASE_CONNECTIONS = 5
     return edge_app.pages_at_once()
 
@@ -234,7 +234,7 @@ class TestThreads:
 
         def end(pid: int) -> None:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])  # waits until it is gone
+                cursor.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])  # waits until it has ended
             connection.close()
 
         first, second, third = run(three_times())
@@ -502,9 +502,9 @@ class TestPasswords:
 def test_web_processes_together_leave_connections_to_the_others(
     settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Who imported the web's application in this process has every connection take a place, the test's own, too.
+    # If the web application was imported in this process, every connection takes a place, also the test's own.
     shared = connection_created.disconnect(dispatch_uid="web places")
-    monkeypatch.setattr(places, "LOCK", 7_111_000)  # those that are taken already are not of these
+    monkeypatch.setattr(places, "LOCK", 7_111_000)  # so that places that are taken already do not count
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('max_connections')::int"
@@ -523,7 +523,7 @@ def test_web_processes_together_leave_connections_to_the_others(
         assert webs[2].connection is None
         webs[0].close()
         webs[2].connect()
-        places.take_place(None, webs[2])  # what is closed, or dies, gives its place to others
+        places.take_place(None, webs[2])  # a connection that is closed, or dies, gives its place to others
     finally:
         for one in webs:
             one.close()

@@ -1,4 +1,4 @@
-"""One client takes all of something in front of Django: bodies, threads, streams, logins. Others get through."""
+"""If one client takes all bodies, threads, streams or logins in front of Django, others still get through."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cookie(session: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def waiting(edge: Edge, calls: list[Call]) -> AsyncIterator[list[asyncio.Task[Call]]]:
-    """Has all of these come, and ends those that still wait at the end."""
+    """Sends all of these calls, and ends those that still wait at the end."""
     tasks = [asyncio.create_task(call.to(edge.serve)) for call in calls]
     try:
         yield tasks
@@ -43,7 +43,7 @@ async def waiting(edge: Edge, calls: list[Call]) -> AsyncIterator[list[asyncio.T
 
 
 def halves(address: str, count: int, size: int) -> list[Call]:
-    """Bodies of which `size` bytes arrive and then nothing, with a cookie that somebody made up."""
+    """Returns bodies of which `size` bytes arrive and then nothing, with a made-up cookie."""
     calls = []
     for _ in range(count):
         headers = cookie("guessed") | {"content-length": str(size + 1)}
@@ -96,7 +96,7 @@ class TestThreads:
     def test_slow_requests_of_one_client_leave_threads_to_others(
         self, monkeypatch: pytest.MonkeyPatch, session: str
     ) -> None:
-        """By one login, with whatever else in the cookie; or by many at one address."""
+        """The client has one session and any other cookies, or many sessions at one address."""
         monkeypatch.setattr(edge_app, "WAIT_SECONDS", 1.0)
         busy = Busy()
 
@@ -250,7 +250,7 @@ class TestStreams:
                 await asyncio.gather(*tasks)
             return begun[: edge.streams.count + 2]
 
-        # Who waits at the address was there before; then it is the other's turn.
+        # Requests that wait at the address came first; then it is the other client's turn.
         assert run(crowd()) == [MALLORY, MALLORY, MALLORY, BOB]
 
     def test_streams_that_begin_take_no_thread_of_a_page(self) -> None:

@@ -1,4 +1,4 @@
-"""Django behind the edge: what a request costs between its event loop and its thread, and how it ends."""
+"""Django behind the edge: the cost of a request between event loop and thread, and how it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE
 
 
 class Seen:
-    """What happened to the views below."""
+    """Records what happened to the views below."""
 
     def __init__(self) -> None:
         self.began, self.ended, self.signals, self.go_on = False, False, [0, 0], threading.Event()
@@ -119,7 +119,7 @@ def test_what_goes_wrong_in_a_view_is_an_answer() -> None:
 
 
 def test_a_stream_is_closed_though_its_client_is_told_gone_at_its_end() -> None:
-    """As a server does whose client has all that it asked for."""
+    """A server reports that once the client has everything it asked for."""
 
     class Ending(Call):
         async def send(self, message: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_stream_ends_when_its_client_leaves() -> None:
 
 
 class LikeAFuture:
-    """What granian's `receive` returns: it is waited for as a future, and is none."""
+    """Like the result of granian's `receive`, which can be awaited but is not a Future."""
 
     _asyncio_future_blocking = False
 
@@ -197,7 +197,7 @@ class LikeAFuture:
 
 
 def test_what_a_server_gives_may_be_like_a_future_without_being_one() -> None:
-    """Else each request left a task that never ended, and an error in the log."""
+    """Otherwise each request would leave a task that never ends, and an error in the log."""
     errors: list[Any] = []
 
     class Granian(Call):

@@ -1,4 +1,4 @@
-"""A portal that runs jobs on its own machine serves that machine only, unless told otherwise."""
+"""A portal that runs jobs on its own machine serves only that machine, unless configured otherwise."""
 
 import pytest
 from django.conf import LazySettings

@@ -1,4 +1,4 @@
-"""Every answer has the security headers; hosts that are not the portal's are served nothing."""
+"""Every response has the security headers, and requests for other hosts are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = {
 
 
 def ask(path: str, *, host: str = "localhost", method: str = "GET") -> httpx.Response:
-    """The answer of the whole ASGI application."""
+    """Returns the response of the whole ASGI application."""
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
     async def call() -> httpx.Response:
@@ -45,7 +45,7 @@ def ask(path: str, *, host: str = "localhost", method: str = "GET") -> httpx.Res
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # Django leaves bodies to the collector
+)  # Django leaves bodies to the garbage collector
 def test_every_kind_of_answer_has_them() -> None:
     answers = {path: ask(path) for path in KINDS}
     assert {path: answer.status_code for path, answer in answers.items()} == KINDS

@@ -1,4 +1,4 @@
-"""Static files and those that are not there: no database is asked, as their threads have no connection."""
+"""Static files, existing or not, need no database, as their threads have no connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ELSEWHERE = "203.0.113.7"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of this process asked for a local cluster long ago, and there was none."""
+    """Makes a page of this process look for a local cluster, of which there is none."""
     monkeypatch.setattr(middleware, "_local_cluster", (-1e9, False))
 
 
@@ -42,7 +42,7 @@ def test_what_is_there_is_served_without_the_database(client: Client, address: s
 def test_the_first_request_of_a_process_asks_no_database_either(
     client: Client, address: str, status: int
 ) -> None:
-    """There may be a local cluster, so others than this machine wait until that is known."""
+    """There may be a local cluster, so other machines wait until that is known."""
     assert not middleware.knows_of_local_cluster()
     with closing(client.get("/static/img/mark.svg", REMOTE_ADDR=address)) as answer:
         assert answer.status_code == status

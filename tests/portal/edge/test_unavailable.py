@@ -1,4 +1,4 @@
-"""What is not the reader's doing is said as it is: a full disk, a database that is away, too much at once."""
+"""Problems that are not the reader's fault are named: a full disk, no database, too many requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CASES = [
 
 @pytest.fixture
 def breaks(monkeypatch: pytest.MonkeyPatch):
-    """Has everything that reads the signed-in user raise this."""
+    """Returns a function that makes everything that reads the signed-in user raise an error."""
 
     def break_it(error: Exception) -> None:
         def raise_it(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""What a server does before its first request."""
+"""A server loads pages and connections before its first request."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sends what nobody should to every parameter of every page and call: none may end in an error of the server.
+"""Sends invalid values to every parameter of every page and call: none may cause a server error.
 
-Pages tell their parameters themselves (which a view asks for is noted, and forms are read from the pages), the API
-by its OpenAPI document, by which each of its answers is judged, too. Whatever is sent is rolled back.
+Parameters of pages are found automatically (what a view reads is recorded, and forms are read from the pages), those
+of the API in its OpenAPI document, against which each answer is checked. Everything sent is rolled back.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from tests.portal.every_page.test_every_url import arguments, every_name, walk
 from tests.portal.scene import Scene, with_a_session
 
 LONG = "x" * 10_000
-# What reaches a view: numbers at the ends of columns and beyond, what is a digit to some functions and not to
-# others, lists, names that formats give a meaning, and text longer than any column.
+# Values that reach a view: numbers at the ends of columns and beyond, characters that only some functions take for
+# digits, lists, names with a meaning in formats, and text longer than any column.
 TYPED = (
     "2147483648", "9223372036854775808", "-1", "1e400", "²", "", "9999-12-31T23:59:59-23:59", "\u202e\u200b", LONG,
 )  # fmt: skip
 TYPED_IN_FORMS = ("9223372036854775808", "-1", "1e400", "²", "\u202e\u200b", LONG)
-# What no view sees: it is sent in all parameters at once.
+# Values that no view sees: they are sent in all parameters at once.
 RAW = ("%00", "%ED%A0%80%FF%C0%AF")
 SENT: tuple[object, ...] = (
     2**31, 2**63 - 1, -1, 1e308, "1e400", "NaN", True, None, [], {}, {"a": {"b": [[1]]}}, ["x", 1, None], "²",
     "\u202e\u200b", LONG, "",
 )  # fmt: skip
-# As JSON, what is refused before any schema is asked.
+# JSON that is refused before any schema is applied.
 RAW_JSON = ("1e400", "NaN", "-Infinity", '"\\ud800"', '"\\u0000"', str(2**64), "[" * 10_000 + "]" * 10_000)
-ENOUGH = 2  # pages and calls at which a parameter of the same name is tried with each value
+ENOUGH = 2  # number of pages and calls on which a parameter name is tried with each value
 
 
 class Forms(HTMLParser):
-    """The posting forms of a page: by their address the fields with the values that they have."""
+    """The POST forms of a page: by address, their fields and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Forms(HTMLParser):
 
 @contextmanager
 def rolled_back() -> Iterator[None]:
-    """Whatever is written inside is gone afterwards; actions may begin durable transactions inside."""
+    """Rolls back everything written inside; inner durable transactions can still begin."""
     with transaction.atomic() as block:
         atomic = transaction.get_connection().atomic_blocks[-1]
         atomic._from_testcase = True
@@ -95,7 +95,7 @@ def rolled_back() -> Iterator[None]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names of parameters that views have asked for since it was cleared."""
+    """Returns the names of parameters that views have read since it was cleared."""
     names: set[str] = set()
     for method in ("get", "getlist", "__getitem__", "__contains__"):
         real = getattr(QueryDict, method)
@@ -114,7 +114,7 @@ def scene(scene: Scene) -> Scene:
 
 
 class Tried:
-    """Requests and what was wrong with their answers."""
+    """Requests, and what was wrong with their answers."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.count, self.wrong, self._log = 0, [], caplog
@@ -138,7 +138,7 @@ def form(pairs: dict[str, str]) -> dict[str, str]:
 
 
 def pages(scene: Scene) -> list[str]:
-    """The address of each page, without those that log out, and of files in the form that is made fastest."""
+    """Returns the address of each page, without logout, and of files in their fastest format."""
     found = dict.fromkeys(url.partition("?")[0] for key, url in walk(scene) if not key.startswith("api-1:"))
     return [url for url in found if url != "/account/logout/" and not url.endswith((".xlsx", ".pdf"))]
 
@@ -188,7 +188,7 @@ def test_no_parameter_of_a_page_makes_an_error(
 
 
 class Operations:
-    """The operations of the document, with the addresses and bodies that the scene's things make right."""
+    """The operations of the document, with valid addresses and bodies from the scene."""
 
     def __init__(self, scene: Scene) -> None:
         self.document = json.loads(json.dumps(api.get_openapi_schema(path_params={}), default=str))
@@ -225,7 +225,7 @@ class Operations:
         return schema
 
     def body(self, operation: dict[str, Any]) -> dict[str, Any] | None:
-        """A right body, with every field."""
+        """Returns a valid body with every field."""
         if "requestBody" not in operation:
             return None
         schema = self.resolved(operation["requestBody"]["content"]["application/json"]["schema"])
@@ -251,7 +251,7 @@ class Operations:
         return usual[schema.get("type", "string")]
 
     def flaw(self, operation: dict[str, Any], answer: Any) -> str:
-        """What the document does not say of this answer; empty when it says all."""
+        """Returns how the answer differs from the document; empty if it does not."""
         declared = operation["responses"].get(str(answer.status_code))
         if declared is None:
             return f"{answer.status_code} is not declared"
@@ -286,7 +286,7 @@ def wrong_calls(
     body: dict[str, Any] | None,
     seen: Counter[str],
 ) -> Iterator[tuple[str, object, dict[str, str]]]:
-    """Address, body and headers of calls in each of which one thing is wrong."""
+    """Yields address, body and headers of calls with one error each."""
     address = operations.address(path, operation)
     for parameter in operation["parameters"]:
         name = parameter["name"]
@@ -334,7 +334,7 @@ def test_no_parameter_of_a_call_makes_an_error_and_each_answer_is_declared(
         address, body = operations.address(path, operation), operations.body(operation)
         statuses = [call(client, address, body, {}) for client in (ada, alice, Client())]
         assert statuses[2] == 401
-        client = alice if statuses[1] < 400 else ada  # whoever may do it
+        client = alice if statuses[1] < 400 else ada  # whichever of them may do it
         for wrong in wrong_calls(operations, path, operation, body, seen):
             call(client, *wrong)
     assert tried.wrong == [], f"{len(tried.wrong)} of {tried.count}"
@@ -346,12 +346,12 @@ def test_no_parameter_of_a_call_makes_an_error_and_each_answer_is_declared(
 def test_what_the_document_allows_is_answered_as_it_declares(
     scene: Scene, browser_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Schemathesis makes some right calls of each operation, always the same ones."""
+    """Schemathesis makes some valid calls of each operation, always the same ones."""
     caplog.set_level(logging.ERROR)
     caplog.set_level(logging.ERROR, "django.request")
     operations, tried, undeclared = Operations(scene), Tried(caplog), []
     ada = browser_of(scene.people.ada)
-    unhealthy = list(HealthCheck)  # what takes long on a busy machine is no fault here
+    unhealthy = list(HealthCheck)  # slow tests are no failure on a busy machine
     some = settings(
         max_examples=3,
         derandomize=True,

@@ -1,4 +1,4 @@
-"""Every page that a user may reach by links: no link and no form of it leads to what is refused."""
+"""Follows every link and form that a user can reach: none may lead to a refusal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINK = re.compile(r'<(?!form)[a-z]+\b[^>]*?\b(?:href|hx-get)="([^"#][^"]*)"')
 PART = re.compile(r'<(?:form|div|section|select|input)\b[^>]*?\bhx-post="([^"]+)"')
 FORM = re.compile(r"<form\b([^>]*)>(.*?)</form>", re.DOTALL)
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
-# Of pages of one kind so many are looked at; their keys and queries differ.
+# How many pages of one kind are visited; only their keys and queries differ.
 OF_A_KIND = 2
 ENDLESS = {"live", "job_log_stream"}
 REFUSED = {403, 404, 405}
@@ -31,7 +31,7 @@ REFUSED = {403, 404, 405}
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """With a session, a budget and a rule for idle GPUs besides."""
+    """Returns the scene with a session, a budget and a rule for idle GPUs."""
     people = with_a_session(scene).people
     set_budget(actor=people.ada, tenant=people.astro, amount=100)
     set_idle_rule(
@@ -47,7 +47,7 @@ def scene(scene: Scene) -> Scene:
 
 @dataclass
 class Walk:
-    """From page to page by links; notes what is refused, and on which page a form leads where."""
+    """Walks from page to page by links; records refusals, and where each page's forms lead."""
 
     client: Client
     pages: set[str] = field(default_factory=set)
@@ -70,7 +70,7 @@ class Walk:
             left += [(target, address) for target in self.read(response, address)]
 
     def read(self, response: HttpResponseBase, address: str) -> list[str]:
-        """Keeps the forms that a page posts; returns where its links lead."""
+        """Records the POST forms of a page; returns the addresses of its links."""
         if response.status_code in {301, 302}:
             return [urljoin(address, response["Location"])]
         if response.streaming or "html" not in response.get("Content-Type", ""):
@@ -87,7 +87,7 @@ class Walk:
         return [target for target in links if target.startswith("/") and not target.startswith("/static/")]
 
     def post_all(self) -> None:
-        """Sends each form as it is, without what its reader would type; whatever that does is undone."""
+        """Sends each form without typed values, and rolls its effects back."""
         for target, (page, fields) in self.forms.items():
             if kind_of(target) == "logout":
                 continue
@@ -107,7 +107,7 @@ def kind_of(address: str) -> str:
 
 @pytest.mark.parametrize(("who", "least"), [("ada", 60), ("olga", 50), ("alice", 45), ("bob", 40)])
 def test_no_link_and_no_form_leads_to_what_is_refused(scene: Scene, browser_of, who: str, least: int) -> None:
-    """For an admin, an operator, a manager and a member."""
+    """The user is an admin, an operator, a manager or a member."""
     walk = Walk(browser_of(User.objects.get(username=who)))
     walk.run()
     walk.post_all()

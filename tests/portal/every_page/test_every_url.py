@@ -1,4 +1,4 @@
-"""Walks every URL as everybody. A URL that is not in the table fails, so none is forgotten."""
+"""Requests every URL as every user. A URL that is missing from the table fails, so that none is forgotten."""
 
 import re
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
 
-PAGE = dict.fromkeys(WHO, 200) | {ANONYMOUS: 302}  # everybody who is signed in
-OPEN = dict.fromkeys(WHO, 200)  # strangers, too
+PAGE = dict.fromkeys(WHO, 200) | {ANONYMOUS: 302}  # all signed-in users
+OPEN = dict.fromkeys(WHO, 200)  # strangers too
 ASTRO = PAGE | {CHARLIE: 404}  # something of Astro's
 API = dict.fromkeys(WHO, 200) | {ANONYMOUS: 401}
 API_ASTRO = API | {CHARLIE: 404}
@@ -34,7 +34,7 @@ API_POSTED = dict.fromkeys(WHO, 405)
 NOWHERE = dict.fromkeys(WHO, 404)
 MOVED = dict.fromkeys(WHO, 302)
 
-# What GET answers on each URL of the resolver, by its name; "?…" is what the page needs to be asked.
+# The status of GET for each URL of the resolver, by its name; "?…" is a query that the page needs.
 EXPECTED: dict[str, dict[str, int]] = {
     "home": PAGE,
     "docs": PAGE,
@@ -320,7 +320,7 @@ EXPECTED: dict[str, dict[str, int]] = {
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """With a session of Bob's besides, which waits."""
+    """Returns the scene with a waiting session of Bob's."""
     return with_a_session(scene)
 
 
@@ -342,7 +342,7 @@ def every_name(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str
 
 
 def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]:
-    """Astro's own objects for what the pattern asks for."""
+    """Returns Astro's own objects for the arguments of the pattern."""
     keys = {
         "request": scene.request.pk,
         "service": scene.service.pk,
@@ -387,7 +387,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
 
 
 def walk(scene: Scene) -> Iterator[tuple[str, str]]:
-    """Each key of the table with its URL."""
+    """Yields each key of the table with its URL."""
     patterns = dict(every_name(get_resolver()))
     for key in EXPECTED:
         name, _, query = key.partition("?")
@@ -399,14 +399,14 @@ CSRF_TOKEN = re.compile(r"\b[0-9A-Za-z]{64}\b")
 
 
 def text_of(response: HttpResponseBase) -> str:
-    """What a person or a program would read of it; streams that never end are not read, nor tokens made by chance."""
+    """Returns the readable text of a response, except for endless streams and random tokens."""
     if response.streaming:
         return ""
     return CSRF_TOKEN.sub("", response.content.decode("utf-8", "replace"))
 
 
 def is_page(response: HttpResponseBase) -> bool:
-    """Whether it is a whole page with the top bar, where the link to its help is."""
+    """Returns whether it is a whole page with the top bar, which has the link to help."""
     return response.status_code == 200 and not response.streaming and b'class="topbar"' in response.content
 
 
@@ -418,7 +418,7 @@ def test_no_url_is_missing_in_the_table() -> None:
 def test_everybody_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_each_page_has_help(
     scene: Scene, clients: dict[str, Client]
 ) -> None:
-    """One walk for all, as it is long. What Bob reads shows that there are names to be leaked."""
+    """One walk checks all three, as it is long. Bob's pages show that there are names that could leak."""
     secret = re.compile(rf"\b({'|'.join(SECRETS)})")
     wrong, leaks, shown = [], [], ""
     for key, url in walk(scene):
@@ -428,7 +428,7 @@ def test_everybody_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_
                 wrong.append(f"{key} for {who}: {response.status_code}, not {EXPECTED[key][who]}")
             if is_page(response) and section_for(response.resolver_match.url_name) is None:
                 wrong.append(f"{key} for {who}: no section of the documentation in portal/docs/help.py")
-            # The address asked for comes back in links; it is the reader's own.
+            # The requested address comes back in links; it is the reader's own.
             text = text_of(response).replace("team=astro", "") if who in {BOB, CHARLIE} else ""
             if who == CHARLIE:
                 leaks += [

@@ -1,4 +1,4 @@
-"""Names are in the order of their letters, wherever there is a list of them: case does not count."""
+"""Every list sorts names alphabetically, ignoring case."""
 
 import re
 

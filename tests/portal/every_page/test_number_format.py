@@ -1,4 +1,4 @@
-"""Numbers are written in one way on pages, in messages and in letters: by accounting/core/wording.py alone."""
+"""Numbers on pages, in messages and in mails are formatted by accounting/core/wording.py alone."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from accounting.core import wording
 from portal.wording import relative
 
 ROOT = Path(__file__).resolve().parents[3]
-# Bytes that a supervisor without Django counts in a log, and what is told on a terminal.
+# Bytes that a supervisor without Django counts in a log, and output for terminals.
 ELSEWHERE = (
     "accounting/core/wording.py",
     "backends/output.py",
@@ -26,7 +26,7 @@ OTHER_WAYS = {
     "portal accounting scheduling": re.compile(
         r"\{[^{}\n]*:,[^{}\n]*\}|:\.\d%|intcomma|\.replace\(\",\"|[^\w{]\d{1,3},\d{3} (?!r)[a-z]"
     ),
-    # What a field begins with is for programs.
+    # Initial values of fields are for programs.
     "templates": re.compile(r"\|floatformat(?!:'-3u')|\|intcomma|stringformat:\"(?!\.\df)"),
 }
 
@@ -83,7 +83,7 @@ def test_what_is_ahead_is_rounded_and_what_is_past_is_counted_in_full(seconds: f
 
 
 def test_a_moment_has_its_year_where_it_is_not_the_readers_present_one() -> None:
-    """On the reader's own clock: in Berlin the year has begun an hour before UTC's."""
+    """By the reader's clock: in Berlin the year begins an hour before UTC's."""
     now = datetime(2026, 12, 31, 23, 30, tzinfo=UTC)
     berlin = ZoneInfo("Europe/Berlin")
     assert wording.to_the_second(now, now) == "31 Dec 23:30:00"

@@ -1,4 +1,4 @@
-"""Every list sorts by its columns, either way, in the address; filters stay, and screen readers hear the order."""
+"""Every list sorts by its columns in both directions, by address; filters stay, and screen readers get the order."""
 
 import re
 from html import unescape

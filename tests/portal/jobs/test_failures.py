@@ -1,4 +1,4 @@
-"""A failed job, session or replica shows its last words at once, and what its exit code means."""
+"""A failed job, session or replica shows its last output at once, and the meaning of its exit code."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ TABS = ("job", "job_log", "job_events", "job_spec")
 
 
 def rows(browser: Client, query: str = "") -> list[str]:
-    """The names of the jobs listed, in order."""
+    """Returns the names of the listed jobs, in order."""
     return [job.name for job in browser.get(reverse("jobs") + query).context["page"]]
 
 
@@ -97,7 +97,7 @@ def test_pages_hold_fifty_jobs_and_keep_the_filter(scene: Scene, browser_of) -> 
 def test_the_list_asks_the_database_the_same_number_of_questions_for_more_rows(
     scene: Scene, browser_of
 ) -> None:
-    multiply_teams(1)  # who sees one team alone is not asked which
+    multiply_teams(1)  # a user with one team is not asked which
     for page in ("jobs", "home", "cluster"):
         browser = browser_of(scene.people.alice)
         few = count_queries(browser, reverse(page))
@@ -152,7 +152,7 @@ def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_o
 def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) -> None:
     JobSpeed.objects.create(job=scene.job, generation=scene.people.v100, steps=100, seconds=10)
     JobSpeed.objects.create(job=scene.job, generation=scene.people.a100, steps=250, seconds=10)
-    scene.job.leases.update(billed_until=now_from_database() + timedelta(hours=1))  # the ledger has it all
+    scene.job.leases.update(billed_until=now_from_database() + timedelta(hours=1))  # the ledger has all of it
     answer = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk]))
     fastest, slowest = answer.context["speeds"]
     assert (fastest.generation, fastest.rate, fastest.ratio) == ("A100", 25.0, 2.5)
@@ -279,7 +279,7 @@ def multiply_teams(times: int) -> None:
 
 
 def count_queries(browser: Client, url: str) -> int:
-    browser.get(url)  # sessions and caches are warm
+    browser.get(url)  # warms sessions and caches
     with CaptureQueriesContext(
         connection,
     ) as queries:
@@ -297,7 +297,7 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
     assert "1\xa0200 steps done, by its log." in text
     assert re.search(r"It runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
     waiting = browser_of(scene.people.alice).get(reverse("job", args=[scene.waiting.pk])).content.decode()
-    assert "note-steady" in waiting  # the head keeps its height while the job takes turns
+    assert "note-steady" in waiting  # the head keeps its height while the job runs and waits in turn
 
 
 def test_the_list_says_how_many_fit_and_what_of_its_address_means_nothing(scene: Scene, browser_of) -> None:

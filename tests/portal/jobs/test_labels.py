@@ -1,4 +1,4 @@
-"""Labels of jobs: told when they are submitted, found in lists, added up in reports."""
+"""Labels of jobs are given at submit, found in lists, and summed in reports."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GOOD = {"project": "apollo", "example.org/Run": "7", "gpu-test": ""}
 def test_what_kubernetes_would_not_take_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "a", "command": "true", "labels": wrong})
-    whole = len(wrong) > 1  # too many of them, where none alone is wrong
+    whole = len(wrong) > 1  # too many labels, each of which is valid
     assert list(refused.value.problems) == ["labels" if whole else f"labels.{next(iter(wrong))[:120]}"]
 
 
@@ -153,7 +153,7 @@ def test_values_of_labels_are_told_by_key_with_the_jobs_that_have_them(labelled:
 
 @pytest.fixture
 def paid_by_another(labelled: Job, scene: Scene) -> Job:
-    """Astro's job, for which Bio pays since a correction; Bio's own jobs have labels of the same key."""
+    """Returns Astro's job, for which Bio pays since a correction; Bio's own jobs have labels of the same key."""
     cast = scene.people
     segments = UsageSegment.objects.filter(job_id=labelled.pk).select_related("generation")
     take_back_usage(
@@ -178,7 +178,7 @@ def test_a_jobs_labels_stay_its_teams_whoever_pays_for_it(
         assert "apollo" not in text
         assert "(none)" in text or '"label": null' in text
     held = charlie.get(f"/api/v1/usage?{by}").json()["totals"][0]["gpu_seconds"]
-    assert Decimal(held) == 2 * 1800 + 4 * 900  # he pays for it all the same
+    assert Decimal(held) == 2 * 1800 + 4 * 900  # his team pays for it anyway
     for form in ("csv", "json", "xlsx", "pdf"):
         content = charlie.get(f"/usage/statement.{form}?{WIDE}").content
         text = (

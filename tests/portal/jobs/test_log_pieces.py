@@ -1,4 +1,4 @@
-"""How a log is cut into pieces of lines, and searched."""
+"""Logs are cut into pieces of whole lines, and searched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = st.text(alphabet="aé日🙂\r\n\x1b", max_size=60)
 
 @dataclass
 class Held:
-    """A log in memory, with as much of the Backend as a LogFile asks for."""
+    """A log in memory, with the part of the Backend that a LogFile needs."""
 
     data: bytes
     reads: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ def log(data: bytes) -> LogFile:
 
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=6), st.booleans())
 def test_pieces_are_the_log_whatever_the_cuts(text: str, cuts: list[int], flush: bool) -> None:
-    """Reading on from where the last pieces ended gives each byte once, in order, and whole characters."""
+    """Reading on from the end of the last pieces gives each byte once, in order, and whole characters."""
     data, pieces, at = text.encode(), [], 0
     for end in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:
         got, reached = split(data[at:end], at, flush=flush)
@@ -102,5 +102,5 @@ def test_a_search_can_be_a_regular_expression_and_stops_at_the_most() -> None:
 
 
 def test_no_pattern_makes_the_search_slow() -> None:
-    """RE2 has no backtracking: what takes others ages is over at once."""
+    """RE2 has no backtracking, so patterns that are slow elsewhere are fast."""
     assert search(log(b"a" * 5000 + b"\n"), "(a+)+$b", regex=True, most=10).offsets == []

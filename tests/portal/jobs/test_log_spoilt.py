@@ -1,4 +1,4 @@
-"""Logs that are no plain files, endless ones, and readers who leave: an answer in words, and little work."""
+"""Logs that are not plain files, endless logs, and disconnected readers cost little work and get clear messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TERABYTE = 1 << 40
 
 @pytest.fixture
 def log(scene: Scene) -> Iterator[Path]:
-    """Where the log of rank 0 of Bob's running job belongs."""
+    """Yields the path for the log of rank 0 of Bob's running job."""
     files = JobFiles(backend_for(scene.job.cluster).root, scene.job.pk)
     removal.remove(files)
     files.make()
@@ -78,7 +78,7 @@ def test_what_is_no_log_of_ours_is_answered_with_the_reason(
 
 
 def everything_said(scene: Scene, browser: Client) -> str:
-    """What the portal says of a log that it cannot read, in all ways to read it."""
+    """Returns everything that the portal says about an unreadable log, in all ways to read it."""
 
     def get(name: str, query: str = "") -> Any:
         return browser.get(reverse(name, args=[scene.job.pk]) + query)
@@ -184,7 +184,7 @@ def test_any_place_behind_the_end_is_empty_and_what_is_no_place_is_refused(
 def test_a_search_ends_when_its_reader_leaves(
     scene: Scene, log: Path, browser_of: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client is gone after the first piece; the search would take 40 more."""
+    """The client disconnects after the first piece; the search would take 40 more."""
     monkeypatch.setattr(logs, "SEARCH_PIECE", 1000)
     log.write_bytes(b"0123456\n" * 5000)
     cookies = browser_of(scene.people.bob).cookies

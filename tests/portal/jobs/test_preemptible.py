@@ -1,4 +1,4 @@
-"""Jobs that take no part in the sharing, on pages and in the API: asking for it, seeing it, changing it."""
+"""Users request, see and change preemptible jobs on pages and in the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users say of the run time of their jobs, and what they read about it."""
+"""Users state the run time of their jobs, and see what follows from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_job_keeps_its_expected_run_time_and_its_deadline(bob: Client) -> None
 def test_a_job_that_waits_tells_whether_it_misses_its_deadline(
     scene: Scene, bob: Client, starts_in: float | None, is_late: bool, is_known: bool
 ) -> None:
-    """Rounds played ahead found when it starts, or (not `is_known`) until when it does not."""
+    """A forecast found when it starts, or (not `is_known`) until when it does not."""
     job = scene.world.submit(scene.people.bob, scene.people.astro, expected_hours=2, deadline_hours=4)
     JobForecast.objects.filter(job=job).delete()
     if starts_in is not None:

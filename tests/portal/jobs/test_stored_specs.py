@@ -1,4 +1,4 @@
-"""What was stored by the rules of its day is shown, cloned, changed and told by the API, whatever rules are today's."""
+"""Specs stored under earlier rules are shown, cloned, changed and returned by the API."""
 
 from __future__ import annotations
 

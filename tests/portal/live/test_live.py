@@ -1,4 +1,4 @@
-"""Pages hear what changed: one Redis subscription for all, only topics that a user may hear."""
+"""Pages receive changes through one Redis subscription, and only topics that their user may read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class Always:
-    """The rights of a reader who keeps them."""
+    """The rights of a reader who never loses them."""
 
     def due_in(self) -> float:
         return PATIENCE
@@ -140,7 +140,7 @@ async def ask(user: User, **query: str):
 
 
 def told(block: bytes | str) -> tuple[str, str]:
-    """What an event says, without its id: (name, data)."""
+    """Returns (name, data) of an event, without its id."""
     text = block if isinstance(block, str) else block.decode()
     fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
     return fields.get("event", "message"), fields["data"]
@@ -175,7 +175,7 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
 
 
 def first_words(topics: set[str], since: str, *, then: str) -> list[str]:
-    """What a stream from `since` tells before the news `then`, which come when it says that it is live."""
+    """Returns what a stream from `since` sends before the event `then`, which comes once it is live."""
 
     async def listen() -> list[str]:
         heard = []

@@ -1,4 +1,4 @@
-"""Parts of pages that refresh by themselves: what is asked for anew is what the page has there, and nothing else."""
+"""Parts of pages refresh by themselves and receive exactly what the page has there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.portal.every_page.test_every_url import EXPECTED, OLGA, clients, scen
 from tests.portal.scene import Scene
 
 __all__ = ["clients", "scene"]  # fixtures
-# Moments, keys of forms, and figures that grow.
+# Times, keys of forms, and growing figures.
 CHANGING = re.compile(r"<time .*?</time>|\b[0-9a-f]{32}\b|[0-9]+", re.DOTALL)
 
 
 class Parts(HTMLParser):
-    """Elements that say how they are fetched anew: (id, address); and the ids of all elements at the top."""
+    """Elements that refresh themselves, as (id, address), and the ids of all top-level elements."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

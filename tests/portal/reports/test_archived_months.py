@@ -1,4 +1,4 @@
-"""A month whose bills are archived is reported as it was before, figure for figure."""
+"""Reports of a month with archived bills show the same figures as before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def may(cast: Cast) -> Cast:
-    """Time of all classes at two prices and in two currencies, and corrections before and after it was settled."""
+    """Creates time of all classes, at two prices and in two currencies, and corrections before and after settlement."""
     of_classes = {"idle": Decimal(7), "preemptible": Decimal(1), "borrowed": Decimal("0.5")}
     Price.objects.filter(generation=cast.a100).update(**of_classes)
     actions.set_price(
@@ -71,7 +71,7 @@ def may(cast: Cast) -> Cast:
 
 
 def close(cast: Cast) -> None:
-    """All of May; there was nothing but on one day."""
+    """Closes all of May, which has events on one day only."""
     busy = NOON.replace(hour=0)
     with transaction.atomic():
         open_book(book=1, since=FIRST)
@@ -88,7 +88,7 @@ def take_back(cast: Cast, lease: int, reason: str, payer: Payer | None = None) -
 
 
 def told(cast: Cast, browser_of) -> dict[str, str]:
-    """All reports of the month and of its busy day, as files, without the head of the ledger: that goes on."""
+    """Returns all reports of the month and of its busy day as files, without the ledger's changing head."""
     of_reader = {
         cast.olga: [
             "/usage/statement.csv?team=uni&",
@@ -111,9 +111,9 @@ def told(cast: Cast, browser_of) -> dict[str, str]:
 
 
 def without_jobs_of_corrections(text: str) -> list[str]:
-    """What is archived says no more of which job a correction took back, from whom and from which transactions.
+    """Archived corrections no longer name the job, the payer or the transactions.
 
-    Nor is the signed head the same: archiving seals.
+    The signed head differs too, since archiving extends the hash chain.
     """
     head, found, rest = text.partition("corrections\r\ncorrection,")
     return without_heads(head + (rest.partition("\r\n\r\n")[2] if found else ""))
@@ -148,5 +148,5 @@ def test_of_an_archived_month_strangers_are_told_nothing(may: Cast, browser_of, 
     charlie = browser_of(may.charlie)
     assert charlie.get(f"/usage/statement.csv?team=astro&{PERIOD}").status_code == 404
     own = charlie.get(f"/usage/statement.csv?team=bio&{PERIOD}").content.decode()
-    assert "another's" in own  # what was taken back of its own, and nothing else
+    assert "another's" in own  # only what was corrected of its own
     assert "after it was settled" not in own

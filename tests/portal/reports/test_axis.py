@@ -1,4 +1,4 @@
-"""The scale beside charts: what its labels say is where they stand."""
+"""The labels of a chart's scale stand at their values."""
 
 from decimal import Decimal
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Statements by mail: once for each period, to whom may still see the team, with the file that was asked for."""
+"""Statements are mailed once per period, to users who may still see the team, with the requested file."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_the_statement_of_a_month_comes_once_with_its_file(scene: Scene, alice: 
 
 
 def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> None:
-    """What the scene booked today is of the week that is over a week later."""
+    """What the scene booked today belongs to the week that is over a week later."""
     subscription = subscribed(scene, alice, "weekly", "xlsx")
     now = now_from_database() + timedelta(days=7, hours=6)
     assert send(subscription, now) is True
@@ -172,7 +172,7 @@ def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> No
 
 
 def test_the_mail_says_whether_more_will_be_booked(scene: Scene, alice: User) -> None:
-    """The week before the last one is over when its letter is written, the one that runs is not."""
+    """The earlier week is final when its mail is written; the current week is not."""
     subscription = subscribed(scene, alice, "weekly", "pdf")
     ReportSubscription.objects.update(created_at=LONG_AGO)
     for now, is_said in (
@@ -267,7 +267,7 @@ def test_one_that_always_fails_does_not_starve_those_behind_it(
 
     monkeypatch.setattr(tasks, "send_report", fail)
     monkeypatch.setattr(tasks, "LASTS", -1.0)  # one each time
-    for _ in range(60):  # that the first one comes so often by chance happens to nobody
+    for _ in range(60):  # it is practically impossible that the first one comes so often by chance
         with suppress(RuntimeError):
             tasks.send_reports()
     assert list(ReportDelivery.objects.values_list("subscription", flat=True)) == [sound.pk]
@@ -385,7 +385,7 @@ def test_reports_are_made_by_one_worker_at_a_time(scene: Scene, alice: User) -> 
             cursor.execute("SELECT pg_advisory_lock(%s, 0)", [Lock.REPORTS])
             tasks.send_reports()
             assert not subscription.deliveries.exists()
-            # Closing alone would not do: its process lets go of the lock a moment later.
+            # Closing the connection is not enough, as its server process releases the lock a moment later.
             cursor.execute("SELECT pg_advisory_unlock(%s, 0)", [Lock.REPORTS])
     finally:
         other.close()
@@ -407,7 +407,7 @@ def test_who_is_no_operator_any_more_gets_nothing_more(scene: Scene, olga: User)
 
 # --- reports of teams -------------------------------------------------------------------------------
 
-# Each with its page, and the address of the file that it gives of the dates.
+# Each with its page, and the address of the file for the dates.
 PAGES = {
     "usage": ("/usage/", "/usage", {"by": "job"}),
     "fairness": ("/usage/fairness/", "/usage/fairness", {}),
@@ -420,7 +420,8 @@ FEBRUARY = "period=dates&from=2031-02-01&to=2031-02-28"
 
 @pytest.fixture
 def future(scene: Scene) -> Scene:
-    """With something of each report in February 2031 on the clocks of Bob and Charlie, which is January in UTC."""
+    """Returns the scene with data for each report in February 2031 by Bob's and Charlie's clocks, which is January in
+    UTC."""
     people, begins = scene.people, datetime(2031, 1, 31, 16, tzinfo=UTC)
     User.objects.filter(username__in=["bob", "charlie"]).update(
         email="bob@example.org", time_zone="Asia/Tokyo"
@@ -549,7 +550,7 @@ def test_a_letter_of_usage_says_what_is_not_booked_yet_as_its_page_does(scene: S
     subscription = actions.subscribe_to_report(
         actor=alice, report="usage", tenant=scene.people.astro, rhythm="monthly", form="xlsx"
     )
-    assert send(subscription) is True  # of February 2031, of which nothing has come yet
+    assert send(subscription) is True  # for February 2031, which is still empty
     letter = Letter.objects.get()
     assert f"State: {PROVISIONAL}" in letter.text
     [file] = letter.attachments.all()

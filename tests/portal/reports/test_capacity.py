@@ -1,4 +1,4 @@
-"""The capacity report: page, file and API say the same, and show that the books close."""
+"""The capacity report's page, file and API agree, and show that the books close."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from scheduling.models import Lease
 from tests.accounting.booking import close_hours
 from tests.portal.scene import Scene
 
-# A past hour may lie in last month; the test must not depend on the calendar.
+# A past hour may be in last month; the test must not depend on the calendar.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 
 
 @pytest.fixture
 def closed(scene: Scene) -> Scene:
-    """What the scene has booked, in closed hours of a cluster with a thousand A100."""
+    """Returns the scene's bookings in closed hours of a cluster with a thousand A100."""
     hour = start_of_hour(now_from_database())
     close_hours(scene.people, hour - 6 * HOUR, hour + HOUR, book=scene.world.cluster.pk)
     return scene
@@ -76,7 +76,7 @@ def test_what_keeps_an_hour_open_is_named(scene: Scene, browser_of) -> None:
 
 
 def test_what_the_ledger_refuses_is_named_as_well(scene: Scene, browser_of) -> None:
-    """A gang that is heard of and yet not billed, as what it held begins within a closed hour."""
+    """A gang is seen but cannot be billed, as its time begins within a closed hour."""
     hour = start_of_hour(now_from_database()) - 3 * HOUR
     book = scene.world.cluster.pk
     close_hours(scene.people, hour - HOUR, hour, book=book)

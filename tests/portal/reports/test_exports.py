@@ -1,4 +1,4 @@
-"""Raw exports: what comes out can be read back, and each reader gets what they may export."""
+"""Raw exports can be read back, and each reader gets what they may export."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def lab(db: None) -> World:
 
 @pytest.fixture
 def jobs(lab: World) -> list[Job]:
-    """One that was interrupted and succeeded on two nodes, one that failed, one that waits."""
+    """Returns one job that was interrupted and succeeded on two nodes, one that failed, and one that waits."""
     people = lab.people
     v100, more = lab.cluster.nodes.get(name="v100-0"), lab.node("v100-1", people.v100, 8)
     first = waited(lab, people.bob, people.astro, NOON, gpus=2, workers=2, name="train|me\n", priority=3)
@@ -66,7 +66,7 @@ def text_of(form: str, selection: Selection = LONG) -> str:
 
 
 def sacct(selection: Selection = LONG) -> list[dict[str, str]]:
-    """As a program reads `sacct --parsable2`."""
+    """Reads the export as programs read `sacct --parsable2`."""
     head, *lines = text_of("sacct.txt", selection).split("\n")[:-1]
     assert head.split("|") == list(SACCT)
     rows = [line.split("|") for line in lines]
@@ -118,13 +118,13 @@ def test_sacct_lines_are_read_back(jobs: list[Job]) -> None:
 
 
 def is_consistent(row: dict[str, str]) -> bool:
-    """Whether what it lasted is from its start to its end, where it has both."""
+    """Returns whether the elapsed time is that from start to end, if both exist."""
     if "Unknown" in (row["Start"], row["End"]):
         return True
     return moment(row["End"]) - moment(row["Start"]) == timedelta(seconds=seconds(row["Elapsed"]))
 
 
-# Microseconds without GPUs and with them, and why the turn ended.
+# Microseconds without and with GPUs, and why the attempt ended.
 turns = st.tuples(
     st.integers(0, 9 * 10**10), st.integers(0, 9 * 10**10), st.sampled_from(["stopped", "lost", "drained"])
 )
@@ -145,7 +145,7 @@ def lasts(one: Any) -> int:
 
 
 def lived(lab: World, history: list[Any]) -> None:
-    """Stores jobs that came so many microseconds after noon, with their turns."""
+    """Stores jobs submitted so many microseconds after noon, with their attempts."""
     for came, held, became, workers in history:
         at = NOON + came * MICROSECOND
         job = waited(lab, lab.people.bob, lab.people.astro, at, gpus=2, workers=workers)
@@ -171,7 +171,7 @@ def lived(lab: World, history: list[Any]) -> None:
 
 
 def sums(*parts: Selection) -> dict[str, Any]:
-    """What the files say together, after a look at each line of them."""
+    """Returns the sums over several files, after checking each line."""
     found: dict[str, Any] = defaultdict(Decimal)
     found["ends"] = Counter()
     for part in parts:
@@ -202,7 +202,7 @@ def sums(*parts: Selection) -> dict[str, Any]:
 def test_files_of_adjoining_periods_add_up(
     lab: World, history: list[Any], cuts: list[int], is_over: bool
 ) -> None:
-    """Whatever jobs did, wherever they are cut, and whether the last period is over or not."""
+    """Whatever jobs did, wherever periods are cut, and whether the last one is over or not."""
     ends = NOON + 10**12 * MICROSECOND
     now = ends + hours(400 if is_over else -30)
     bounds = [NOON, *(NOON + cut * MICROSECOND for cut in sorted(cuts)), ends]
@@ -223,7 +223,7 @@ def test_files_of_adjoining_periods_add_up(
 
 
 def test_a_job_over_midnight_is_in_both_days_with_its_part(lab: World, jobs: list[Job]) -> None:
-    """And whole in both where that is asked for."""
+    """If requested, the job is whole in both."""
     midnight = NOON + hours(12)
     days = [Selection(midnight - hours(24), midnight, None), Selection(midnight, midnight + hours(24), None)]
     first = str(jobs[0].pk)
@@ -277,7 +277,7 @@ def test_the_last_turn_of_a_job_that_was_cancelled_between_two_is_cancelled(lab:
 
 
 def shredded(selection: Selection = LONG) -> list[dict[str, str]]:
-    """As XDMoD's shredder reads them: so many fields, and no line left out for what it has no use for."""
+    """Reads lines as XDMoD's shredder does: with a fixed number of fields, and without dropping a line."""
     found = []
     for line in text_of("xdmod.txt", selection).splitlines():
         row = dict(zip(SHREDDER, line.split("|", len(SHREDDER) - 1), strict=True))
@@ -324,7 +324,7 @@ def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
 
 
 def test_no_name_breaks_a_record(jobs: list[Job]) -> None:
-    """Names that were stored before such were refused; programs break lines as str.splitlines does, or at \\n."""
+    """Such names are refused now but may be stored; programs split lines like str.splitlines, or at \\n."""
     forms = ("sacct.txt", "xdmod.txt", "jobs.json", "jobs.csv")
     before = {form: len(text_of(form).splitlines()) for form in forms[:-1]}
     breaks = "".join(char for char in map(chr, range(1, 0x3000)) if len(f"a{char}b".splitlines()) > 1)
@@ -377,7 +377,7 @@ def test_steps_of_reading_leave_nothing_out(jobs: list[Job], monkeypatch: pytest
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_read_at_once_is_sent_at_once(jobs: list[Job], form: str) -> None:
-    assert len(list(export_lines(form, LONG))) <= 2  # and a head or an end
+    assert len(list(export_lines(form, LONG))) <= 2  # and a header or footer
 
 
 def test_queries_do_not_grow_with_jobs(jobs: list[Job], lab: World) -> None:

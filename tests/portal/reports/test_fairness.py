@@ -1,4 +1,4 @@
-"""The fairness report: page, file and API say the same, and nobody reads of teams that are not theirs."""
+"""The fairness report's page, file and API agree, and show no team that the reader may not see."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from scheduling.models import FinishTime, JobSpeed, ShareInterval
 from tests.portal.scene import Scene
 from tests.query_counts import queries_of
 
-# The scene's hour may lie in last month; the test must not depend on the calendar.
+# The scene's hour may be in last month; the test must not depend on the calendar.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 PAGE, CSV, API = "/usage/fairness/", "/usage/fairness.csv", "/api/v1/fairness"
 
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """An A100 counts for four V100; Bob's job is twice as fast there; two jobs have ended."""
+    """Returns the scene; an A100 counts for four V100, Bob's job is twice as fast there, and two jobs have ended."""
     people = scene.people
     actions.set_weight(actor=people.olga, generation=people.a100, weight=Decimal(4))
     ShareInterval.objects.exclude(
         entitled__in=[3600, 7200]
-    ).delete()  # those of the seconds in which it was made
+    ).delete()  # of the seconds in which the scene was created
     ShareInterval.objects.filter(tenant=people.bio).update(received=7200)
     for generation, steps in ((people.v100, 100), (people.a100, 200)):
         JobSpeed.objects.update_or_create(
@@ -51,7 +51,7 @@ def scene(scene: Scene) -> Scene:
 
 
 def tables(file: str) -> list[list[dict[str, str]]]:
-    """The file's tables, each as rows by heading."""
+    """Returns the file's tables, each as rows by heading."""
     found = []
     for part in "\n".join(file.splitlines()).split("\n\n"):
         head, *rows = csv.reader(io.StringIO(part))

@@ -1,4 +1,4 @@
-"""Documents in every format: the same figures, and no text that becomes a formula."""
+"""Documents have the same figures in every format, and no text becomes a formula."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_there_is_no_other_format():
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata"])
 def test_all_moments_of_a_file_for_programs_are_in_the_zone_of_its_days(zone: str):
-    """Whether the database gave them, in UTC, or a period, in its zone."""
+    """The database gives them in UTC, a period in its own zone."""
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     columns = [Column("from", "From", Kind.MOMENT), Column("to", "To", Kind.MOMENT)]
     table = Table("lines", "Lines", columns, [(at, at.astimezone(ZoneInfo("America/Lima")))])

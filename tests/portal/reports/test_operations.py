@@ -1,4 +1,4 @@
-"""Usage → Operations: page, files and API tell the same figures, to operators alone; the chargeback closes."""
+"""Usage → Operations: page, files and API agree, are for operators only, and the chargeback sums up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.portal.reports.test_report_files import assert_in_csv, assert_in_pdf,
 from tests.portal.scene import Scene
 from tests.query_counts import queries_of
 
-# A past hour may lie in last month; the test must not depend on the calendar.
+# A past hour may be in last month; the test must not depend on the calendar.
 LATE = datetime(2200, 1, 1, tzinfo=UTC)
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 
@@ -53,7 +53,7 @@ def test_page_files_and_api_tell_the_same(
     closed: Scene, browser_of, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = now_from_database()
-    monkeypatch.setattr(node_health, "now_from_database", lambda: now)  # one moment for all that is asked
+    monkeypatch.setattr(node_health, "now_from_database", lambda: now)  # the same time for all requests
     browser = browser_of(closed.people.olga)
     response = browser.get(f"/usage/operations/{subject}/?{WIDE}")
     html = unescape(response.content.decode())
@@ -84,7 +84,7 @@ def test_page_files_and_api_tell_the_same(
 
 
 def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_of) -> None:
-    """Of each GPU, for the nodes of the page; in files for all nodes."""
+    """For each GPU of the page's nodes; files have all nodes."""
     people, cluster = closed.people, closed.world.cluster
     for number in range(30):
         Node.objects.create(cluster=cluster, name=f"more-{number:02}", generation=people.v100, gpus=2)
@@ -103,7 +103,7 @@ def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_
     assert told_held == set(held) != set()
     for row in rows:
         assert row["held_part"] == row["held_gpu_seconds"] / row["known_gpu_seconds"]
-    # The period began years before these nodes came, which is no time that their GPUs were free in.
+    # The period began years before these nodes existed, and their GPUs were not free then.
     there = {row["node"]: row["seconds_up"] + row["seconds_down"] for row in told["nodes"]["rows"]}
     for row in rows:
         if row["node"].startswith("more-"):
@@ -141,7 +141,7 @@ def facts_of_the_chargeback(scene: Scene, browser_of, query: str) -> dict[str, s
 def test_what_is_not_settled_in_one_cluster_keeps_no_other_ones_chargeback_provisional(
     closed: Scene, browser_of
 ) -> None:
-    """Nor does a cluster on which nobody held anything, nor one that is no more."""
+    """A cluster on which no GPU was held, or that is detached, does not either."""
     book = closed.world.cluster.pk
     ClosedBook.objects.filter(book=book).update(until=LATE, priced_until=LATE)
     held = {"book": book + 1, "lease_id": 9600, "begins": LATE - HOUR, "ends": LATE}

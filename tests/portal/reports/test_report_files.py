@@ -1,4 +1,4 @@
-"""Reports as files: page, CSV, XLSX, PDF and JSON tell the same figures, and nobody gets more than the page shows."""
+"""Page, CSV, XLSX, PDF and JSON of a report agree, and show no more than the page does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.portal.share.test_anomalies import anomaly
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
-# Each report: its page, its file without ending, its API, and what all three are asked.
+# Each report: its page, its file without ending, its API, and the query for all three.
 USAGE = [
     ("/usage/", "/usage", "usage", f"{WIDE}&by={by}") for by in ("user", "job", "generation", "day", "tenant")
 ]
@@ -48,13 +48,14 @@ REPORTS = [
     ("/trades/", "/trades", "trades", ""),
     ("/share/anomalies/", "/share/anomalies", "share/anomalies", ""),
 ]
-# What stands in the CSV, of reports of which that is one table with columns of its own.
+# Reports whose CSV is one table with its own columns.
 ALONE = {"usage": "usage", "trades": "trades"}
 
 
 @pytest.fixture
 def full(scene: Scene) -> Scene:
-    """With closed hours, a booked trade, speeds, a job that is idle and one that ended, and anomalies of two teams."""
+    """Returns the scene with closed hours, a booked trade, speeds, an idle and an ended job, and anomalies of two
+    teams."""
     people, book, hour = scene.people, scene.world.cluster.pk, start_of_hour(now_from_database())
     lasts = now_from_database() - period_of("month", None, now_from_database())[0]
     begins = now_from_database() - min(HOUR, lasts)
@@ -95,7 +96,7 @@ def full(scene: Scene) -> Scene:
 
 @pytest.fixture
 def document_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, str], Document]:
-    """The document that a file is made of, as the view gives it away."""
+    """Returns a function that returns the document from which a view makes a file."""
     given: list[Document] = []
     made = answers.in_format
 
@@ -188,7 +189,7 @@ def test_numbers_that_name_something_stand_as_they_are() -> None:
 
 
 def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str, str]]]]) -> None:
-    """Each table is a sheet of its own, cell by cell, after the facts."""
+    """Checks that each table is its own sheet, cell by cell, after the facts."""
     assert list(of_xlsx) == ["Summary", *(table.title for table in document.tables)]
     for table in document.tables:
         head, *lines = of_xlsx[table.title]
@@ -201,7 +202,7 @@ def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str,
 
 
 def assert_in_pdf(document: Document, text: str) -> None:
-    """Each table row by row and cell by cell, as people read them, in order; lines are not told from wrapped ones."""
+    """Checks each table row by row and cell by cell in order, ignoring line breaks."""
     text, at = "".join(text.split()), 0
     for table in document.tables:
         for row in rows_of(table):
@@ -216,7 +217,7 @@ def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str, zone: tzin
     if column.kind in {*NUMERIC, Kind.ID} and not isinstance(cell, str):
         assert kind == "n"
         assert float(text) == pytest.approx(float(in_unit(column, cell)), rel=1e-12)  # type: ignore[arg-type]
-    elif isinstance(cell, date):  # moments, too: sheets count days
+    elif isinstance(cell, date):  # also times, as sheets count days
         assert kind == "n"
         moment = (
             cell.astimezone(zone) if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
@@ -228,7 +229,7 @@ def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str, zone: tzin
 
 
 def assert_in_csv(document: Document, lines: list[list[str]], alone: str | None) -> None:
-    """All tables one below the other, or one `alone`, in which programs get no totals."""
+    """Checks all tables one below another, or the one `alone`, which has no totals for programs."""
     tables = [one for one in document.tables if alone in {None, one.key}]
     for table in tables:
         if alone is None and document.has_keys:
@@ -238,7 +239,7 @@ def assert_in_csv(document: Document, lines: list[list[str]], alone: str | None)
         for row, line in zip(rows, some, strict=True):
             named = dict(zip(head, line, strict=True))
             for column, cell in zip(table.columns, row, strict=True):
-                if column.key != "day":  # of which programs get the moment at which it began
+                if column.key != "day":  # instead programs get the time at which the day began
                     assert named[column.key].removeprefix("'") == ("" if cell is None else str(told(cell)))
     assert lines == []
 
@@ -284,8 +285,8 @@ def times(seconds: float) -> str:
     return duration(float(seconds))
 
 
-# Of each report: its page, the table on it by its caption, that of its files by its key, and by the page's headings
-# how a cell of the page comes of the row of the file.
+# For each report: its page, the caption of the table on it, the key of the table in files, and, by the page's headings,
+# how a cell of the page follows from the row of the file.
 Row = dict[str, Any]
 PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
     *(

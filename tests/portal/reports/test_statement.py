@@ -1,4 +1,4 @@
-"""A team's statement: every format says the same figures, and they are the ledger's."""
+"""A team's statement has the same figures in every format, and they are the ledger's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.portal.scene import SECRETS, Scene, book
 from tests.portal.scene import scene as new_scene
 from tests.query_counts import check
 
-# What the scene has is of the last hours.
+# The scene's data is of the last hours.
 FIRST, LAST = (str(date.today() + timedelta(days=days)) for days in (-30, 2))
 WIDE = f"period=dates&from={FIRST}&to={LAST}"
 ASTRO = f"team=astro&{WIDE}"
@@ -48,7 +48,7 @@ ASTRO = f"team=astro&{WIDE}"
 
 @pytest.fixture
 def rich(scene: Scene) -> Scene:
-    """With labels, a budget, a correction, and names that are no harmless cells."""
+    """Returns the scene with labels, a budget, a correction, and names that are dangerous in cells."""
     cast = scene.people
     job = scene.world.submit(
         cast.bob, cast.astro, name="=HYPERLINK(1)", labels={"project": "apollo", "bare": ""}
@@ -66,7 +66,7 @@ def period(first: str = FIRST, last: str = LAST, zone: str = "UTC") -> ReportPer
 
 
 def tables_of_csv(text: str) -> dict[str, list[dict[str, str]]]:
-    """Of each table by its key its rows, a total among them."""
+    """Returns, by key of the table, its rows with the total."""
     found: dict[str, list[dict[str, str]]] = {}
     for block in text.replace("\r\n", "\n").split("\n\n"):
         key, rest = block.split("\n", 1)
@@ -96,7 +96,7 @@ def test_every_format_says_the_same_figures(rich: Scene, browser_of) -> None:
                     continue
                 if isinstance(cell, str):
                     continue
-                # What runs costs more from one request to the next.
+                # The cost of running jobs grows from one request to the next.
                 moving = table.key in {"budgets", "forecast"}
                 if not moving:
                     assert Decimal(str(of_json[at][column.key])) == Decimal(str(cell))
@@ -152,7 +152,7 @@ def test_heads_have_units_and_the_currency_in_every_format(rich: Scene, browser_
     assert {"gpu_seconds", "price_per_gpu_hour", "amount", "currency"} <= in_csv["lines"][0].keys()
     [budget] = in_csv["budgets"]
     assert budget["currency"] == "EUR"
-    # What is no sum of the ledger has as many digits everywhere.
+    # Figures that are not sums of the ledger have the same digits everywhere.
     for name in ("spent", "left"):
         assert Decimal(budget[name]).as_tuple().exponent == -2
     assert all(Decimal(row["part"]).as_tuple().exponent == -1 for row in in_csv["waste"])
@@ -297,7 +297,7 @@ def test_a_day_of_two_currencies_has_the_gpu_hours_of_both() -> None:
 
 @pytest.fixture
 def dollars(rich: Scene) -> Scene:
-    """In May 2020 Astro had four A100 for half an hour, and for an hour two H100, which cost 5 dollars an hour."""
+    """In May 2020 Astro has four A100 for half an hour, and two H100 at 5 dollars an hour for an hour."""
     cast = rich.people
     h100 = Generation.objects.create(name="H100")
     Price.objects.create(
@@ -375,7 +375,7 @@ def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisio
 
 
 def test_a_statement_is_recomputed_from_its_file_alone(rich: Scene, browser_of) -> None:
-    """By whoever has nothing else: each line, the total, and which price held when."""
+    """A reader with only the file can check each line, the total, and which price held when."""
     cast = rich.people
     first = datetime(2020, 5, 4, 12, tzinfo=UTC)
     Price.objects.filter(generation=cast.a100).delete()
@@ -440,7 +440,7 @@ def test_mays_statement_has_mays_budget_whenever_it_is_read(
 def test_whoever_sees_a_team_is_told_what_this_month_will_cost(
     rich: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody needs a budget for that; ten of June's thirty days are over."""
+    """No budget is needed for that; ten of June's thirty days are over."""
     cast = rich.people
     begins = datetime(2026, 6, 5, 12, tzinfo=UTC)
     for lease, gpus in ((1, 1), (2, 4)):
@@ -474,9 +474,9 @@ def test_wrong_dates_are_named(rich: Scene, browser_of) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_statement_takes_as_many_queries_for_many_labels_as_for_one() -> None:
-    """In a moment of its own, in which it asks once for a team's rows, and which books and teams there are.
+    """A consistent read asks once for a team's rows, and for the books and teams.
 
-    On the first of a month, of which no day has ended for the forecast, it asks for less.
+    On the first of a month no day has ended for the forecast, so it needs fewer queries.
     """
     made = new_scene()
     cast = made.people

@@ -1,4 +1,4 @@
-"""The bench of a published trace says so where reports and file differ."""
+"""The benchmark with a published trace reports where reports and file differ."""
 
 from __future__ import annotations
 

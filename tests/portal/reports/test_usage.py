@@ -1,4 +1,4 @@
-"""The usage report: the file says the same as the page, and what is not booked yet stands apart."""
+"""The usage report's file agrees with the page, and unbooked usage is shown separately."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.accounting.ledger.test_at_once import at_once
 from tests.portal.scene import Scene, book
 from tests.portal.scene import scene as new_scene
 
-# A past day may lie in last month; the test must not depend on the calendar.
+# A past day may be in last month; the test must not depend on the calendar.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 
 
@@ -152,7 +152,7 @@ WRONG = [
     ("period=last-week", "period"),
     ("zone=Mars/Olympus", "zone"),
     ("zone=../../etc/passwd&period=dates", "zone"),
-    ("zone=localtime", "zone"),  # the machine's, which the database need not have, nor any reader
+    ("zone=localtime", "zone"),  # the machine's zone, which neither the database nor a reader may know
 ]
 
 
@@ -185,7 +185,7 @@ def test_files_are_grouped_by_what_there_is_only(scene: Scene, browser_of) -> No
 
 
 def test_days_of_the_api_are_those_of_the_zone(scene: Scene, browser_of) -> None:
-    """What is booked late in the evening (UTC) is of the next day in Tokyo."""
+    """What is booked late in the evening (UTC) belongs to the next day in Tokyo."""
     people, begins = scene.people, datetime(2026, 5, 4, 22, tzinfo=UTC)
     with transaction.atomic():
         book_usage(

@@ -1,4 +1,4 @@
-"""Asking on pages and by the API, and answering."""
+"""Teams make requests on pages and in the API, and get answers."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_by_the_api_what_is_of_a_team_is_not_there_for_who_may_not_see_it(scene:
     assert status(cast.alice, *next(iter(members.items()))) == 200
     assert (
         status(cast.olga, f"requests/{pk}/withdraw", {}) == 403
-    )  # what an operator sees is not hers to withdraw
+    )  # an operator may see it but not withdraw it
 
 
 def test_a_manager_who_asks_for_a_limit_learns_of_no_strangers(scene: Scene, browser_of) -> None:

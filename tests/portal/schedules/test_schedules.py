@@ -29,7 +29,7 @@ TIMING = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """The form as a browser sends it."""
+    """Returns the form as a browser sends it."""
     fields = Fields(name="nightly", command="python train.py")
     yaml = fields.to_yaml()
     texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__}
@@ -105,7 +105,7 @@ def test_each_wrong_field_says_what_is_accepted_and_keeps_what_was_typed(
     html = response.content.decode()
     assert response.status_code == 422
     assert said in problem_of(html, field)
-    assert typed in html or field in {"missed", "overlap"}  # a choice that there is not can only be forged
+    assert typed in html or field in {"missed", "overlap"}  # an invalid choice can only be forged
     assert Schedule.objects.count() == before
 
 
@@ -213,7 +213,7 @@ def test_pausing_running_and_deleting(scene: Scene, bob: Client) -> None:
     assert "Deleted" in html
     assert "Run now" not in html
     assert "No schedules yet" in text_of(bob.get("/schedules/"))
-    # From a page that was opened before: not “you may not”.
+    # On a page that was opened before, the message is not “you may not”.
     assert "supernova-yearly is deleted." in text_of(bob.post(f"{page}run/", follow=True))
     assert "supernova-yearly is deleted." in text_of(bob.get(f"{page}edit/", follow=True))
 
@@ -308,7 +308,7 @@ def test_the_api_does_all_that_the_pages_do(scene: Scene, api) -> None:
     [
         ({"expression": "nonsense"}, 409, "expression"),
         ({"time_zone": "Mars/Olympus"}, 409, "time_zone"),
-        ({"begins": "2026-01-01T00:00:00"}, 422, "begins"),  # of which zone?
+        ({"begins": "2026-01-01T00:00:00"}, 422, "begins"),  # the zone is missing
         ({"overlap": "fight"}, 422, "overlap"),
         ({"catch_up_seconds": -1}, 409, "catch_up_seconds"),
         ({"spec": {"name": "x"}}, 422, "command"),

@@ -1,4 +1,4 @@
-"""Volumes and what workers get, on the pages and in the API: granted, offered, refused, withdrawn."""
+"""Volumes and worker resources are granted, offered, refused and withdrawn, on pages and in the API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.portal.scene import Scene
 
 @pytest.fixture
 def kubernetes(scene: Scene) -> Cluster:
-    """Another cluster, with two A100s, as far as the database knows."""
+    """Returns another cluster, with two A100s, which exists only in the database."""
     cluster = Cluster.objects.create(name="kubernetes", backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=cluster, sealed_kubeconfig=b"x", server="https://x")
     Node.objects.create(

@@ -1,4 +1,4 @@
-"""Notices and interruptions on the pages and in the API of services and sessions, each to those who may see it."""
+"""Notices and interruptions of services and sessions are shown on pages and in the API to those who may see them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def api_of(user: User) -> Client:
 
 
 def claimed(lab: World) -> list[Job]:
-    """Bob's three sessions answered; Charlie claims two GPUs, of which one is free."""
+    """Returns Bob's three sessions, which answered; Charlie claims two GPUs, of which one is free."""
     mine = sessions(lab, 3)
     for job in mine:
         lab.see(lab.lease(job), Phase.RUNNING, address="127.0.0.1:9", ready_age=0.0)

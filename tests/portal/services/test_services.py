@@ -30,7 +30,7 @@ RULES = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """The form as a browser sends it."""
+    """Returns the form as a browser sends it."""
     fields = Fields(name="chat", command="python serve.py", port="8000", readiness_path="/health")
     texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__} | {
         name: value for name, value in changes.items() if name in Fields.__dataclass_fields__

@@ -1,4 +1,4 @@
-"""A program for a session, with aiohttp: it tells what it got, and misbehaves when asked to."""
+"""A program for a session, with aiohttp: it reports what it receives, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def cookies(request: web.Request) -> web.Response:
 
 @routes.get(f"{BASE}long/{{lines}}/{{size}}")
 async def long(request: web.Request) -> web.Response:
-    """So many header lines of so many bytes."""
+    """Returns many long header lines."""
     lines, size = int(request.match_info["lines"]), int(request.match_info["size"])
     return web.Response(headers={f"X-Long-{number}": "x" * size for number in range(lines)}, text="long")
 

@@ -1,4 +1,4 @@
-"""Through the portal into sessions: real programs on the local backend, behind the portal's own web server."""
+"""Requests reach sessions through the portal: real programs on the local backend, behind the portal's web server."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 PROGRAM = Path(__file__).with_name("session_program.py")
 BIG = 192 * 1024 * 1024
-MOST_GROWTH = 96 * 1024  # KiB, of the whole process, this test's own client included
+MOST_GROWTH = 96 * 1024  # KiB, of the whole process with this test's own client
 
 
 @pytest.fixture
 def lab(jobs_folder: Path) -> Iterator[World]:
     made = world(v100=4)
     backend_for(made.cluster).prepare()
-    # What keeps jobs apart would hide the program and this Python, too; it has tests of its own.
+    # Isolation would hide the program and this Python; it has its own tests.
     isolation.force(
         backend_factory.local_places(), Isolation(False, False, "a test wants it so", "a test wants it so")
     )
@@ -73,7 +73,7 @@ def lab(jobs_folder: Path) -> Iterator[World]:
 
 
 def started(lab: World, **fields: Any) -> Session:
-    """Bob's session, ready."""
+    """Returns Bob's session, ready."""
     usual = {
         "name": "notes", "command": f"exec {sys.executable} {PROGRAM}", "port": 8000, "readiness_path": "/",
         "readiness_period_seconds": 1, "checkpoint_grace_seconds": 1,
@@ -98,7 +98,7 @@ def started(lab: World, **fields: Any) -> Session:
 
 @pytest.fixture
 def port(settings: LazySettings) -> Iterator[int]:
-    """Where the portal's own ASGI application is served, by the server that serves it in production."""
+    """Yields the port on which the production server serves the portal's ASGI application."""
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
     with socket.socket() as taken:
@@ -125,7 +125,7 @@ def answers(port: int) -> bool:
 
 
 class Browser:
-    """Somebody's browser at one session's host: its cookie, and no other."""
+    """A browser at one session's host, with only that host's cookie."""
 
     def __init__(self, port: int, session: Session, cookie: str = "") -> None:
         self.name = f"session-{session.pk}.localhost:{port}"
@@ -179,7 +179,7 @@ def signed_in(user: User) -> Client:
 
 
 def let_in(client: Client, port: int, session: Session) -> Browser:
-    """Through the portal's door: ticket, exchange, cookie."""
+    """Lets a user into a session through the portal: ticket, exchange, cookie."""
     sent = client.get(f"/sessions/{session.pk}/open/")
     assert sent.status_code == 302
     browser = Browser(port, session)
@@ -221,7 +221,7 @@ def test_each_method_path_and_body_arrive_as_they_were(browser: Browser, method:
 
 
 def test_a_proxy_on_this_machine_is_not_this_machine(browser: Browser) -> None:
-    """Programs on Fairlot's own machine are for clients there alone, whatever a proxy says of whom it passes on."""
+    """Programs on Fairlot's own machine serve only clients there, whatever a proxy reports about its client."""
     assert browser.ask("headers").status == 200
     for name in ("X_Forwarded_For", "Forwarded", "Via", "X_Real_IP"):
         assert browser.ask("headers", **{name: "127.0.0.1"}).status == 403, name
@@ -230,7 +230,7 @@ def test_a_proxy_on_this_machine_is_not_this_machine(browser: Browser) -> None:
 def test_the_program_gets_neither_cookies_nor_authority_of_the_portal(
     browser: Browser, settings: LazySettings
 ) -> None:
-    settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK = True  # as there is a header of a proxy
+    settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK = True  # as the proxy sets a header
     cookies = f"a=1; fairlot_visit={browser.cookie}; fairlot_session=secret; fairlot_csrf=secret; b=2"
     answer = browser.ask(
         "headers",
@@ -339,7 +339,7 @@ def test_a_slow_reader_holds_the_program_up_and_not_the_portals_memory(browser: 
         async with link.get(browser.url(f"big/{BIG}?slow"), headers=browser.headers()) as answer:
             await answer.content.readexactly(1)
             sent = -1
-            while True:  # until it gets no further
+            while True:  # until it stops making progress
                 async with link.get(browser.url("sent"), headers=browser.headers()) as told:
                     now = int(await told.text())
                 if now == sent:
@@ -354,7 +354,7 @@ def test_pieces_come_when_they_are_sent_and_who_leaves_is_missed(browser: Browse
     async def listen(link: aiohttp.ClientSession) -> None:
         async with link.get(browser.url("drip"), headers=browser.headers()) as answer:
             assert await answer.content.readexactly(6) == b"first\n"
-            # Sent only when this is asked for, while the first answer is still open.
+            # Sent only when this is requested, while the first answer is still open.
             async with link.get(browser.url("go"), headers=browser.headers()) as other:
                 assert other.status == 200
             assert await answer.content.readexactly(7) == b"second\n"
@@ -391,7 +391,7 @@ def test_an_upload_that_does_not_go_on_ends(browser: Browser, monkeypatch: pytes
 
 
 def half_sent(browser: Browser) -> bytes:
-    """What is answered to a part of an upload, until the connection closes."""
+    """Returns the answer to a part of an upload, until the connection closes."""
     with socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE) as link:
         named = browser.headers() | {"Transfer-Encoding": "chunked"}
         head = [f"POST {browser.base}count HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
@@ -406,7 +406,7 @@ def half_sent(browser: Browser) -> bytes:
 def test_nothing_keeps_what_an_upload_that_is_refused_was_read_from(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, limit: int, refused: bytes
 ) -> None:
-    """The server closes the connection for sure only when nothing refers to it any more."""
+    """The server surely closes the connection only when nothing refers to it any more."""
     monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
     settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = limit
     exchanges: weakref.WeakSet[http._Exchange] = weakref.WeakSet()
@@ -590,7 +590,7 @@ def test_a_network_that_keeps_the_portal_out_is_told_from_a_program_that_does_no
     monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
     with ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        # When nobody takes them off its hands the kernel drops further connections, as a policy would.
+        # If connections are not accepted, the kernel drops further ones, as a network policy would.
         while True:
             waiting = stack.enter_context(socket.socket())
             waiting.settimeout(1)
@@ -618,7 +618,7 @@ def test_open_streams_and_sockets_end_with_the_login_and_with_the_turn(
             bobs.post(reverse("logout"))
         elif what == "no check gets an answer":
             monkeypatch.setattr(visits, "admit", no_answer)
-        else:  # a node that was cut off says no goodbye: what was open to it would stay so
+        else:  # an unreachable node closes nothing, so open connections would stay open
             Lease.objects.update(address="127.0.0.1:1")
 
     async def stay(link: aiohttp.ClientSession) -> object:
@@ -652,7 +652,7 @@ def test_use_is_remembered_and_what_pages_ask_by_themselves_is_none(
 
 
 class ServiceBrowser(Browser):
-    """Somebody's browser at a service's host."""
+    """A browser at a service's host."""
 
     def __init__(self, port: int, service: Service) -> None:
         self.name = f"service-{service.pk}.localhost:{port}"
@@ -661,7 +661,7 @@ class ServiceBrowser(Browser):
 
 
 def serving(lab: World, replicas: int = 1) -> Service:
-    """Bob's service, whose replicas tell their own number."""
+    """Returns Bob's service, whose replicas report their own number."""
     program = (
         "import os, http.server as h\n"
         "class H(h.BaseHTTPRequestHandler):\n"

@@ -1,4 +1,4 @@
-"""The anomalies' page and API: a team reads its own, and of others only that they are others."""
+"""The page and the API of anomalies show a team its own, and name no other teams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PAGE, API = "/share/anomalies/", "/api/v1/share/anomalies"
 
 @pytest.fixture
 def analysis(scene: Scene) -> SharingAnalysis:
-    """Bob's job waited for Charlie's; Charlie's for Bob's, an hour of which its own team's quota explains."""
+    """Returns an analysis: Bob's job waited for Charlie's, and Charlie's for Bob's, an hour of it due to his team's
+    limit."""
     ends = start_of_hour(now_from_database())
     made = SharingAnalysis.objects.create(
         cluster=scene.world.cluster, begins=ends - timedelta(days=7), ends=ends, finished_at=ends
@@ -123,7 +124,7 @@ def test_operators_ask_and_see_how_far_it_is(scene: Scene, browser_of) -> None:
     while continue_analyses(seconds=60, at_once=1):
         pass
     html = olga.get(PAGE).content.decode()
-    # All of it came after the last full hour, unless one has begun meanwhile.
+    # Everything came after the last full hour, unless another one has begun meanwhile.
     assert any(told in html for told in ("No jobs were compared", "No anomalies", "Held its GPUs"))
     assert "Progress" not in html
 
@@ -189,7 +190,7 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     assert olga.post(f"{PAGE}again/", asked)["Location"] == PAGE
     assert analysis.parts.get(tenant=cast.astro).done_at is None
     assert analysis.parts.get(tenant=cast.bio).done_at is not None
-    assert olga.post(f"{PAGE}again/", asked).status_code == 422  # it is asked for already
+    assert olga.post(f"{PAGE}again/", asked).status_code == 422  # it is requested already
     assert olga.post(f"{PAGE}again/", {"analysis": "12345"}).status_code == 422
 
 
@@ -225,7 +226,7 @@ def test_the_api_asks_for_an_analysis_as_the_page_does(scene: Scene, browser_of)
 def test_the_api_has_teams_analysed_again(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:
     cast, url = scene.people, f"{API}/{analysis.pk}/again"
     olga = browser_of(cast.olga)
-    assert olga.post(url).status_code == 409  # of every team something is said
+    assert olga.post(url).status_code == 409  # every team has a result
     analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
     for user in (cast.alice, cast.charlie):
         assert browser_of(user).post(url).status_code == 404

@@ -1,4 +1,4 @@
-"""Our share and the trade book: sums that add up, pictures that fit them, and counterparts without names."""
+"""The share page and the trade book have correct sums and charts, and do not name counterparts."""
 
 from __future__ import annotations
 
@@ -167,12 +167,12 @@ def test_the_page_shows_every_period(scene: Scene, browser_of, period: str) -> N
 
 
 def words(answer) -> str:
-    """The page without emphasis and line breaks."""
+    """Returns the page without emphasis and line breaks."""
     return " ".join(answer.content.decode().replace("<strong>", "").replace("</strong>", "").split())
 
 
 def again(of: Trade, **other: object) -> Trade:
-    """The same trade once more."""
+    """Creates a copy of the trade."""
     trade = Trade.objects.get(pk=of.pk)
     trade.pk = None
     for name, value in other.items():

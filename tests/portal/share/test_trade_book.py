@@ -1,4 +1,4 @@
-"""The trade book: what each side gained against having made no trade, and that nothing is made or lost."""
+"""The trade book shows what each side gained, and that trades create and lose nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.portal.scene import Scene
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """Three trades of a minute each; the ledger has them as rounds book them."""
+    """Returns the scene with three trades of a minute each, booked as rounds do."""
     people, first = scene.people, scene.trade
     for number, (fast, price) in enumerate([(0.4, 2.0), (1.3, 3.3)], start=1):
         first.pk = None

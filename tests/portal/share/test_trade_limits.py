@@ -1,4 +1,4 @@
-"""The page and the API on which managers say what may be traded."""
+"""Managers limit trades on the page and in the API."""
 
 from __future__ import annotations
 

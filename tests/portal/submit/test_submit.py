@@ -1,4 +1,4 @@
-"""The submit page: form and YAML edit each other, problems stand beside their fields, twice is once."""
+"""On the submit page form and YAML edit each other, problems stand beside their fields, and resubmits count once."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ FORM = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """The form as a browser sends it that has shown the YAML of the same fields."""
+    """Returns the form as sent by a browser that showed the YAML of the same fields."""
     data = FORM | changes
     if "yaml" not in data:
         plain = {name: data[name] for name in Fields.__dataclass_fields__ if name in data}
@@ -204,7 +204,7 @@ def test_an_edit_of_the_form_sends_the_yaml_and_the_preflight_back(bob: Client) 
     assert "name: edited" in html
     assert 'id="preflight"' in html
     assert "an hour" in html
-    assert 'id="spec-fields"' not in html  # what is being typed is not replaced
+    assert 'id="spec-fields"' not in html  # text that is being typed is not replaced
 
 
 def test_an_edit_of_the_yaml_sends_the_form_back_only_if_it_is_right(bob: Client) -> None:
@@ -299,7 +299,7 @@ def test_a_long_command_is_one_line_of_yaml() -> None:
 
 
 def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client) -> None:
-    """A field that was pulled larger has one; htmx would copy it to the field that replaces it."""
+    """A resized field has one, which htmx would copy to the field that replaces it."""
     page = bob.get("/submit/?example=digits")
     config = json.loads(re.search(r"name=\"htmx-config\" content='([^']*)'", page.content.decode())[1])
     assert "style" in config["morphIgnore"]

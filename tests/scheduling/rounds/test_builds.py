@@ -93,7 +93,7 @@ def test_a_round_of_another_build_is_not_called_tampered_with(
     round_: Round, capsys: pytest.CaptureFixture[str]
 ) -> None:
     this, other = round_.policy_build, "0123456789ab"
-    said = "trades: decided by another build ({}; this is {}): drawn again, it {}"
+    said = "trades: decided by another build ({}; this is {}): reproduced, it {}"
     for is_forged in (False, True):
         if is_forged:
             forged(round_)
