@@ -323,7 +323,7 @@ class TestQuotas:
     def test_a_removed_quota_cannot_be_removed_again(self, cast: Cast) -> None:
         quota = a_quota(cast)
         actions.remove_quota(actor=cast.ada, quota=Quota.objects.get(pk=quota.pk))
-        with pytest.raises(Refused, match="any more"):
+        with pytest.raises(Refused, match="no longer exists"):
             actions.remove_quota(actor=cast.ada, quota=quota)
 
 

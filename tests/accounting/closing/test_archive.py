@@ -732,7 +732,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
     file = tmp_path / "usagesegment.csv.gz"
     kept = file.read_bytes()
     file.write_bytes(kept[:-1] + b"x")
-    with pytest.raises(Refused, match="not the file that was written"):
+    with pytest.raises(Refused, match="not the file of the month's last archive"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(Refused, match="not the last"):
         bring_back_month(actor=None, month=JUNE, folder=tmp_path)
@@ -741,7 +741,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
     file.write_bytes(forged)
     digest = hashlib.sha256(forged).hexdigest()
     (tmp_path / "SHA256SUMS").write_text(f"{digest}  {file.name}\n")
-    with pytest.raises(Refused, match="not the file that was written"):
+    with pytest.raises(Refused, match="not the file of the month's last archive"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     tell_of_another_file(digest)
     with pytest.raises(Refused, match="not those that were sealed"):
@@ -774,7 +774,7 @@ def test_of_a_month_that_was_archived_twice_only_the_last_files_come_back(past: 
         correct_usage(actor=past.ada, segments=list(wrong), reason="a test")
     seal_book(1)
     archive_month(actor=None, month=MAY, folder=tmp_path / "second")
-    with pytest.raises(Refused, match="when the month was archived last"):
+    with pytest.raises(Refused, match="not the file of the month's last archive"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path / "first")
     assert MAY not in months_with_vouchers()
     bring_back_month(actor=None, month=MAY, folder=tmp_path / "second")

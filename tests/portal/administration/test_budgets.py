@@ -39,7 +39,7 @@ def test_what_makes_no_sense_is_refused_and_kept(scene: Scene, browser_of) -> No
     ada = browser_of(scene.people.ada)
     for wrong, said in (
         ({"percentages": "lots"}, "whole numbers with commas"),
-        ({"amount": "-1"}, "more than zero"),
+        ({"amount": "-1"}, "greater than 0"),
         ({"webhook_url": "http://example.org"}, "begins with https://"),
     ):
         got = ada.post("/admin/tenants/astro/budgets/set/", FORM | wrong)

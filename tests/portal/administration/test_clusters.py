@@ -224,7 +224,7 @@ def test_trouble_shows_on_the_cluster_pages_and_its_words_to_operators_alone(
     assert "east trouble" in text_of(ada.get("/admin/nodes/"))
     assert "does not accept the token" in text_of(browser_of(scene.people.olga).get("/cluster/"))
     bob = text_of(browser_of(scene.people.bob).get("/cluster/"))
-    assert "Fairlot cannot work here as it should" in bob
+    assert "Fairlot has a problem with this cluster" in bob
     assert "does not know" not in bob
 
 

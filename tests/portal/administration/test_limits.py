@@ -48,8 +48,8 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     ("wrong", "said"),
     [
         ({"period": "rolling", "days": "0"}, "1 to 366 days"),
-        ({"kind": "borrowed", "user": ""}, "blocks or warns"),
-        ({"kind": "queued_jobs", "at_limit": "warn", "limit": "1.5"}, "must be a whole number"),
+        ({"kind": "borrowed", "user": ""}, "can block or warn"),
+        ({"kind": "queued_jobs", "at_limit": "warn", "limit": "1.5"}, "Must be a whole number"),
         ({"user": "999999"}, "Choose one of the list"),
     ],
 )

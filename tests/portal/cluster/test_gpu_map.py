@@ -117,7 +117,7 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.DEADLINE, deadline=at)
     for tab in (page, f"{page}events/", f"{page}log/"):
         said = text_of(bob.get(tab))
-        assert f"{told} What still runs there is stopped at 1 Jan 2100 00:00:00" in said, tab
+        assert f"{told} Jobs there are stopped at 1 Jan 2100 00:00:00" in said, tab
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.NOW)
     assert told not in text_of(bob.get(page)), "it is stopping already"
 

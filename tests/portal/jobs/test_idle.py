@@ -67,7 +67,7 @@ def test_a_jobs_page_says_that_it_is_idle_and_what_follows(scene: Scene, warned:
     assert f"/jobs/{warned.pk}/snooze/" in html
     GpuUse.objects.update(idle_since=None, percent=87.4, used_at=now_from_database())
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
-    assert "Nobody uses its GPUs" not in html
+    assert "Its GPUs are idle" not in html
     assert "87 <small>%</small>" in html
 
 
@@ -98,7 +98,7 @@ def test_what_was_not_measured_lately_is_not_said(scene: Scene, warned: Job, bro
     GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE)
     Job.objects.filter(pk=warned.pk).update(state_since=now_from_database() - 10 * MINUTE)
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
-    assert "Nobody uses its GPUs" not in html
+    assert "Its GPUs are idle" not in html
     assert "No GPU is idle now" in text(browser_of(scene.people.bob), PAGE)
 
 
@@ -107,7 +107,7 @@ def test_the_owner_puts_it_off_and_everybody_reads_why(scene: Scene, warned: Job
     bob = browser_of(scene.people.bob)
     refused = bob.post(url, {"until": in_an_hour(), "reason": ""})
     assert refused.status_code == 422
-    assert "Say why" in refused.content.decode()
+    assert "Give a reason" in refused.content.decode()
     late = bob.post(url, {"until": "2199-01-01T00:00", "reason": "sleeps"})
     assert "The rule allows snoozing until" in late.content.decode()
     assert 'value="sleeps"' in late.content.decode()
@@ -172,7 +172,7 @@ def test_the_month_by_team_is_what_was_booked_as_idle(scene: Scene, browser_of) 
     assert "Astro</th>" in text(browser_of(people.bob), PAGE)
     assert "Astro</th>" in text(browser_of(people.olga), f"{PAGE}?team=uni")
     assert "Astro</th>" not in text(browser_of(people.olga), f"{PAGE}?team=bio")
-    assert "Nothing that was held idle" in text(browser_of(people.charlie), PAGE)
+    assert "No idle time" in text(browser_of(people.charlie), PAGE)
 
 
 def test_the_month_by_team_has_what_idle_gpus_cost_and_those_without_a_process_in_every_format(

@@ -336,7 +336,7 @@ def test_nobody_else_gets_them(scene: Scene, alice: User, browser_of, report: st
     assert browser.put("/api/v1/subscriptions", post, content_type="application/json").status_code == 404
     with pytest.raises(NotAllowed):
         actions.subscribe_to_report(actor=alice, report=report, rhythm="monthly")
-    with pytest.raises(Refused, match="A statement is of a team"):
+    with pytest.raises(Refused, match="A statement needs a team"):
         actions.subscribe_to_report(actor=alice, report=report, tenant=scene.people.astro, rhythm="monthly")
     with pytest.raises(IntegrityError, match="a_statement_is_of_a_team"), transaction.atomic():
         ReportSubscription.objects.create(

@@ -178,7 +178,7 @@ def test_the_trade_book_tells_rounds_apart_that_are_seconds_apart(full: Scene, b
 def test_each_page_says_what_it_calls_owed(full: Scene, browser_of) -> None:
     olga = browser_of(full.people.olga)
     share = olga.get("/share/?team=astro").content.decode()
-    assert "Owed now is the balance that the next rounds make good" in share
+    assert "Owed now is the balance that the next rounds repay" in share
     assert 'href="/usage/fairness/"' in share
     fairness = olga.get(f"/usage/fairness/?{WIDE}").content.decode()
     assert "tells as owed now the balance that the next rounds make good" in fairness

@@ -102,7 +102,7 @@ def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
         (
             "team",
             {"name": "Stars", "tickets": "5", "reason": "why", "until": "2001-01-01T00:00"},
-            "over already",
+            "in the future",
         ),
     ):
         got = alice.post(f"/team/astro/ask/{kind}/", form)

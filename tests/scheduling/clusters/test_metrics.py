@@ -196,7 +196,7 @@ def vector(series: Any) -> tuple[int, bytes]:
          {"metric": [], "value": [0, "1"]}, {"metric": "fairlot", "value": [0, "1"]},
          {"metric": None, "value": [0, "1"]}, {"metric": {}, "value": [0, 10**400]},
          {"metric": {}, "value": [0]}, {"metric": {}, "value": [0, "much"]}, [], 7)),
-     ((400, b"{}"), "400"), ((302, b""), "302"), ((200, b"x" * 2000), "more than it should")],
+     ((400, b"{}"), "400"), ((302, b""), "302"), ((200, b"x" * 2000), "too long")],
 )  # fmt: skip
 def test_what_answers_otherwise_measures_nothing_and_is_told(
     lab: World, prometheus: Prometheus, answer: tuple[int, bytes], said: str, monkeypatch: pytest.MonkeyPatch
@@ -231,7 +231,7 @@ def test_private_networks_are_asked_only_where_the_setting_says_so(
 
 def test_admins_alone_say_where_it_is_asked(lab: World, prometheus: Prometheus) -> None:
     people = lab.people
-    with pytest.raises(Refused, match="no attached Kubernetes"):
+    with pytest.raises(Refused, match="not an attached Kubernetes"):
         set_metrics_source(actor=people.ada, cluster=lab.cluster, url=prometheus.url)
     cluster = attached(lab)
     for who in (people.olga, people.alice):

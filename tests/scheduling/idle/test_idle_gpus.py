@@ -432,7 +432,7 @@ def test_without_a_rule_there_is_nothing_to_put_off(lab: World) -> None:
     idle(lab, job)
     tick()
     assert told(job) == []
-    with pytest.raises(Refused, match="No rule"):
+    with pytest.raises(Refused, match="No idle rule"):
         snooze_idle(actor=lab.people.bob, job=job, until=now_from_database() + HOUR, reason="x")
 
 

@@ -139,7 +139,7 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     path = written(tmp_path, rows(10, seed=8))
     with pytest.raises(CommandError, match="a cluster Philly already"):
         imported(path)
-    with pytest.raises(CommandError, match="over by now"):
+    with pytest.raises(CommandError, match="ended by now"):
         imported(path, "--name", "Later", "--begins", "2996-01-01T00:00Z")
     with pytest.raises(CommandError, match="no full hour"):
         imported(path, "--name", "Later", "--begins", "2026-04-01T00:30Z")

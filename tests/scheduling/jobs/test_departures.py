@@ -319,7 +319,7 @@ def test_only_managers_hand_over_and_only_to_who_may_submit_there(lab: World) ->
     for to, why in ((people.charlie, "charlie may not run jobs in Astro"), (people.bob, "bob's already")):
         with pytest.raises(Refused, match=why):
             settle_work(actor=people.alice, to=to, **what)
-    with pytest.raises(Refused, match="Choose who"):
+    with pytest.raises(Refused, match="Choose the new owner"):
         remove_member(actor=people.ada, membership=bobs(lab), fate=Fate.HAND_OVER)
     with pytest.raises(Refused, match="waits, cancel, hand_over"):
         remove_member(actor=people.ada, membership=bobs(lab), fate="fire")

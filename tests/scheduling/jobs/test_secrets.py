@@ -256,7 +256,7 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
     ("fields", "field", "words"),
     [
         ({"secrets": {"T": "Hf"}}, "secrets.T", "is not a valid secret name"),
-        ({"secrets": {"T": "a/../b"}}, "secrets.T", "is no key of a secret"),
+        ({"secrets": {"T": "a/../b"}}, "secrets.T", "is not a valid key of a secret"),
         ({"secrets": {"RANK": "a"}}, "secrets.RANK", "set by Fairlot itself"),
         ({"secrets": {"1T": "a"}}, "secrets.1T", "is no variable name"),
         ({"secrets": {"T": "a"}, "variables": {"T": "b"}}, "secrets.T", "T is among the variables already"),

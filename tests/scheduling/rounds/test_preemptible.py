@@ -168,7 +168,7 @@ def test_a_replica_is_as_its_service_says(lab: World) -> None:
     step_service(service_id=service.pk)
     replica = Job.objects.get(service=service)
     assert replica.preemptible
-    with pytest.raises(Refused, match="change the service"):
+    with pytest.raises(Refused, match="Change the service"):
         set_preemptible(actor=lab.people.bob, job=replica, preemptible=False)
 
 

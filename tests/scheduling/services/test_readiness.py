@@ -191,7 +191,7 @@ def test_what_is_told_to_stop_is_not_ready_whatever_is_still_seen_of_it(lab: Wor
         ({"port": 8000, "readiness_path": "health"}, "readiness_path", "must begin with /"),
         ({"port": 8000, "readiness_path": "/a b"}, "readiness_path", "no blanks"),
         ({"port": 8000, "readiness_path": "/a\r\nX: y"}, "readiness_path", "must begin with /"),
-        ({"port": 8000, "variables": {"PORT": "1"}}, "port", "must not name PORT"),
+        ({"port": 8000, "variables": {"PORT": "1"}}, "port", "must not contain PORT"),
         ({"port": 8000, "readiness_failures": 0}, "readiness_failures", "from 1 to 100"),
     ],
 )

@@ -16,7 +16,7 @@ NESTED = [
     ("variables: {1A: x}", "variables.1A", "no variable name"),
     ("variables: {OK: a, RANK: x}", "variables.RANK", "set by Fairlot itself"),
     ("secrets: {TOKEN: 5}", "secrets.TOKEN", "the name of a secret"),
-    ("secrets: {OK: a, TOKEN: Not A Name}", "secrets.TOKEN", "no name of a secret"),
+    ("secrets: {OK: a, TOKEN: Not A Name}", "secrets.TOKEN", "not a valid secret name"),
     ("variables: {TOKEN: a}\nsecrets: {TOKEN: b}", "secrets.TOKEN", "among the variables already"),
     ("generations: [A100, 5]", "generations.1", "the name of a generation"),
     ("generations: [A100, V100, A100]", "generations.2", "names A100 a second time"),

@@ -151,7 +151,7 @@ def test_of_a_mapping_the_key_is_named(field: str, value: Any) -> None:
 )
 @pytest.mark.parametrize("field", ["memory", "shm"])
 def test_an_amount_has_ascii_digits(field: str, text: str) -> None:
-    with pytest.raises(ValueError, match="no amount"):
+    with pytest.raises(ValueError, match="not an amount of memory"):
         read_bytes(text)
     assert ACCEPTED[field] in problems(**{field: text})[field]
 
