@@ -49,7 +49,7 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     [
         ({"period": "rolling", "days": "0"}, "1 to 366 days"),
         ({"kind": "borrowed", "user": ""}, "can block or warn"),
-        ({"kind": "queued_jobs", "at_limit": "warn", "limit": "1.5"}, "Must be a whole number"),
+        ({"kind": "queued_jobs", "at_limit": "warn", "limit": "1.5"}, "ust be a whole number"),
         ({"user": "999999"}, "Choose one of the list"),
     ],
 )
