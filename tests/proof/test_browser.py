@@ -100,8 +100,8 @@ PAGES = {
         "/", "/submit/", "/jobs/", "/jobs/1/", "/jobs/2/log/", "/jobs/1/events/", "/jobs/1/spec/", "/cluster/",
         "/share/", "/share/anomalies/", "/trades/", "/usage/?by=job", "/usage/statement/", "/usage/idle/",
         "/usage/fairness/", "/sessions/", "/sessions/new/", "/services/", "/services/new/", "/schedules/",
-        "/schedules/new/", "/jobs/1/bill/", "/account/preferences/", "/account/password/", "/account/tokens/",
-        "/account/secrets/",
+        "/schedules/new/", "/docs/jobs/", "/docs/?q=drain", "/jobs/1/bill/", "/account/preferences/",
+        "/account/password/", "/account/tokens/", "/account/secrets/",
     ),
     "alice": ("/team/", "/team/astro/"),
     "ada": (
