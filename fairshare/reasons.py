@@ -35,9 +35,9 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
 
 
 def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
-    """Returns (J,) the Reason why gangs of `workers` (J,) fit on no generation of an empty cluster; NONE if they do.
+    """Returns (J,) why gangs of `workers` (J,) fit on no generation of an empty cluster; NONE if they do.
 
-    `exists` (J, K) says which generations the jobs accept and the cluster has, `slots` (J, K) is as of `worker_slots`.
+    `exists` (J, K) says which accepted generations the cluster has; `slots` (J, K) is what `worker_slots` returns.
     """
     return np.select(
         [

@@ -34,9 +34,8 @@ class PlayedRound:
     after: Placements  # jobs that run until the next round
     resident: dict[int, float]  # for jobs in `before`, seconds since they got their GPUs
     share: Floats  # (T, K) the share of each account by the policy
-    between: Placements | None = (
-        None  # `after`, if a round between two quanta decided; None unless jobs came or went
-    )
+    # `after`, if a round between two quanta decided; None unless jobs came or went.
+    between: Placements | None = None
 
     @cached_property
     def stopped(self) -> list[int]:

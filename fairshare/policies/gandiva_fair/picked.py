@@ -23,9 +23,8 @@ class Picked:
         self.generation = np.full(len(facts.jobs), NOWHERE, dtype=np.int64)
         # GPU-seconds of each generation that each leaf is still due until the next round.
         self.due: Floats = facts.balances.owed + facts.shares.share * facts.settings.quantum  # (T, K)
-        self.idle_jobs: list[int] | None = (
-            None  # picked jobs that run only on idle GPUs; None: the sharing goes on
-        )
+        # Picked jobs that run only on idle GPUs; None: not all gangs in the sharing are picked yet.
+        self.idle_jobs: list[int] | None = None
         # Groups of equally fast generations, cached by a gang's speeds and its generations.
         self.as_fast: dict[tuple[bytes, tuple[int, ...]], list[list[int]]] = {}
         holds = facts.holders()
@@ -39,7 +38,7 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns the same gangs, beside which idle GPUs are given out: no gang in the sharing wants these."""
+        """Returns the same picked gangs, to which gangs on idle GPUs can be added."""
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
         return picked
