@@ -54,7 +54,7 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["set", "preview"])
-def test_what_makes_no_sense_is_refused_beside_its_field(scene: Scene, browser_of, wrong, said, verb) -> None:
+def test_an_invalid_schedule_is_refused_beside_its_field(scene: Scene, browser_of, wrong, said, verb) -> None:
     before = AuditEvent.objects.count()
     response = browser_of(scene.people.ada).post(f"/admin/tenants/astro/quotas/{verb}/", FORM | wrong)
     assert response.status_code == 422

@@ -152,7 +152,11 @@ def test_submitting_twice_makes_one_job(bob: Client) -> None:
         ("expected_hours", "long", "more than 0 and up to 8760 hours"),
         ("deadline_hours", "0", "more than 0 and up to 8760 hours"),
         ("progress_pattern", "(", "an RE2 regular expression"),
-        ("progress_pattern", "step (", "Is not a valid regular expression (RE2): missing ): step ( (accepted"),
+        (
+            "progress_pattern",
+            "step (",
+            "Is not a valid regular expression (RE2): missing ): step ( (accepted",
+        ),
         ("generations", ["K80"], "K80 is not in lab; accepted are A100, V100"),
         ("environment", "conda", "accepted are"),
     ],

@@ -99,9 +99,7 @@ def test_where_each_team_had_its_own_half_nothing_is_found(lab: World, begins: d
     ]
 
 
-def test_what_others_borrowed_is_found_with_who_had_it_and_how_late_it_made(
-    lab: World, begins: datetime
-) -> None:
+def test_over_borrowing_is_found_with_its_holders_and_its_delay(lab: World, begins: datetime) -> None:
     held = hog(lab, begins)
     job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
     ran(job, begins + hours(5), begins + hours(6), lab.cluster.nodes.first())
@@ -202,9 +200,7 @@ def test_tickets_count_as_long_as_they_were_held(lab: World, begins: datetime) -
     assert dict(zip(earlier.tenants, earlier.past.parts, strict=True))[cast.astro.pk] == pytest.approx(0.5)
 
 
-def test_who_left_a_team_has_what_rounds_give_to_those_who_are_no_members(
-    lab: World, begins: datetime
-) -> None:
+def test_a_former_member_has_the_tickets_that_rounds_give_nonmembers(lab: World, begins: datetime) -> None:
     cast = lab.people
     waited(lab, cast.bob, cast.astro, begins)
     membership = Membership.objects.get(user=cast.bob, tenant=cast.astro)
@@ -243,7 +239,7 @@ def test_a_team_counts_for_as_long_as_it_was_in_use(lab: World, begins: datetime
     assert parts() == last
 
 
-def test_who_had_jobs_without_being_a_member_has_the_tickets_that_rounds_gave(
+def test_a_user_with_jobs_who_is_no_member_has_the_tickets_that_rounds_gave(
     lab: World, begins: datetime
 ) -> None:
     cast = lab.people
@@ -288,7 +284,7 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
     assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
 
 
-def test_hours_of_rolling_days_are_spent_until_the_oldest_are_let_go_of(lab: World, begins: datetime) -> None:
+def test_rolling_days_hours_are_spent_until_the_oldest_expire(lab: World, begins: datetime) -> None:
     """Each user's hours count separately."""
     cast, since = lab.people, begins - hours(20)
     for lease, (who, first) in enumerate([(cast.bob, 0), (cast.bob, 5), (cast.alice, 7)]):
@@ -384,9 +380,7 @@ def test_gpus_that_were_kept_for_a_gang_are_found(lab: World, begins: datetime) 
     assert AnomalyHolder.objects.get(anomaly__part__analysis=analysis).job == gang
 
 
-def test_a_team_that_is_above_others_has_what_its_own_users_have_beside_them(
-    lab: World, begins: datetime
-) -> None:
+def test_a_team_above_others_has_its_own_users_jobs_as_well(lab: World, begins: datetime) -> None:
     cast = lab.people
     waited(lab, cast.olga, cast.uni, begins)
     waited(lab, cast.bob, cast.astro, begins)
@@ -400,7 +394,7 @@ def test_a_team_that_is_above_others_has_what_its_own_users_have_beside_them(
     assert sum(seen.past.parts) == pytest.approx(1)
 
 
-def test_speeds_are_those_measured_and_what_a_job_may_not_use_is_none(lab: World, begins: datetime) -> None:
+def test_speeds_are_measured_ones_and_none_where_a_job_may_not_run(lab: World, begins: datetime) -> None:
     cast = lab.people
     lab.node("a100-0", cast.a100, 4)
     there_since(begins)
@@ -533,7 +527,7 @@ def test_whatever_goes_wrong_the_teams_say_so_and_are_analysed_again_when_asked(
         repeat_analysis(actor=lab.people.alice, analysis=analysis)
 
 
-def test_who_asks_for_the_same_period_has_teams_that_failed_analysed_again_and_no_others(
+def test_repeating_a_period_analyses_only_failed_teams_again(
     lab: World, begins: datetime, failing: set[str]
 ) -> None:
     hog(lab, begins)
@@ -547,7 +541,7 @@ def test_who_asks_for_the_same_period_has_teams_that_failed_analysed_again_and_n
     assert judged == {lab.people.bio.pk: 7, lab.people.astro.pk: 1}
 
 
-def test_the_next_night_analyses_again_of_what_nothing_could_be_said(
+def test_the_next_night_repeats_analyses_without_a_result(
     lab: World, begins: datetime, failing: set[str]
 ) -> None:
     small = waited(lab, lab.people.charlie, lab.people.bio, begins)
@@ -567,7 +561,7 @@ def test_the_next_night_analyses_again_of_what_nothing_could_be_said(
     assert not SharingPart.objects.troubled().exists()
 
 
-def test_a_team_without_jobs_that_can_be_compared_is_told_why(lab: World, begins: datetime) -> None:
+def test_a_team_without_comparable_jobs_sees_why(lab: World, begins: datetime) -> None:
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     ran(waited(lab, cast.bob, cast.astro, begins - hours(1)), begins - hours(1), begins + hours(2), one)
     ran(waited(lab, cast.bob, cast.astro, begins, gpus=1, preemptible=True), begins, begins + hours(2), other)
@@ -594,7 +588,7 @@ def test_where_nothing_is_known_of_nodes_nothing_can_be_said(lab: World, begins:
     assert part.trouble == "nothing is known of the cluster's nodes in this time"
 
 
-def test_of_one_period_there_is_one_analysis_and_only_operators_ask(lab: World, begins: datetime) -> None:
+def test_a_period_has_one_analysis_and_only_operators_request_it(lab: World, begins: datetime) -> None:
     hog(lab, begins)
     asked = {"cluster": lab.cluster, "begins": begins, "ends": begins + hours(24)}
     first = request_analysis(actor=lab.people.olga, **asked)
@@ -621,7 +615,7 @@ def test_each_night_asks_once_for_the_week_before(lab: World, begins: datetime) 
     assert request_nightly() == [analysis]
 
 
-def test_old_analyses_are_let_go_of_with_all_that_they_found(lab: World, begins: datetime) -> None:
+def test_old_analyses_are_deleted_with_their_findings(lab: World, begins: datetime) -> None:
     hog(lab, begins)
     job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
     ran(job, begins + hours(5), begins + hours(6), lab.cluster.nodes.first())

@@ -76,7 +76,7 @@ def hours(of: str) -> dict[str, Decimal]:
     return {name: getattr(row, name) / 3600 for name in names if getattr(row, name)}
 
 
-def test_every_change_of_a_node_is_written_down_and_kept(lab: World) -> None:
+def test_every_change_of_a_node_is_recorded(lab: World) -> None:
     node = Node.objects.get(name="a100-0")
     key = node.pk
     drain_node(actor=lab.people.olga, node=node, reason="dust")
@@ -114,7 +114,7 @@ def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) 
     assert [one.gpus for one in last if one.node_id == node.pk] == [0]
 
 
-def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) -> None:
+def test_an_hour_is_closed_with_the_state_of_its_nodes_at_that_time(lab: World, hour: datetime) -> None:
     fast, slow = Node.objects.get(name="a100-0"), Node.objects.get(name="v100-0")
     changed(fast, hour + HOUR / 4, failed_gpus=1, others_gpus=2)
     changed(slow, hour + HOUR / 2, state="drained")
@@ -126,7 +126,7 @@ def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) 
     call_command("verify_ledger")
 
 
-def test_an_hour_stays_open_for_a_minute_for_what_is_told_late(
+def test_an_hour_stays_open_a_minute_for_late_reports(
     lab: World, hour: datetime, books_at: Callable[[datetime], None]
 ) -> None:
     """A failure of a node in the last second of an hour is recorded after the hour's end."""
@@ -147,7 +147,7 @@ def closed_ahead(lab: World) -> datetime:
     return until
 
 
-def test_a_gang_begins_no_earlier_than_what_is_closed(lab: World) -> None:
+def test_a_gang_does_not_begin_within_a_closed_hour(lab: World) -> None:
     """Time before that is billed to nobody; otherwise its end could never be booked, and it would never resume."""
     until = closed_ahead(lab)
     job = start(lab)
@@ -159,7 +159,7 @@ def test_a_gang_begins_no_earlier_than_what_is_closed(lab: World) -> None:
     assert not UsageSegment.objects.exists()
 
 
-def test_what_the_ledger_refuses_of_one_gang_holds_up_no_other(lab: World, hour: datetime) -> None:
+def test_a_gang_that_the_ledger_refuses_blocks_no_other(lab: World, hour: datetime) -> None:
     leases = [lab.lease(start(lab, gpus=1)) for _ in range(3)]
     for lease in leases:
         ran(lease, hour + HOUR / 2)
@@ -195,7 +195,7 @@ def usage_of(lease: Lease, begins: datetime, ends: datetime) -> Usage:
     )  # fmt: skip
 
 
-def test_what_gangs_held_is_assembling_until_all_their_workers_ran(lab: World, hour: datetime) -> None:
+def test_held_time_is_assembling_until_all_workers_run(lab: World, hour: datetime) -> None:
     job = start(lab, gpus=2)
     lease = lab.lease(job)
     ran(lease, hour + HOUR / 2, running_from=hour + HOUR * 3 / 4)
@@ -252,7 +252,7 @@ def test_a_node_that_went_while_its_gang_was_there_counts_as_long_as_that_was_bi
     call_command("verify_ledger")
 
 
-def test_hours_without_anybody_are_closed_one_after_the_other(lab: World, hour: datetime) -> None:
+def test_hours_without_jobs_are_closed_one_after_another(lab: World, hour: datetime) -> None:
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=hour - 29 * HOUR)
     ClosedBook.objects.update(since=hour - 29 * HOUR, until=hour - 29 * HOUR, priced_until=hour - 29 * HOUR)
@@ -296,7 +296,7 @@ def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
     call_command("verify_ledger")
 
 
-def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: datetime) -> None:
+def test_days_of_a_detached_cluster_are_closed_at_once(lab: World, hour: datetime) -> None:
     """So a report on all clusters does not end where one of them was detached."""
     detached_at = hour - 60 * HOUR
     Cluster.objects.filter(pk=lab.cluster.pk).update(detached_at=detached_at)

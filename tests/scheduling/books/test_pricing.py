@@ -40,9 +40,7 @@ def limit(lab: World, gpu_hours: int) -> Quota:
 
 
 class TestRounds:
-    def test_write_down_from_when_to_when_a_gang_runs_only_because_nobody_else_wants_its_gpus(
-        self, lab: World
-    ) -> None:
+    def test_rounds_record_when_a_gang_runs_on_idle_gpus(self, lab: World) -> None:
         spent = limit(lab, 0)
         lease = lab.lease(start(lab, gpus=4, generations=["A100"]))
         (noted,) = PreemptibleTime.objects.all()
@@ -60,7 +58,7 @@ class TestRounds:
         assert (later.lease, later.during.upper) == (lease, None)
         assert PreemptibleTime.objects.count() == 2
 
-    def test_count_nothing_of_it_as_borrowed(self, lab: World) -> None:
+    def test_preemptible_time_does_not_count_as_borrowed(self, lab: World) -> None:
         """Preemptible time is no part of what a team borrowed."""
         limit(lab, 0)
         start(lab, gpus=4)
@@ -131,9 +129,7 @@ def test_an_hour_is_settled_when_its_shares_are_known_and_only_once(lab: World, 
     call_command("verify_ledger")
 
 
-def test_what_nobody_else_wanted_has_its_price_and_only_the_rest_is_borrowed(
-    lab: World, hour: datetime
-) -> None:
+def test_preemptible_time_has_its_own_price_and_only_the_rest_is_borrowed(lab: World, hour: datetime) -> None:
     lease = held(lab, hour)
     for begins, ends in ((-50, -10), (0, 15), (30, 45)):
         during = DateTimeTZRange(hour + timedelta(minutes=begins), hour + timedelta(minutes=ends))
@@ -153,9 +149,7 @@ def test_a_lease_that_is_still_preemptible_is_so_until_the_hour_ends(lab: World,
     assert ClassCharge.objects.get().preemptible == 2 * 3600
 
 
-def test_where_a_round_came_later_and_nobody_had_a_share_nothing_was_borrowed(
-    lab: World, hour: datetime
-) -> None:
+def test_an_hour_without_shares_before_a_later_round_has_nothing_borrowed(lab: World, hour: datetime) -> None:
     held(lab, hour)
     assert not price_next_hour(cluster_id=lab.cluster.pk)
     Cluster.objects.update(last_round_at=now_from_database())
@@ -163,7 +157,7 @@ def test_where_a_round_came_later_and_nobody_had_a_share_nothing_was_borrowed(
     assert paid(lab) == 12
 
 
-def test_of_a_detached_cluster_no_shares_are_waited_for(lab: World, hour: datetime) -> None:
+def test_a_detached_cluster_is_closed_without_waiting_for_shares(lab: World, hour: datetime) -> None:
     held(lab, hour)
     Cluster.objects.update(detached_at=now_from_database())
     assert price_classes(cluster_id=lab.cluster.pk) == 1

@@ -74,7 +74,7 @@ def test_a_redirect_is_not_followed_so_that_the_token_goes_nowhere_else(
      (Answer(502, b"<h1>intranet</h1>"), r"error \(502\)"), (Answer(429, b"{}"), "overloaded"),
      (Answer(403, b'{"reason": "Forbidden"}'), "no requests, not even who it is")],
 )  # fmt: skip
-def test_other_answers_are_told_in_plain_words_and_not_repeated(
+def test_unexpected_answers_are_explained_without_quoting_them(
     api_server: StandIn, people: Cast, answer: Answer, said: str
 ) -> None:
     api_server.instead = answer
@@ -84,12 +84,12 @@ def test_other_answers_are_told_in_plain_words_and_not_repeated(
     assert not Cluster.objects.exists()
 
 
-def test_an_old_kubernetes_is_told_to_be_too_old(api_server: StandIn, people: Cast) -> None:
+def test_an_old_kubernetes_is_refused_as_too_old(api_server: StandIn, people: Cast) -> None:
     api_server.version = "v1.27.4-gke.900"
     assert "v1.27.4-gke.900) is too old" in attach(api_server, people).access.trouble
 
 
-def test_a_name_that_nobody_knows_is_told(api_server: StandIn, people: Cast) -> None:
+def test_an_unknown_name_is_reported(api_server: StandIn, people: Cast) -> None:
     with pytest.raises(Refused, match="its name cannot be resolved"):
         attach(api_server, people, kubeconfig=api_server.kubeconfig(server="https://k.invalid:6443"))
 
@@ -118,7 +118,7 @@ def test_only_admins_attach_and_detach_and_operators_check(api_server: StandIn, 
      ({"writes_per_second": float("nan")}, "writes_per_second"), ({"writes_at_once": 0}, "writes_at_once"),
      ({"kubeconfig": "  "}, "kubeconfig"), ({"kubeconfig": "a: b"}, "kubeconfig")],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_beside_its_field(
+def test_an_invalid_schedule_is_refused_beside_its_field(
     api_server: StandIn, people: Cast, changes: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -330,9 +330,7 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
     assert "1 job has not ended" in outcome[second] if first == "submit" else "is detached" in outcome[second]
 
 
-def test_whoever_attaches_again_holds_nothing_while_it_waits_for_the_schedule(
-    api_server: StandIn, people: Cast
-) -> None:
+def test_reattaching_holds_no_lock_while_it_waits_for_the_schedule(api_server: StandIn, people: Cast) -> None:
     """A round takes the schedule's lock and then writes the cluster; otherwise there would be a deadlock."""
     cluster = attach(api_server, people)
     detach_cluster(actor=people.ada, cluster=cluster)

@@ -37,7 +37,7 @@ def over(node: Node) -> None:
     Node.objects.filter(pk=node.pk).update(drain_deadline=now_from_database() - timedelta(seconds=1))
 
 
-def test_what_runs_on_a_drained_node_goes_on_and_nothing_starts_there() -> None:
+def test_gangs_on_a_drained_node_continue_and_nothing_starts_there() -> None:
     lab = world(v100=4)
     stays, node = running(lab, gpus=2), lab.cluster.nodes.get()
     drain_node(actor=lab.people.olga, node=node, reason="new fan")
@@ -56,7 +56,7 @@ def test_what_runs_on_a_drained_node_goes_on_and_nothing_starts_there() -> None:
     assert lab.states(waits) == [Job.State.STARTING] * 2
 
 
-def test_a_gang_with_one_worker_on_a_drained_node_finishes_and_no_other_of_its_team_follows_it() -> None:
+def test_a_gang_on_a_drained_node_finishes_and_no_gang_of_its_team_follows() -> None:
     lab = world(v100=4)
     lab.node("v100-1", lab.people.v100)
     gang = running(lab, workers=2, gpus=4)
@@ -75,7 +75,7 @@ def test_a_gang_with_one_worker_on_a_drained_node_finishes_and_no_other_of_its_t
     assert {gpu.node.name for gpu in lab.lease(rival).held_gpus.all()} == {"v100-1"}
 
 
-def test_a_drain_with_a_deadline_stops_at_it_what_still_runs_and_only_once() -> None:
+def test_a_drain_deadline_stops_running_gangs_once() -> None:
     lab = world(v100=4)
     job, node = running(lab, gpus=2), lab.cluster.nodes.get()
     deadline = now_from_database() + timedelta(hours=1)
@@ -160,7 +160,7 @@ def test_a_drained_nodes_gpus_are_busy_while_they_are_held_and_drained_when_they
     assert AVAILABILITY[Node.State.DRAINED] is Availability.DRAINED
 
 
-def test_whom_a_drain_concerns_is_told_as_far_as_one_may_see() -> None:
+def test_a_drain_shows_the_affected_jobs_that_the_reader_may_see() -> None:
     lab = world(v100=8)
     mine = running(lab, gpus=2)
     running_of_others = lab.submit(lab.people.charlie, lab.people.bio)

@@ -95,7 +95,7 @@ def of(job: Job, index: int, percent: str, **labels: str) -> tuple[dict[str, str
     return {"namespace": f"fairlot-{job.tenant_id}", "pod": pod} | labels, percent
 
 
-def test_a_gang_is_idle_when_none_of_its_workers_uses_its_gpus(lab: World, prometheus: Prometheus) -> None:
+def test_a_gang_is_idle_if_no_worker_uses_its_gpus(lab: World, prometheus: Prometheus) -> None:
     idle, busy, partly = (running(lab, gpus=1, workers=2) for _ in range(3))
     set_metrics_source(actor=lab.people.ada, cluster=attached(lab), url=prometheus.url + "/")
     prometheus.series = [
@@ -175,7 +175,7 @@ def test_labels_that_prometheus_has_moved_and_bare_pods_are_understood(
     assert found == {(f"fairlot-{job.tenant_id}", job_name(job.pk)): {0: 7.0}}
 
 
-def test_a_job_of_another_namespace_is_somebody_elses(lab: World, prometheus: Prometheus) -> None:
+def test_a_job_of_another_namespace_belongs_to_others(lab: World, prometheus: Prometheus) -> None:
     job = running(lab)
     set_metrics_source(actor=None, cluster=attached(lab), url=prometheus.url)
     prometheus.series = [of(job, 0, "0", namespace="fairlot-999")]
@@ -198,7 +198,7 @@ def vector(series: Any) -> tuple[int, bytes]:
          {"metric": {}, "value": [0]}, {"metric": {}, "value": [0, "much"]}, [], 7)),
      ((400, b"{}"), "400"), ((302, b""), "302"), ((200, b"x" * 2000), "too long")],
 )  # fmt: skip
-def test_what_answers_otherwise_measures_nothing_and_is_told(
+def test_an_unexpected_metrics_answer_measures_nothing_and_is_reported(
     lab: World, prometheus: Prometheus, answer: tuple[int, bytes], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "MOST_BYTES", 1000)

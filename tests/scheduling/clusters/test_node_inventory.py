@@ -29,7 +29,7 @@ def seen(lab: World) -> dict[str, tuple[int, str]]:
     return {node.name: (node.gpus, node.state) for node in Node.objects.filter(cluster=lab.cluster)}
 
 
-def test_what_is_there_is_found_once_and_what_is_gone_leaves(lab: World) -> None:
+def test_gpus_become_nodes_once_and_leave_when_they_are_gone(lab: World) -> None:
     assert apply_offers(cluster_id=lab.cluster.pk, offers=[offer("a"), offer("b", gpus=4)])
     assert seen(lab) == {"a": (8, "ready"), "b": (4, "ready")}
     assert not apply_offers(cluster_id=lab.cluster.pk, offers=[offer("a"), offer("b", gpus=4)])
@@ -40,7 +40,7 @@ def test_what_is_there_is_found_once_and_what_is_gone_leaves(lab: World) -> None
 
 
 @pytest.mark.parametrize("part", ["_shown", "_generation"])
-def test_a_node_that_cannot_be_written_down_holds_up_no_other(
+def test_a_node_that_cannot_be_recorded_blocks_no_other(
     lab: World, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     apply_offers(cluster_id=lab.cluster.pk, offers=[offer("gone"), offer("odd", "ODD-1")])

@@ -73,7 +73,7 @@ def test_an_order_without_an_answer_ends_rounds_until_the_cluster_is_heard_of_ag
     assert run_round(cluster_id=lab.cluster.pk) is not None
 
 
-def test_what_may_have_been_started_holds_its_gpus_until_it_is_known_to_be_stopped(
+def test_a_gang_that_may_have_started_holds_its_gpus_until_it_is_known_to_have_stopped(
     lab: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing(Silent):

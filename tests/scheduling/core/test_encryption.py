@@ -16,7 +16,7 @@ OLD, NEW, OTHER = ("old-" * 10, "new-" * 10, "other-" * 8)
 SECRET = b"a kubeconfig"
 
 
-def test_what_is_sealed_is_unreadable_and_opens_with_the_key(settings: Any) -> None:
+def test_encrypted_values_are_unreadable_and_open_with_the_key(settings: Any) -> None:
     settings.FAIRLOT_SEALING_KEYS = [OLD]
     sealed = seal(SECRET)
     assert SECRET not in sealed
@@ -77,7 +77,7 @@ def test_reseal_makes_the_old_key_superfluous(settings: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_no_key_opens_is_named_and_keeps_nothing_else_from_being_sealed(settings: Any) -> None:
+def test_a_secret_that_no_key_opens_is_named_and_blocks_no_other(settings: Any) -> None:
     settings.FAIRLOT_SEALING_KEYS = [OTHER]
     lost = attached("lost")
     kept = bytes(lost.sealed_kubeconfig)

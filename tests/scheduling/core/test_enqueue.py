@@ -61,7 +61,7 @@ NO_ROUND = {
 }  # fmt: skip
 
 
-def test_of_every_audit_event_it_is_said_whether_it_asks_for_rounds() -> None:
+def test_every_audit_event_either_requests_a_round_or_is_listed_as_not() -> None:
     """A new action fails here until its verb is in one of the tables."""
     silent = [verb for verbs in NO_ROUND.values() for verb in verbs]
     placed = [*silent, *enqueue.CHANGES_EVERY_CLUSTER, *enqueue.CHANGES_ITS_CLUSTER]
@@ -125,7 +125,7 @@ def test_an_admins_change_of_tickets_asks_for_a_round_of_every_attached_cluster(
     assert gone.round_wanted_at is None
 
 
-def test_what_a_round_reads_asks_for_one_when_it_changes(lab: World) -> None:
+def test_changes_of_a_rounds_input_request_a_round(lab: World) -> None:
     people = lab.people
     waiting = Job.objects.filter(cluster=lab.cluster).waiting().last()
     assert waiting is not None
@@ -142,7 +142,7 @@ def test_what_a_round_reads_asks_for_one_when_it_changes(lab: World) -> None:
         assert wanted(lab)
 
 
-def test_a_round_leaves_the_wish_of_who_changed_something_while_it_decided(
+def test_a_round_keeps_requests_made_while_it_decided(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = world(v100=4)
@@ -175,7 +175,7 @@ def close_nodes_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Situation, "decide", meanwhile)
 
 
-def test_a_picked_job_whose_gpus_are_not_to_be_had_says_so_and_is_looked_at_again(
+def test_a_picked_job_whose_gpus_are_taken_says_so_and_is_retried(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = world(v100=4)
@@ -202,7 +202,7 @@ def test_a_picked_job_whose_gpus_are_not_to_be_had_says_so_and_is_looked_at_agai
     assert (job.state, job.reason) == (Job.State.STARTING, 0)
 
 
-def test_what_runs_on_a_closed_node_goes_on_for_nobody_could_start_there(db: None) -> None:
+def test_gangs_on_a_closed_node_continue_as_no_other_could_start_there(db: None) -> None:
     lab = world(v100=4)
     old = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
     lab.fill()

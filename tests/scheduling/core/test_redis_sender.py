@@ -63,7 +63,7 @@ def test_a_page_waits_once_and_briefly_for_where_the_news_stand(monkeypatch: pyt
     assert time.monotonic() - begun < 20
 
 
-def test_the_same_message_waits_once_and_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_messages_wait_once_and_excess_ones_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_sender, "MOST_WAITING", 3)
     own, blocked, sent = Outgoing(), threading.Event(), []
     own.put("first", lambda: sent.append(blocked.wait(PATIENCE) and "first"))

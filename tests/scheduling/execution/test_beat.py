@@ -40,7 +40,7 @@ def due_at_start(now: datetime) -> set[str]:
         return {name for name, entry in scheduler.schedule.items() if entry.is_due().is_due}
 
 
-def test_a_beat_that_starts_sends_at_once_what_may_be_overdue() -> None:
+def test_beat_sends_overdue_tasks_when_it_starts() -> None:
     intervals = set(settings.CELERY_BEAT_SCHEDULE) - {"anomalies"}
     night = datetime(2026, 11, 25, 0, 30, tzinfo=UTC)
     assert due_at_start(night - timedelta(minutes=1)) == intervals
@@ -55,7 +55,7 @@ def test_each_entry_says_when_its_message_expires_and_not_before_the_next_one() 
             assert entry["options"]["expires"] >= entry["schedule"], name
 
 
-def test_the_heartbeat_tells_of_what_was_sent(tmp_path: Path, settings: LazySettings) -> None:
+def test_the_heartbeat_reports_sent_orders(tmp_path: Path, settings: LazySettings) -> None:
     settings.FAIRLOT_HEARTBEAT_FILE = str(tmp_path / "beat")
     scheduler = Scheduler(app)
     scheduler.producer = Mock()  # a real one would wait for a broker

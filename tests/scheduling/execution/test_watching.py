@@ -51,7 +51,7 @@ def failure_of(lab: World) -> str:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_step_that_fails_is_told_and_put_off_while_the_others_go_on(
+def test_a_failing_step_is_reported_and_delayed_while_others_continue(
     lab: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
@@ -105,7 +105,7 @@ def test_rests_have_an_end() -> None:
 
 
 @pytest.mark.parametrize("bad", [set(), {0}, {3, 4}, set(range(7))])
-def test_of_many_things_those_that_fail_are_left_out(lab: World, bad: set[int]) -> None:
+def test_batches_leave_out_items_that_fail(lab: World, bad: set[int]) -> None:
     def double(some: Any) -> list[int]:
         if bad & set(some):
             raise ArithmeticError("no good")
@@ -128,7 +128,7 @@ def test_one_cause_for_all_costs_a_pass_no_more_the_more_there_are(lab: World) -
 
 
 @pytest.mark.parametrize("trouble", [OperationalError, InterfaceError])
-def test_a_failure_that_cannot_be_told_ends_no_watcher(
+def test_a_failure_that_cannot_be_reported_ends_no_watcher(
     lab: World, monkeypatch: pytest.MonkeyPatch, trouble: type[Exception]
 ) -> None:
     def away(**_: Any) -> None:
@@ -147,6 +147,6 @@ def test_a_database_that_is_away_leaves_nothing_out(lab: World) -> None:
     assert failure_of(lab) == ""
 
 
-def test_any_trouble_can_be_told(lab: World) -> None:
+def test_every_kind_of_trouble_can_be_reported(lab: World) -> None:
     note_failure(cluster_id=lab.cluster.pk, what="w" * 5000, error=ValueError("a\0b\ud800" * 1000))
     assert failure_of(lab).startswith("www")

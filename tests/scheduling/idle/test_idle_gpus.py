@@ -63,7 +63,7 @@ LIVES = st.lists(
     snooze=minutes(0, 60),
     then=st.sampled_from([Step.NOTHING, Step.PREEMPTIBLE, Step.STOP]),
 )  # fmt: skip
-def test_nobody_is_stopped_unwarned_too_early_in_use_or_while_that_is_put_off(
+def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
     life: list[tuple[timedelta, str, bool]],
     after: timedelta,
     grace: timedelta,
@@ -168,7 +168,7 @@ def test_waiting_for_a_turn_uses_up_no_grace() -> None:
     assert runs.acts_at(TERMS, later) == later + 8 * MINUTE
 
 
-def test_what_was_measured_in_the_turn_before_stops_nobody() -> None:
+def test_measurements_of_the_previous_attempt_stop_no_job() -> None:
     over = warned_at_half_past(40)
     assert over.step(TERMS, NOON + 41 * MINUTE) is Step.STOP
     assert replace(over, is_of_this_turn=False).step(TERMS, NOON + 41 * MINUTE) is Step.NOTHING
@@ -326,7 +326,7 @@ def test_any_use_ends_the_warning(lab: World) -> None:
     assert len(told(job)) == 1
 
 
-def test_who_is_only_warned_runs_on(lab: World) -> None:
+def test_a_job_under_a_warning_rule_keeps_running(lab: World) -> None:
     rule(action="warn")
     job = start(lab)
     idle(lab, job)
@@ -352,7 +352,7 @@ def test_sessions_have_their_own_clock_and_replicas_are_left_alone_unless_the_ru
     assert terms is None or terms.then is Step.NOTHING
 
 
-def test_what_does_not_run_any_more_is_left_alone(lab: World) -> None:
+def test_jobs_that_no_longer_run_are_left_alone(lab: World) -> None:
     rule()
     job = start(lab)
     idle(lab, job)
@@ -393,7 +393,7 @@ def test_the_owner_puts_it_off_with_a_reason_and_within_the_rule(lab: World) -> 
         snooze_idle(actor=people.bob, job=job, until=now + 100 * MINUTE, reason="and again")
 
 
-def test_after_that_the_warning_comes_anew_before_anything_is_done(lab: World) -> None:
+def test_a_postponed_stop_is_preceded_by_a_new_warning(lab: World) -> None:
     rule()
     job = start(lab)
     idle(lab, job)

@@ -75,7 +75,7 @@ def imported(path: Path, *more: str) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_reports_say_what_the_file_says_and_the_books_close(tmp_path: Path) -> None:
+def test_reports_agree_with_the_file_and_the_books_close(tmp_path: Path) -> None:
     some = rows(120, seed=5)
     p100 = create_generation(actor=None, name="P100")
     set_price(actor=None, generation=p100, per_gpu_hour=Decimal("1.37"), since=make.LONG_AGO)
@@ -260,7 +260,7 @@ def test_imported_teams_take_no_share_from_those_that_are_there(tmp_path: Path) 
         ("num_gpu,submit_time,duration,user,job_id\n1,1,1,a\n", "line 2: .*says nothing that can be"),
     ],
 )
-def test_what_is_no_trace_is_refused_by_line(text: str, why: str) -> None:
+def test_an_invalid_trace_is_refused_with_its_line(text: str, why: str) -> None:
     with pytest.raises(BadTrace, match=why):
         read_trace(StringIO(text))
 

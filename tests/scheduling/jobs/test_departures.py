@@ -84,7 +84,7 @@ LOSSES = [leave_the_team, be_shut_out, become_a_viewer, lose_what_came_from_abov
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-def test_nothing_of_who_may_not_submit_starts_or_goes_on_until_the_right_is_back(
+def test_work_of_a_user_who_may_not_submit_stops_until_the_right_returns(
     lab: World, lose: Callable[[World], Callable[[], object]]
 ) -> None:
     running = start(lab, gpus=2)
@@ -139,7 +139,7 @@ def test_a_reservation_does_not_become_a_start_after_its_owner_has_left(lab: Wor
     assert lab.lease(new).state == Lease.State.CLOSED
 
 
-def test_a_schedule_is_not_paused_by_what_its_owner_lost(lab: World, clock: Callable[..., None]) -> None:
+def test_a_schedule_is_not_paused_when_its_owner_loses_rights(lab: World, clock: Callable[..., None]) -> None:
     schedule = scheduled.make(lab)
     come_back = leave_the_team(lab)
     for day in range(7):
@@ -179,7 +179,7 @@ def test_it_is_counted_before_anybody_decides(lab: World) -> None:
     assert Work(lab.people.bob).counts() == counts
 
 
-def test_work_goes_to_another_member_and_the_ledger_keeps_who_held_what_before(lab: World) -> None:
+def test_work_is_handed_over_and_the_ledger_keeps_earlier_owners(lab: World) -> None:
     people = lab.people
     running, waiting, service, schedule = everything(lab)
     lease = lab.age(lab.lease(running), 100)
@@ -206,7 +206,7 @@ def test_work_goes_to_another_member_and_the_ledger_keeps_who_held_what_before(l
     assert waiting.events.filter(text="Handed over from bob to alice").exists()
 
 
-def test_what_is_cancelled_ends_and_what_would_begin_again_stands_still(lab: World) -> None:
+def test_cancelling_a_users_work_ends_jobs_and_pauses_services_and_schedules(lab: World) -> None:
     running, waiting, service, schedule = everything(lab)
     deactivate_user(actor=lab.people.ada, user=lab.people.bob, fate=Fate.CANCEL)
     step_service(service_id=service.pk)
@@ -235,7 +235,7 @@ def test_many_waiting_jobs_are_cancelled_in_as_many_statements_as_a_few(lab: Wor
     assert statements(2) == statements(8)
 
 
-def test_nobodys_program_comes_to_run_with_anothers_secrets(lab: World) -> None:
+def test_no_program_runs_with_secrets_of_another_user(lab: World) -> None:
     people = lab.people
     create_secret(actor=people.alice, tenant=people.astro, name="token", values={"value": "of the team"})
     spec = {"secrets": {"TOKEN": "token"}}
@@ -282,7 +282,7 @@ AT_ONCE = {
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("leave", [remove_member, deactivate_user])
 @pytest.mark.parametrize("others", AT_ONCE.values(), ids=AT_ONCE)
-def test_who_leaves_and_what_others_do_meanwhile_wait_for_each_other_in_one_order(
+def test_a_departure_and_concurrent_changes_lock_in_one_order(
     others: tuple[Callable[[World], object], ...], leave: Callable[..., object]
 ) -> None:
     lab = world(v100=4)
@@ -309,7 +309,7 @@ def somebody_waits() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def test_only_managers_hand_over_and_only_to_who_may_submit_there(lab: World) -> None:
+def test_only_managers_hand_over_work_and_only_to_users_who_may_submit(lab: World) -> None:
     people = lab.people
     lab.submit(people.bob, people.astro)
     what = {"user": people.bob, "tenant": people.astro, "fate": Fate.HAND_OVER}

@@ -141,7 +141,7 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
     assert left(files.root) == []
 
 
-def test_who_asks_whether_a_job_runs_leaves_its_folder_as_it_is(rig: Rig) -> None:
+def test_asking_whether_a_job_runs_does_not_change_its_folder(rig: Rig) -> None:
     """The team's user passes through that folder to its own files."""
     rig.start(rig.gang("echo ready; exec sleep 600"))
     rig.wait_for_log("ready")
@@ -187,7 +187,7 @@ def until_killed(do: Callable[..., object], steps: object) -> Callable[..., obje
     return one
 
 
-def test_what_runs_keeps_its_folder(rig: Rig) -> None:
+def test_a_running_job_keeps_its_folder(rig: Rig) -> None:
     gang = rig.start(rig.gang("echo here; sleep 100", job=5))
     rig.wait_for_log("here", job=5)
     with pytest.raises(BackendError, match="still run"):

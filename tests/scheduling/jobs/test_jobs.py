@@ -46,7 +46,7 @@ def test_a_member_submits_and_it_is_in_the_audit_trail(lab: World) -> None:
 
 
 @pytest.mark.parametrize("who", ["charlie", "olga", "viewer"])
-def test_nobody_submits_for_a_team_that_is_not_theirs(lab: World, who: str) -> None:
+def test_users_submit_only_for_their_own_teams(lab: World, who: str) -> None:
     actor = user("vera") if who == "viewer" else getattr(lab.people, who)
     if who == "viewer":
         membership(actor, lab.people.astro, role="viewer")
@@ -73,7 +73,7 @@ def test_the_same_request_key_is_one_job(lab: World) -> None:
         ({"environment": "conda"}, "environment", "accepted are python, system"),
     ],
 )
-def test_what_the_cluster_does_not_know_is_named_with_what_is_accepted(
+def test_an_unknown_generation_is_refused_with_the_available_ones(
     lab: World, fields: dict, field: str, words: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
@@ -98,7 +98,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_twice_is_as_good_as_once(lab: Wo
     assert AuditEvent.objects.filter(verb="job.cancel").count() == 1
 
 
-def test_a_running_job_is_told_to_stop(lab: World) -> None:
+def test_cancelling_a_running_job_stops_it(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.fill()
     lab.carry_out()
@@ -111,7 +111,7 @@ def test_a_running_job_is_told_to_stop(lab: World) -> None:
     assert (job.state, job.end_message) == (Job.State.CANCELLED, "Cancelled by olga")
 
 
-def test_what_succeeds_while_it_is_cancelled_has_succeeded(lab: World) -> None:
+def test_a_job_that_succeeds_while_it_is_cancelled_has_succeeded(lab: World) -> None:
     job = start(lab)
     cancel_job(actor=lab.people.olga, job=job)
     lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0, exit_code=0)
@@ -131,7 +131,7 @@ def test_charlie_cancels_nothing_of_astro(lab: World) -> None:
 # --- the table of a job's life ------------------------------------------------------------------------
 
 
-def test_an_ended_job_stays_as_it_is() -> None:
+def test_an_ended_job_does_not_change() -> None:
     for state in Job.ENDED:
         for event in Event:
             with pytest.raises(IllegalTransition):
@@ -149,7 +149,7 @@ def test_every_state_but_the_first_can_be_reached_and_every_live_one_left() -> N
 # --- explaining -----------------------------------------------------------------------------------------
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reason_has_a_text() -> None:
     lab = world(v100=1)
     job = lab.submit(lab.people.bob, lab.people.astro)
     explainer = Explainer(lab.cluster)
@@ -161,7 +161,7 @@ def test_every_reason_has_words() -> None:
         assert explanation.never == reason.is_never
 
 
-def test_a_gang_larger_than_the_cluster_is_told_never_with_numbers(lab: World) -> None:
+def test_preflight_says_never_with_numbers_for_a_gang_larger_than_the_cluster(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=4, workers=3)
     lab.quantum()
     job.refresh_from_db()
@@ -171,7 +171,7 @@ def test_a_gang_larger_than_the_cluster_is_told_never_with_numbers(lab: World) -
     assert "2 A100 and 4 V100" in explanation.sentence
 
 
-def test_a_job_behind_others_is_told_not_now_with_numbers(lab: World) -> None:
+def test_preflight_says_not_now_with_numbers_for_a_job_behind_others(lab: World) -> None:
     for owner, team in ((lab.people.charlie, lab.people.bio), (lab.people.bob, lab.people.astro)):
         lab.submit(owner, team, gpus=2, generations=["V100"])
     lab.fill()
@@ -229,7 +229,7 @@ def test_preflight_knows_the_quota(lab: World) -> None:
     assert (found.verdict, "a limit above Astro forbids it" in found.sentences[0]) == ("never", True)
 
 
-def test_never_is_told_of_what_the_nodes_would_hold_but_a_quota_of_their_generation_forbids(
+def test_never_applies_if_a_limit_forbids_the_only_generation_that_fits(
     lab: World,
 ) -> None:
     """Three GPUs fit only on the V100 node, of which Uni may hold two; that it may hold A100 does not help."""
@@ -253,7 +253,7 @@ def test_a_cluster_without_nodes_says_so() -> None:
     assert (found.verdict, found.sentences) == ("never", ("lab has no nodes yet.",))
 
 
-def test_preflight_says_now_of_what_others_give_back_at_once_and_so_it_is() -> None:
+def test_preflight_says_now_if_others_give_gpus_back_at_once() -> None:
     lab = world(v100=4)
     for _ in range(4):
         lab.submit(lab.people.charlie, lab.people.bio)

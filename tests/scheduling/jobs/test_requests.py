@@ -104,7 +104,7 @@ def test_a_manager_asks_an_operator_approves_and_it_ends_when_it_said(cast: Cast
     assert AuditEvent.objects.count() == 5
 
 
-def test_rounds_look_at_what_was_granted_at_once(db: None) -> None:
+def test_rounds_consider_grants_at_once(db: None) -> None:
     lab = world(v100=4)
     set_quota(actor=None, tenant=lab.people.astro, kind=Quota.Kind.GPUS, limit=1)
     for _ in range(3):
@@ -142,7 +142,7 @@ def test_an_operator_may_grant_something_else_or_say_no_with_a_reason(cast: Cast
         approve_request(actor=cast.olga, request=other)
 
 
-def test_a_new_team_is_managed_by_who_asked_and_archived_at_its_end(cast: Cast) -> None:
+def test_a_granted_team_is_managed_by_its_requester_and_archived_at_its_end(cast: Cast) -> None:
     request = granted(cast, "team")
     stars = Tenant.objects.get(name="Stars")
     assert (stars.parent, stars.tickets) == (cast.astro, 50)
@@ -176,7 +176,9 @@ def test_more_time_is_asked_for_and_given(cast: Cast) -> None:
         ({"kind": "team", "wanted": {"name": "", "tickets": 5}}, "name"),
     ],
 )
-def test_what_could_not_be_granted_is_refused_with_its_field(cast: Cast, wrong: dict, field: str) -> None:
+def test_a_request_that_cannot_be_granted_is_refused_with_its_field(
+    cast: Cast, wrong: dict, field: str
+) -> None:
     with pytest.raises(Refused) as refusal:
         asked(cast, **wrong)
     assert refusal.value.field == field
@@ -203,7 +205,7 @@ def test_only_managers_ask_and_only_operators_answer(cast: Cast) -> None:
     assert seen == {"alice": 1, "bob": 0, "charlie": 0, "olga": 1}
 
 
-def test_what_somebody_changed_since_stays(cast: Cast) -> None:
+def test_a_value_changed_since_stays(cast: Cast) -> None:
     request = granted(cast)
     set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70)
     run_out(request)
@@ -285,7 +287,7 @@ def test_jobs_of_a_team_hold_no_gpus_after_its_end_and_go_on_when_it_is_restored
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
-def test_in_whatever_order_grants_end_what_was_before_comes_back(cast: Cast, data: st.DataObject) -> None:
+def test_original_values_return_in_whatever_order_grants_end(cast: Cast, data: st.DataObject) -> None:
     """Each grant's value holds while it is the latest that has not ended, and in the end none is left."""
     Request.objects.all().delete()
     Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
@@ -363,9 +365,7 @@ class Ends:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.sampled_from(["tickets", "limit"]), st.data())
-def test_whatever_comes_between_an_end_takes_back_only_what_its_grant_has_set(
-    cast: Cast, kind: str, data: st.DataObject
-) -> None:
+def test_the_end_of_a_grant_takes_back_only_what_it_set(cast: Cast, kind: str, data: st.DataObject) -> None:
     Request.objects.all().delete()
     Quota.objects.all().delete()
     # An example that hypothesis aborts leaves it archived.
@@ -409,7 +409,7 @@ def test_a_limit_of_a_generation_that_is_gone_comes_to_its_end(cast: Cast) -> No
     assert (request.is_in_force, request.ending) == (False, "somebody changed it since, which stays")
 
 
-def test_a_team_that_somebody_took_back_into_use_stays(cast: Cast) -> None:
+def test_a_team_that_was_restored_is_not_archived_again(cast: Cast) -> None:
     request = granted(cast, "team")
     stars = Tenant.objects.get(name="Stars")
     archive_tenant(actor=cast.ada, tenant=stars)
@@ -456,7 +456,7 @@ def test_more_time_only_ever_makes_it_longer_and_is_over_with_what_it_extends(ca
         assert (one.is_in_force, one.ending) == (False, f"over with request {base.pk}")
 
 
-def test_what_somebody_changed_since_is_not_extended(cast: Cast) -> None:
+def test_a_value_changed_since_is_not_extended(cast: Cast) -> None:
     base = granted(cast)
     later = base.ends_at + SOON
     more = asked(cast, "extension", extends=base, until=later)
@@ -551,7 +551,7 @@ class TestMail:
         Letter.objects.all().delete()
         return letter.subject, letter.text.split("\n")
 
-    def test_letters_say_who_what_and_until_when_on_the_readers_clock(self, cast: Cast) -> None:
+    def test_mails_say_who_what_and_until_when_in_the_readers_zone(self, cast: Cast) -> None:
         User.objects.filter(username="alice").update(time_zone="Asia/Tokyo")
         User.objects.filter(username="olga").update(time_zone="Europe/Berlin")
         until = datetime(2099, 6, 1, 20, 0, tzinfo=UTC)
@@ -587,7 +587,7 @@ class TestMail:
         assert "What became of it: back to 100" in lines
         assert "Granted: 150 tickets" in lines
 
-    def test_a_letter_says_whether_what_was_granted_is_what_was_asked_for(self, cast: Cast) -> None:
+    def test_a_mail_says_whether_the_grant_equals_the_request(self, cast: Cast) -> None:
         until = now_from_database() + SOON
         for ends, said in ((until, "was approved"), (until + SOON, "was changed and approved")):
             request = asked(cast, until=until)
@@ -595,7 +595,7 @@ class TestMail:
             approve_request(actor=cast.olga, request=request, until=ends)
             assert self.letter_to("alice")[0] == f"[Fairlot] Tickets for Astro {said}"
 
-    def test_a_letter_of_more_time_says_of_what_and_until_when(self, cast: Cast) -> None:
+    def test_a_mail_about_more_time_says_for_what_and_until_when(self, cast: Cast) -> None:
         base = granted(cast, "limit")
         more = asked(cast, "extension", extends=base, until=base.ends_at + SOON)
         Letter.objects.all().delete()
@@ -605,7 +605,7 @@ class TestMail:
         assert lines[3] == f"Asked for: {what}"
         assert lines[7:9] == [f"Granted: {what}", f"Granted until: {exact(more.until)}"]
 
-    def test_people_are_told_once_that_an_end_is_near_and_again_of_a_later_one(self, cast: Cast) -> None:
+    def test_people_are_notified_once_before_an_end_and_again_before_a_later_one(self, cast: Cast) -> None:
         day = timedelta(days=1)
         short, overtaken, long = (
             granted(cast),
@@ -634,16 +634,14 @@ class TestMail:
             accounting_tasks.tell_of_ends()
         assert f"Granted until: {exact(later)}" in self.letter_to("alice")[1]
 
-    def test_who_asked_and_has_left_the_team_is_told_nothing_of_it(self, cast: Cast) -> None:
+    def test_a_requester_who_left_the_team_is_not_notified(self, cast: Cast) -> None:
         request = asked(cast)
         Letter.objects.all().delete()
         remove_member(actor=cast.ada, membership=cast.alice.memberships.get())
         approve_request(actor=cast.olga, request=request)
         assert list(Letter.objects.values_list("address", flat=True)) == ["charlie@example.org"]
 
-    def test_what_the_server_does_not_take_is_tried_again_as_the_same_letter(
-        self, cast: Cast, monkeypatch
-    ) -> None:
+    def test_a_mail_that_the_server_refuses_is_retried_unchanged(self, cast: Cast, monkeypatch) -> None:
         asked(cast)
         letter = Letter.objects.order_by("pk")[0]
         with monkeypatch.context() as patched:

@@ -45,7 +45,7 @@ def given_to(lab: World, **fields: Any) -> Container:
 # --- of its node -------------------------------------------------------------------------------------------
 
 
-def test_what_nobody_says_is_the_gpus_part_of_the_node_that_has_least(lab: World) -> None:
+def test_default_resources_are_the_gpus_part_of_the_smallest_node(lab: World) -> None:
     anywhere = given_to(lab)
     assert (anywhere.cpus, anywhere.memory) == (
         4.5,
@@ -96,13 +96,15 @@ def test_what_a_job_or_its_cluster_says_counts(lab: World) -> None:
         ({"shm": "1001Gi"}, "shm", "the most is 1000.0Gi"),
     ],
 )
-def test_what_no_node_has_is_refused_at_once(lab: World, fields: Any, field: str, words: str) -> None:
+def test_resources_that_no_node_has_are_refused_at_once(
+    lab: World, fields: Any, field: str, words: str
+) -> None:
     with pytest.raises(SpecError) as refused:
         submit(lab, **fields)
     assert words in refused.value.problems[field]
 
 
-def test_what_the_cluster_does_not_give_is_refused_with_its_limit(lab: World) -> None:
+def test_resources_beyond_the_clusters_limit_are_refused_with_the_limit(lab: World) -> None:
     limits = {"cpu_limit_per_gpu": 8.0, "memory_limit_per_gpu": 32.0}
     lab.cluster = update_cluster(actor=lab.people.ada, cluster=lab.cluster, **limits)
     submit(lab, cpu=16, memory="64Gi", gpus=2)
@@ -154,7 +156,7 @@ def test_shared_memory_is_a_part_of_memory() -> None:
 # --- as a pod ----------------------------------------------------------------------------------------------
 
 
-def test_a_pod_promises_what_it_gives_at_most() -> None:
+def test_a_pods_requests_equal_its_limits() -> None:
     container = Container(1.5, 3 * GIB, GIB, "/srv", 7, 8, "Always")
     pod = objects.Pod("image", ["true"], {}, 2, container=container)
     spec = objects.new_job(1, pod, workers=1, owner="x")["spec"]["template"]["spec"]
@@ -262,7 +264,7 @@ def test_one_that_is_put_into_a_field_of_ours_is_named_too() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**31])
-def test_nobody_is_root(number: int) -> None:
+def test_no_team_user_is_root(number: int) -> None:
     for field in ("user_id", "group_id"):
         with pytest.raises(SpecError) as refused:
             JobSpec.parse({"name": "x", "command": "x", field: number})

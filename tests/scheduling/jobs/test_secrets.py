@@ -95,7 +95,7 @@ def test_another_teams_and_anothers_own_are_refused_as_if_they_did_not_exist(lab
         )
 
 
-def test_who_has_left_the_team_starts_nothing_with_its_secret(lab: World) -> None:
+def test_a_former_member_starts_nothing_with_the_teams_secret(lab: World) -> None:
     people = lab.people
     keep(lab, by=people.alice, of=people.astro)
     job = lab.submit(people.bob, people.astro, secrets={"T": "hf-token"})
@@ -126,7 +126,7 @@ def test_a_job_keeps_to_the_secret_that_it_was_submitted_with(lab: World) -> Non
 # --- replaced, deleted, re-encrypted -----------------------------------------------------------------------
 
 
-def test_what_is_replaced_comes_with_the_next_turn(lab: World) -> None:
+def test_a_replaced_secret_comes_with_the_next_attempt(lab: World) -> None:
     secret = keep(lab)
     job = lab.submit(lab.people.bob, lab.people.astro, secrets={"T": "hf-token"})
     replace_secret(actor=lab.people.bob, secret=secret, values={"value": "another"})
@@ -145,7 +145,7 @@ def test_it_stays_while_a_job_that_has_not_ended_names_it(lab: World) -> None:
     assert Job.objects.filter(pk=job.pk).exists()
 
 
-def test_reseal_seals_secrets_anew(lab: World, settings: Any) -> None:
+def test_reseal_encrypts_secrets_again(lab: World, settings: Any) -> None:
     old = settings.FAIRLOT_SEALING_KEYS
     keep(lab)
     job = lab.submit(lab.people.bob, lab.people.astro, secrets={"T": "hf-token"})
@@ -177,9 +177,7 @@ def test_reseal_seals_secrets_anew(lab: World, settings: Any) -> None:
         ("x", {f"k{number}": "x" for number in range(51)}, "value"),
     ],
 )
-def test_what_cannot_be_a_secret_is_refused(
-    lab: World, name: str, values: dict[str, str], field: str
-) -> None:
+def test_an_invalid_secret_is_refused(lab: World, name: str, values: dict[str, str], field: str) -> None:
     with pytest.raises(Refused) as refused:
         create_secret(actor=lab.people.bob, name=name, values=values)
     assert refused.value.field == field
@@ -273,7 +271,7 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
         ({"secret_files": [{"name": "a", "optional": True}]}, "secret_files.0.optional", "optional"),
     ],
 )
-def test_a_spec_that_names_them_wrongly_says_what_is_accepted(fields: Any, field: str, words: str) -> None:
+def test_an_invalid_reference_in_a_spec_says_what_is_accepted(fields: Any, field: str, words: str) -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "x", "command": "x", **fields})
     assert words in refused.value.problems[field]

@@ -100,7 +100,7 @@ class TestLimits:
         assert not Job.objects.exists()
         assert not AuditEvent.objects.filter(verb="job.submit").exists()
 
-    def test_a_member_is_not_told_of_what_is_above_the_team(self, lab: World) -> None:
+    def test_a_member_does_not_see_limits_above_the_team(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         found = submit_jobs(**astro(lab), specs=[spec(0), spec(1)], all_or_none=False)
         assert str(found[1]).startswith("As many jobs wait as a limit above Astro lets.")
@@ -127,7 +127,7 @@ def test_the_same_requests_again_are_the_same_jobs(lab: World) -> None:
 
 
 @pytest.mark.parametrize("who", ["charlie", "olga"])
-def test_nobody_submits_for_a_team_that_is_not_theirs(lab: World, who: str) -> None:
+def test_users_submit_only_for_their_own_teams(lab: World, who: str) -> None:
     place = astro(lab) | {"actor": getattr(lab.people, who)}
     with pytest.raises(NotAllowed, match="members of Astro"):
         submit_jobs(**place, specs=[spec(0)])

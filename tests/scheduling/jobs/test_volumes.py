@@ -61,7 +61,7 @@ def test_a_granted_volume_is_mounted_as_it_was_granted(lab: World) -> None:
     ]
 
 
-def test_what_is_not_granted_is_refused_by_name_with_what_there_is(lab: World) -> None:
+def test_a_volume_that_is_not_granted_is_refused_with_the_available_ones(lab: World) -> None:
     grant(lab)
     grant(lab, "scratch", tenant=lab.people.astro)
     with pytest.raises(SpecError, match="scratch is not granted to Bio in lab; there is: imagenet"):
@@ -114,7 +114,7 @@ def test_only_operators_grant_and_withdraw(lab: World) -> None:
         ("x", "checkpoints", "source"),  # holds the checkpoints of all jobs
     ],
 )
-def test_what_cannot_be_granted_is_refused(lab: World, name: str, source: str, field: str) -> None:
+def test_an_invalid_grant_is_refused(lab: World, name: str, source: str, field: str) -> None:
     grant(lab)
     with pytest.raises(Refused) as refused:
         grant(lab, name, source=source)
@@ -225,7 +225,7 @@ def test_a_volume_that_was_granted_before_it_became_private_is_not_mounted(rig: 
 
 
 @pytest.mark.parametrize("folder", ["data", "{}/none", "{}/var", "{}/var/jobs/cluster-1", "/"])
-def test_a_folder_that_is_none_or_holds_those_of_jobs_is_refused(
+def test_a_volume_that_is_no_folder_or_contains_job_folders_is_refused(
     here: World, tmp_path: Path, folder: str
 ) -> None:
     (tmp_path / "var" / "jobs" / "cluster-1").mkdir()
@@ -264,7 +264,7 @@ def test_a_local_job_finds_its_volume_and_its_end_leaves_the_data(rig: Rig, tmp_
         (Mount("data", "/volumes/data", "/no/such", read_only=False), "is not there"),
     ],
 )
-def test_what_cannot_be_had_here_fails_the_start_with_the_reason(rig: Rig, mount: Mount, words: str) -> None:
+def test_an_unavailable_mount_fails_the_start_with_the_reason(rig: Rig, mount: Mount, words: str) -> None:
     seen = rig.wait(rig.start(rig.gang("true", mounts=[mount])))
     assert seen.end is End.START_FAILED
     assert words in seen.message
@@ -323,7 +323,7 @@ def mount() -> Iterator[Callable[..., None]]:
         (["--bind", "{}/var", "{}/data/var"], "folders of jobs"),
     ],
 )
-def test_what_is_private_is_no_volume_by_way_of_a_mount_either(
+def test_a_private_folder_cannot_be_a_volume_through_a_mount(
     here: World, tmp_path: Path, mount: Callable[..., None], what: list[str], words: str
 ) -> None:
     what = [word.format(tmp_path) for word in what]
@@ -347,7 +347,7 @@ def test_a_start_is_refused_when_jobs_folders_were_mounted_in_a_volume(
     assert "the volume data is refused" in seen.message
 
 
-def test_what_is_mounted_in_a_writable_volume_has_no_devices(
+def test_mounts_in_a_writable_volume_have_no_devices(
     rig: Rig, tmp_path: Path, mount: Callable[..., None]
 ) -> None:
     below = tmp_path / "data" / "disk"

@@ -35,7 +35,7 @@ MENDED = LEASES | {
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_clock_set_back_has_left_is_mended() -> None:
+def test_leases_broken_by_a_clock_set_back_are_repaired() -> None:
     with database_as_of(BEFORE) as executor:
         make = rows_of(executor, BEFORE[1])
         of = small_cluster(make)

@@ -32,7 +32,7 @@ def notes(job: Job) -> list[tuple[int, str]]:
     return list(job.events.filter(kind=KIND).order_by("id").values_list("epoch", "text"))
 
 
-def test_the_same_thing_is_noted_once_a_turn_whoever_says_it_and_how_often(lab: World) -> None:
+def test_a_repeated_event_is_recorded_once_per_attempt(lab: World) -> None:
     job = start(lab)
     evicted = event(job, "it was evicted")
     assert note(lab, evicted, evicted, event(job, "it was evicted", source="uid-2")) == 1

@@ -67,7 +67,7 @@ def stretches(lease: Lease) -> list[tuple[datetime, datetime]]:
     return [(one.lower, one.upper) for one in found]
 
 
-def test_what_overlaps_or_touches_is_one_stretch_and_repeats_change_nothing(
+def test_overlapping_or_adjacent_intervals_are_merged_and_repeats_change_nothing(
     lab: World, hour: datetime
 ) -> None:
     lease = lab.lease(start(lab))
@@ -81,7 +81,7 @@ def test_what_overlaps_or_touches_is_one_stretch_and_repeats_change_nothing(
     ]
 
 
-def test_what_was_held_without_any_process_is_kept_as_a_part_of_it(lab: World, hour: datetime) -> None:
+def test_held_time_without_a_process_is_recorded(lab: World, hour: datetime) -> None:
     lease = lab.lease(start(lab, gpus=2))
     ran(lease, hour)
 
@@ -122,7 +122,7 @@ def test_before_all_workers_ran_nothing_is_idle(lab: World, hour: datetime) -> N
     assert stretches(lease) == [(hour + 10 * MINUTE, hour + 12 * MINUTE)]
 
 
-def test_what_is_seen_of_others_has_no_effect(lab: World, hour: datetime) -> None:
+def test_measurements_of_unknown_or_closed_leases_have_no_effect(lab: World, hour: datetime) -> None:
     lease = lab.lease(start(lab))
     ran(lease, hour)
     other = Lease(token="6a7f4bd6-3a1f-4dc6-8df0-6d3c5b60d8d2", job=lease.job)
@@ -133,7 +133,7 @@ def test_what_is_seen_of_others_has_no_effect(lab: World, hour: datetime) -> Non
     assert not GpuUse.objects.exists()
 
 
-def test_a_closed_hour_says_idle_what_was_billed_idle(lab: World, hour: datetime) -> None:
+def test_a_closed_hour_counts_as_idle_what_was_billed_as_idle(lab: World, hour: datetime) -> None:
     lease = lab.lease(start(lab, gpus=2))
     ran(lease, hour + 10 * MINUTE, running_from=hour + 15 * MINUTE)
     idle(lab, lease, hour + 20 * MINUTE, hour + 35 * MINUTE)
@@ -147,7 +147,7 @@ def test_a_closed_hour_says_idle_what_was_billed_idle(lab: World, hour: datetime
     call_command("verify_ledger")
 
 
-def test_what_is_heard_after_its_hour_was_billed_changes_nothing(lab: World, hour: datetime) -> None:
+def test_a_report_after_its_hour_was_billed_changes_nothing(lab: World, hour: datetime) -> None:
     lease = lab.lease(start(lab))
     ran(lease, hour)
     idle(lab, lease, hour + 10 * MINUTE, hour + 20 * MINUTE)
@@ -183,7 +183,7 @@ def test_the_database_keeps_stretches_of_billed_time(lab: World, hour: datetime)
     assert IdleStretch.objects.filter(pk=kept.pk).update(during=longer)
 
 
-def test_a_full_hour_waits_a_little_for_what_is_measured_until_then(lab: World, hour: datetime) -> None:
+def test_an_hour_waits_a_little_for_its_last_measurements(lab: World, hour: datetime) -> None:
     """The last window of an hour is reported after it; without the wait, time would be lost at each full hour."""
     lease = lab.lease(start(lab))
     ran(lease, hour)
@@ -198,7 +198,7 @@ def test_a_full_hour_waits_a_little_for_what_is_measured_until_then(lab: World, 
     assert UsageSegment.objects.order_by("period").last().idle == 600
 
 
-def test_what_is_not_measured_any_more_keeps_no_bill_waiting(lab: World, hour: datetime) -> None:
+def test_bills_do_not_wait_for_measurements_that_have_ended(lab: World, hour: datetime) -> None:
     lease = lab.lease(start(lab))
     ran(lease, hour)
     this = hour + 2 * HOUR
@@ -206,7 +206,7 @@ def test_what_is_not_measured_any_more_keeps_no_bill_waiting(lab: World, hour: d
     assert list(_being_measured(this, this + timedelta(seconds=1))) == []
 
 
-def test_who_ended_earlier_than_was_measured_was_idle_until_then(lab: World, hour: datetime) -> None:
+def test_a_gang_that_ended_before_its_measurement_was_idle_until_its_end(lab: World, hour: datetime) -> None:
     lease = lab.lease(start(lab))
     ran(lease, hour)
     idle(lab, lease, hour + 10 * MINUTE, hour + 40 * MINUTE)
@@ -222,7 +222,7 @@ def test_who_ended_earlier_than_was_measured_was_idle_until_then(lab: World, hou
     call_command("verify_ledger")
 
 
-def test_what_began_after_the_end_goes(lab: World, hour: datetime) -> None:
+def test_idle_intervals_after_a_leases_end_are_removed(lab: World, hour: datetime) -> None:
     lease = lab.lease(start(lab))
     ran(lease, hour)
     idle(lab, lease, hour + 10 * MINUTE, hour + 40 * MINUTE)
@@ -265,7 +265,7 @@ def next_turn(lab: World, lease: Lease, ended: datetime, running_from: datetime)
     return begun
 
 
-def test_the_grace_is_what_it_held_its_gpus_after_the_warning(lab: World) -> None:
+def test_the_grace_counts_only_time_with_gpus_after_the_warning(lab: World) -> None:
     """It is warned, preempted a minute later, waits two hours, and then loads a checkpoint for 30 seconds."""
     set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=30, snooze_hours=0)
     now = now_from_database()
@@ -288,7 +288,7 @@ def test_the_grace_is_what_it_held_its_gpus_after_the_warning(lab: World) -> Non
     assert step_idle(job_id=job) is Step.STOP
 
 
-def test_nobody_is_warned_or_stopped_for_what_was_measured_in_the_turn_before(lab: World) -> None:
+def test_measurements_of_the_previous_attempt_warn_or_stop_no_job(lab: World) -> None:
     set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=0)
     now = now_from_database()
     first = lab.lease(start(lab))
@@ -307,7 +307,7 @@ def test_nobody_is_warned_or_stopped_for_what_was_measured_in_the_turn_before(la
     assert step_idle(job_id=first.job_id) is Step.STOP
 
 
-def test_a_warning_starts_its_grace_anew_and_what_is_heard_late_of_the_time_before_is_not_in_it(
+def test_a_warning_restarts_the_grace_without_late_reports_of_earlier_time(
     lab: World,
 ) -> None:
     set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=0)
@@ -323,7 +323,7 @@ def test_a_warning_starts_its_grace_anew_and_what_is_heard_late_of_the_time_befo
     assert step_idle(job_id=lease.job_id) is Step.NOTHING
 
 
-def test_many_gangs_are_written_down_with_few_queries(lab: World, hour: datetime) -> None:
+def test_many_gangs_are_recorded_with_few_queries(lab: World, hour: datetime) -> None:
     """One message may repeat reports, split them, or cover several gangs."""
     leases = [lab.lease(start(lab)) for _ in range(6)]
     for lease in leases:
@@ -360,7 +360,7 @@ def test_a_gang_may_be_idle_for_days(lab: World, hour: datetime) -> None:
     assert GpuUse.objects.get().idle_for == 50 * HOUR + MINUTE
 
 
-def test_what_is_put_off_meanwhile_stays_put_off(lab: World, hour: datetime, monkeypatch) -> None:
+def test_a_postponement_during_a_measurement_is_kept(lab: World, hour: datetime, monkeypatch) -> None:
     """A measurement does not overwrite what the owner has just set."""
     job = start(lab)
     lease = lab.lease(job)
@@ -389,7 +389,7 @@ SAMPLES = st.lists(
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(samples=SAMPLES, running=st.integers(0, 70), held=st.integers(71, 119))
-def test_idle_busy_and_assembling_are_what_was_held_whatever_is_told(
+def test_idle_busy_and_assembling_time_sum_to_the_held_time(
     lab: World, hour: datetime, samples: Sequence[tuple[int, int, bool]], running: int, held: int
 ) -> None:
     """Reports come late, twice, in any order, with gaps, before and after bills: intervals stay disjoint, all is

@@ -35,7 +35,7 @@ HELD = {
 
 
 @pytest.mark.django_db(transaction=True)
-def test_jobs_of_before_say_what_their_turns_held() -> None:
+def test_old_jobs_record_what_their_attempts_held() -> None:
     with database_as_of([BEFORE]) as executor:
         make = rows_of(executor, BEFORE)
         of = small_cluster(make)

@@ -62,7 +62,7 @@ def test_a_session_tells_each_cause_and_when_it_answered_again(lab: World) -> No
     assert all(one.ended is not None and one.began <= one.ended for one in of_session(session))
 
 
-def test_what_stops_answering_first_gets_the_cause_that_is_found_later(lab: World) -> None:
+def test_an_interruption_gets_the_cause_that_is_found_later(lab: World) -> None:
     session = sessions(lab, 1)[0]
     answer(lab, session)
     lab.see(lab.lease(session), Phase.RUNNING, address="127.0.0.1:9", why_not_ready="no route")
@@ -91,7 +91,7 @@ def test_a_service_counts_each_place_and_neither_roll_outs_nor_scaling(lab: Worl
     assert causes(of_service(service)) == [(Cause.ENDED, True), (Cause.PERSON, False)]
 
 
-def test_the_first_that_waits_says_when_somebody_is_back(lab: World) -> None:
+def test_a_service_is_back_when_its_first_waiting_replica_starts(lab: World) -> None:
     service = service_of(lab, 2)
     assert back_by(living(service)) is None
     soon = now_from_database() + timedelta(minutes=5)

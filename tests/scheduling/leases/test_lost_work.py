@@ -53,7 +53,7 @@ class TestFromObservations:
         assert lease.held_until is not None
         return (lease.held_until - lease.lost_from).total_seconds() if lease.lost_from else 0.0
 
-    def test_what_was_made_since_the_checkpoint_is_lost(self, lab: World) -> None:
+    def test_work_since_the_last_checkpoint_is_lost(self, lab: World) -> None:
         job = start(lab, gpus=4)
         before = self.ran_until(lab, job, 100, 1000)
         self.goes_on_at(lab, job, 700)
@@ -65,7 +65,7 @@ class TestFromObservations:
         self.goes_on_at(lab, job, 1000)
         assert self.lost(before) == 0
 
-    def test_who_starts_anew_has_lost_all_turns_before(self, lab: World) -> None:
+    def test_a_job_that_restarts_from_zero_has_lost_all_earlier_attempts(self, lab: World) -> None:
         job = start(lab, gpus=4)
         turns = [self.ran_until(lab, job, 100, 1000)]
         self.long_over(turns[0])
@@ -96,7 +96,7 @@ class TestFromObservations:
         lease.refresh_from_db()
         assert lease.lost_from == lease.held_from
 
-    def test_who_says_nothing_of_progress_has_lost_nothing(self, lab: World) -> None:
+    def test_a_job_without_progress_reports_has_lost_nothing(self, lab: World) -> None:
         job = start(lab, gpus=4)
         lease = lab.age(lab.lease(job), 1000)
         lab.see(lease, Phase.ENDED, end=End.LOST, ended_age=0.0)
@@ -128,7 +128,9 @@ def lost_time(leases: list[Lease]) -> timedelta:
 
 
 @given(histories, steps, steps)
-def test_who_goes_on_earlier_has_lost_no_less(history: list[tuple[int, int]], one: int, other: int) -> None:
+def test_resuming_from_an_earlier_step_loses_no_less(
+    history: list[tuple[int, int]], one: int, other: int
+) -> None:
     lost = {}
     for at in (one, other):
         leases = leases_of(history)

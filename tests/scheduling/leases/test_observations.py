@@ -34,7 +34,7 @@ def test_the_same_end_seen_twice_is_booked_once(lab: World) -> None:
     assert UsageSegment.objects.filter(lease_id=lease.pk).count() == 1
 
 
-def test_a_late_word_about_an_older_lease_changes_nothing(lab: World) -> None:
+def test_a_late_report_about_an_older_lease_changes_nothing(lab: World) -> None:
     job = start(lab)
     old = lab.lease(job)
     lab.see(old, Phase.ENDED, end=End.LOST, ended_age=0.0)
@@ -46,7 +46,7 @@ def test_a_late_word_about_an_older_lease_changes_nothing(lab: World) -> None:
     assert lab.states([job]) == [Job.State.STARTING]
 
 
-def test_what_vanished_is_closed_at_the_moment_it_was_last_seen_alive(lab: World) -> None:
+def test_a_vanished_gang_is_closed_when_it_was_last_seen(lab: World) -> None:
     job = start(lab)
     lease = lab.age(lab.lease(job), 300)
     lab.see(lease, Phase.ENDED, end=End.LOST, ended_age=120.0, seen_age=120.0)
@@ -56,7 +56,7 @@ def test_what_vanished_is_closed_at_the_moment_it_was_last_seen_alive(lab: World
     assert lab.states([job]) == [Job.State.SUSPENDED]  # it continues from its checkpoint
 
 
-def test_what_was_seen_to_begin_was_there_until_then_also_if_it_had_been_seen_a_moment_before(
+def test_a_gang_seen_running_was_last_seen_no_earlier_than_it_began(
     lab: World,
 ) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro)
@@ -144,7 +144,7 @@ def test_progress_becomes_speed_from_differences_within_a_lease(lab: World) -> N
 
 
 @pytest.mark.parametrize("steps", [1e19, float("inf"), float("nan"), -1.0])
-def test_what_is_no_count_of_steps_is_no_progress(lab: World, steps: float) -> None:
+def test_invalid_step_counts_are_ignored(lab: World, steps: float) -> None:
     job = start(lab)
     lease = lab.age(lab.lease(job), 100)
     lab.see(lease, Phase.RUNNING, steps=50.0, steps_age=40.0)
@@ -164,7 +164,7 @@ def test_parts_of_a_step_are_a_speed_once_they_add_up(lab: World) -> None:
     assert JobSpeed.objects.get(job=job).rate == pytest.approx(0.0025, rel=0.05)
 
 
-def test_the_last_steps_count_even_if_the_steps_before_were_written_down_late(lab: World) -> None:
+def test_the_last_steps_count_even_if_earlier_ones_were_recorded_late(lab: World) -> None:
     job = start(lab)
     lease = lab.age(lab.lease(job), 100)
     lab.see(lease, Phase.RUNNING, steps=50.0, steps_age=40.0)
@@ -193,7 +193,7 @@ def test_frozen_processes_are_continued_and_their_gpus_are_not_billed_meanwhile(
     assert {g.gpu_index for g in again.held_gpus.all()} == {g.gpu_index for g in first.held_gpus.all()}
 
 
-def test_cancelling_a_frozen_job_kills_what_is_frozen() -> None:
+def test_cancelling_a_frozen_job_kills_its_processes() -> None:
     lab = world(v100=4, slicing="freeze")
     job = start(lab, gpus=4)
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4)

@@ -70,7 +70,7 @@ def closed(transactional_db: None, books_at: Callable[[datetime], None]) -> Worl
     return lab
 
 
-def test_what_was_forged_of_leases_and_nodes_is_told(closed: World) -> None:
+def test_forged_leases_and_nodes_are_reported(closed: World) -> None:
     for name, (change, found) in FORGERIES.items():
         with transaction.atomic(), connection.cursor() as cursor:
             with without_triggers(*CHANGES):

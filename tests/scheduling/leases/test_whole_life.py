@@ -104,7 +104,7 @@ def log_of(lab: World, job: Job) -> str:
     return backend_for(lab.cluster).read_log(job_id=job.pk, rank=0, offset=0, limit=1_000_000).data.decode()
 
 
-def test_a_job_runs_to_its_end_and_is_billed_for_what_it_held(lab: World) -> None:
+def test_a_job_runs_to_its_end_and_is_billed_for_the_gpus_it_held(lab: World) -> None:
     job = submit(lab, up_to=3, gpus=2)
     lab.fill()
     reaches(lab, job, Job.State.SUCCEEDED)
@@ -246,7 +246,7 @@ def test_processes_without_a_lease_are_stopped(lab: World) -> None:
     wait_for(lambda: not running(job), what="the stray is gone")
 
 
-def test_what_the_backend_no_longer_knows_is_closed_as_lost(lab: World, tmp_path: Path) -> None:
+def test_a_gang_unknown_to_the_backend_is_closed_as_lost(lab: World, tmp_path: Path) -> None:
     job = submit(lab)
     lab.fill()
     minute_ago = now_from_database() - timedelta(minutes=1)

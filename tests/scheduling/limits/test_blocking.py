@@ -64,7 +64,7 @@ class TestWhatBinds:
         assert why.short == "bob in Astro: limit of 2 V100 at once"
         assert why.unblock == ("It starts when a job of bob in Astro ends, or with a larger limit.",)
 
-    def test_what_can_never_be_names_whose_limit_forbids_it(self, lab: World) -> None:
+    def test_a_never_reason_names_the_limit_that_forbids_the_job(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
         job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, generations=["V100"])
         lab.quantum()
@@ -97,7 +97,7 @@ class TestWhatBinds:
         assert why.sentence.endswith(" of 0.1 GPU-hours, in the last 9 days.")
         assert why.short == "Astro: limit of 0.1 GPU-hours spent"
 
-    def test_what_is_left_but_does_not_last_is_told_so_with_the_month_s_end(self, lab: World) -> None:
+    def test_a_limit_that_does_not_last_names_the_months_end(self, lab: World) -> None:
         limit(lab, "0.02", kind=Kind.GPU_HOURS)
         before = now_from_database()
         why = explain(waits(lab, Reason.HOURS_SPENT))
@@ -110,7 +110,7 @@ class TestWhatBinds:
             for at in ends
         }
 
-    def test_of_rolling_days_the_hour_in_which_they_let_go(self, lab: World) -> None:
+    def test_a_rolling_limit_names_the_hour_in_which_usage_expires(self, lab: World) -> None:
         limit(lab, "3.9", kind=Kind.GPU_HOURS, period="rolling", days=2)
         lab.age(lab.lease(start(lab, gpus=4)), 3600)
         why = explain(waits(lab, Reason.HOURS_SPENT))
@@ -159,7 +159,7 @@ class TestOfTeamsAbove:
             (3, {"kind": Kind.GPUS, "each_user": True}, Reason.QUOTA_IN_USE),
         ],
     )
-    def test_members_are_told_that_there_is_one(
+    def test_members_see_that_a_limit_exists(
         self, lab: World, amount: int | str, which: dict[str, Any], reason: Reason
     ) -> None:
         if reason is Reason.QUOTA_IN_USE:
@@ -198,7 +198,7 @@ class TestOfTeamsAbove:
         with pytest.raises(Refused, match="Uni has 0 jobs waiting, and 0 may"):
             lab.submit(lab.people.bob, lab.people.astro)
 
-    def test_what_is_written_down_is_for_all_who_see_the_job(self, lab: World) -> None:
+    def test_recorded_events_are_visible_to_all_who_see_the_job(self, lab: World) -> None:
         for kind in (Kind.QUEUED_JOBS, Kind.GPUS, Kind.LONGEST_RUN):
             limit(lab, 0, kind=kind, tenant=lab.people.uni, at_limit="warn")
         job = start(lab)
@@ -240,7 +240,9 @@ class TestWarnings:
         ],
     )
     @pytest.mark.django_db
-    def test_every_kind_is_told_at_submit(self, amount: int | str, which: dict[str, Any], said: str) -> None:
+    def test_every_kind_of_warning_is_shown_at_submit(
+        self, amount: int | str, which: dict[str, Any], said: str
+    ) -> None:
         lab = world(v100=4)
         start(lab, gpus=2)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
@@ -259,7 +261,7 @@ class TestWarnings:
         assert self.told(job) == [line]
         assert explain(Job.objects.get(pk=job.pk)).detail[0].startswith(said.partition(" has ")[0])
 
-    def test_within_them_nothing_is_told(self, lab: World) -> None:
+    def test_within_limits_nothing_is_shown(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS, at_limit="warn")
         limit(lab, 1, kind=Kind.GPU_HOURS, at_limit="warn")
         limit(lab, 1, kind=Kind.QUEUED_JOBS, at_limit="warn")

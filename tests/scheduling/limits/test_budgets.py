@@ -111,7 +111,7 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
 
 
 @pytest.mark.parametrize("by_forecast", [False, True])
-def test_another_amount_warns_again_when_what_was_told_falls_short_of_its_threshold(
+def test_a_new_amount_warns_again_if_the_last_warning_is_below_its_threshold(
     lab: World, by_forecast: bool
 ) -> None:
     """A quarter of the period is over, so that the forecast is four times what is spent."""
@@ -133,7 +133,7 @@ def test_another_amount_warns_again_when_what_was_told_falls_short_of_its_thresh
     assert set(BudgetWarning.objects.filter(lifted_at=None).values_list("amount", flat=True)) == {200}
 
 
-def test_what_falls_below_by_itself_is_not_warned_of_again(lab: World) -> None:
+def test_a_budget_that_falls_below_its_threshold_does_not_warn_again(lab: World) -> None:
     made = budget(lab, percentages=[80])
     begins = outlooks(pk=made.pk)[0].begins
     fields = {"begins": begins, "threshold": "80", "amount": 100, "spent": 90}
@@ -198,7 +198,7 @@ def test_a_team_whose_budget_was_removed_can_be_deleted(lab: World) -> None:
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_what_is_spent_before_anybody_looks_is_warned_of(lab: World, is_removed: bool) -> None:
+def test_spending_before_the_first_look_is_warned_of(lab: World, is_removed: bool) -> None:
     """Warnings about the former amount do not count."""
     made = budget(lab, percentages=[80])
     spend(lab, "81")
@@ -212,7 +212,7 @@ def test_what_is_spent_before_anybody_looks_is_warned_of(lab: World, is_removed:
     assert list(made.warnings.values_list("amount", flat=True)) == [1000, 100]
 
 
-def test_what_was_removed_warns_of_nothing(lab: World) -> None:
+def test_a_removed_budget_does_not_warn(lab: World) -> None:
     remove_budget(actor=None, budget=budget(lab, percentages=[80]))
     spend(lab, "90")
     tasks.watch_budgets()
@@ -255,7 +255,7 @@ class TestJustEnded:
         BudgetChange.objects.create(tenant_id=made.tenant_id, period=made.period, amount=amount, at=at)
         return made
 
-    def test_what_was_spent_in_its_last_minutes_is_warned_of_once(self, lab: World, ends: datetime) -> None:
+    def test_spending_in_a_periods_last_minutes_is_warned_of_once(self, lab: World, ends: datetime) -> None:
         made = self.long_set(lab, "9.00", ends, percentages=[90, 120], webhook_url=URL)
         for _ in range(2):
             tasks.watch_budgets()
@@ -267,7 +267,9 @@ class TestJustEnded:
         assert "The period was " in letter.text
         assert json.loads(WebhookCall.objects.get().body)["ends"] == ends.isoformat()[:23] + "Z"
 
-    def test_what_was_warned_of_before_its_end_is_not_again(self, lab: World, ends: datetime) -> None:
+    def test_spending_warned_of_before_a_periods_end_is_not_warned_of_again(
+        self, lab: World, ends: datetime
+    ) -> None:
         made = self.long_set(lab, "9.00", ends, percentages=[90])
         begins = ends - timedelta(days=90)
         BudgetWarning.objects.create(
@@ -276,7 +278,9 @@ class TestJustEnded:
         tasks.watch_budgets()
         assert made.warnings.count() == 1
 
-    def test_what_is_set_for_the_next_period_changes_nothing_of_it(self, lab: World, ends: datetime) -> None:
+    def test_a_budget_set_for_the_next_period_does_not_change_the_last_one(
+        self, lab: World, ends: datetime
+    ) -> None:
         made = self.long_set(lab, "9.00", ends, percentages=[90])
         budget(lab, "1000", tenant=lab.people.astro, percentages=[90])
         for _ in range(2):
@@ -292,14 +296,12 @@ class TestJustEnded:
         assert Letter.objects.get().subject == "[Fairlot] Budget of Astro: it did not last"
         assert " of 8.00 EUR, at the end of its period." in Letter.objects.get().text
 
-    def test_a_budget_that_came_after_its_end_says_nothing_of_it(self, lab: World) -> None:
+    def test_a_budget_created_after_a_period_does_not_warn_about_it(self, lab: World) -> None:
         budget(lab, "5", tenant=lab.people.astro)
         tasks.watch_budgets()
         assert not BudgetWarning.objects.exists()
 
-    def test_of_what_is_held_over_the_end_only_what_was_before_it_counts(
-        self, lab: World, monkeypatch
-    ) -> None:
+    def test_a_lease_over_a_periods_end_counts_only_up_to_it(self, lab: World, monkeypatch) -> None:
         from accounting.actions import budgets  # noqa: PLC0415 - models
 
         monkeypatch.setattr(budgets, "period_of", period_of)
@@ -311,7 +313,9 @@ class TestJustEnded:
         assert (stood.begins, stood.ends) == period_of("quarter", None, since)
         assert (stood.spent, stood.amount, stood.reached) == (Decimal("7.20"), Decimal(9), ["80"])
 
-    def test_after_a_day_nobody_looks_back(self, lab: World, ends: datetime, monkeypatch) -> None:
+    def test_periods_that_ended_over_a_day_ago_do_not_warn(
+        self, lab: World, ends: datetime, monkeypatch
+    ) -> None:
         from accounting.actions import budgets  # noqa: PLC0415 - models
 
         self.long_set(lab, "5.00", ends)
@@ -338,7 +342,7 @@ def test_workers_at_once_warn_once(settings) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = world(v100=4)
     lab.age(lab.lease(start(lab, gpus=4)), 3 * 3600)
     budget(lab, tenant=lab.people.astro)
@@ -497,16 +501,18 @@ class TestWebhooks:
         assert (told["event"], told["team"], told["threshold"]) == ("budget.warning", "uni", "80")
 
     @pytest.mark.parametrize("part", ["status", "header", "body"])
-    def test_who_answers_a_byte_at_a_time_has_its_time_in_all(self, drips, monkeypatch, part: str) -> None:
+    def test_a_slow_webhook_answer_counts_towards_the_total_timeout(
+        self, drips, monkeypatch, part: str
+    ) -> None:
         monkeypatch.setattr(safe_http, "SECONDS", 0.3)
         with pytest.raises(NotReachable, match=r"did not answer within 0\.3 seconds"):
             safe_http.get(drips(part), to_private=True, most=10**6)
 
-    def test_what_follows_a_good_status_is_not_waited_for(self, drips, settings) -> None:
+    def test_the_body_after_a_success_status_is_not_waited_for(self, drips, settings) -> None:
         settings.FAIRLOT_WEBHOOKS_TO_PRIVATE = True
         post(drips("body"), b"{}", {})
 
-    def test_a_name_that_is_looked_up_for_ever_has_its_time_in_all(self, monkeypatch) -> None:
+    def test_a_slow_name_lookup_counts_towards_the_total_timeout(self, monkeypatch) -> None:
         over = threading.Event()
         monkeypatch.setattr(safe_http, "SECONDS", 0.1)
         monkeypatch.setattr(safe_http.socket, "getaddrinfo", lambda *_, **__: over.wait(60) and [])
@@ -543,7 +549,7 @@ class TestWebhooks:
         assert bodies == [b"new", b"old", b"older"]
 
     @pytest.mark.django_db(transaction=True)
-    def test_who_does_not_answer_keeps_one_worker_waiting_and_not_all(
+    def test_a_silent_webhook_delays_one_worker_and_not_all(
         self, settings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         made = budget(told(settings), webhook_url=URL)
@@ -574,7 +580,7 @@ class TestWebhooks:
         with pytest.raises(NotReachable, match="private network"):
             post(URL, b"{}", {})
 
-    def test_outboxes_do_not_keep_what_is_old(self, lab: World) -> None:
+    def test_outboxes_delete_old_messages(self, lab: World) -> None:
         made = budget(lab, webhook_url=URL)
         for age in (29, 31):
             at = now_from_database() - timedelta(days=age)
@@ -583,7 +589,7 @@ class TestWebhooks:
         accounting_tasks.empty_outboxes()
         assert (Letter.objects.get().subject, WebhookCall.objects.count()) == ("29", 1)
 
-    def test_a_webhook_that_nobody_takes_is_given_up_in_the_end(self, lab: World, monkeypatch) -> None:
+    def test_a_webhook_that_never_succeeds_is_given_up(self, lab: World, monkeypatch) -> None:
         made = budget(lab, webhook_url=URL)
         call = WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body="{}")
 

@@ -52,7 +52,7 @@ def held(lab: World) -> dict[str, int]:
 
 
 class TestInRounds:
-    def test_a_user_holds_no_more_than_the_own_limit_and_the_team_goes_on(self, lab: World) -> None:
+    def test_a_users_limit_binds_only_that_user(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.GPUS, tenant=lab.people.uni, user=lab.people.bob)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(3)]
         lab.submit(lab.people.alice, lab.people.astro, gpus=3)
@@ -101,7 +101,7 @@ class TestInRounds:
         lab.quantum()
         assert held(lab) == {"bob": 3}
 
-    def test_money_is_spent_at_the_prices_of_its_time(self, lab: World) -> None:
+    def test_cost_limits_use_the_prices_of_the_time(self, lab: World) -> None:
         """A V100 costs 1.20 an hour."""
         job = start(lab, gpus=4)
         lab.age(lab.lease(job), 600)
@@ -116,7 +116,7 @@ class TestInRounds:
         job.refresh_from_db()
         assert explain(job).sentence.endswith("of 0.79 EUR, in the last 3 days.")
 
-    def test_beyond_an_opportunistic_limit_a_job_runs_until_somebody_wants_its_gpus(self, lab: World) -> None:
+    def test_beyond_an_opportunistic_limit_a_job_runs_until_others_want_its_gpus(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="idle")
         job = start(lab, gpus=4)
         assert explain(job).detail == ("Astro has used 0 of 0 GPU-hours, a calendar month (UTC)",)
@@ -135,7 +135,7 @@ class TestInRounds:
         job = start(lab, gpus=4)
         assert explain(job).detail[0].startswith("Astro has used 0 of 0 GPU-hours")
 
-    def test_nobody_borrows_beyond_the_limit(self, lab: World) -> None:
+    def test_no_team_borrows_beyond_its_limit(self, lab: World) -> None:
         limit(lab, "0.5", kind=Kind.BORROWED)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
         lab.submit(lab.people.charlie, lab.people.bio)
@@ -163,7 +163,9 @@ class TestOverspent:
 
     @pytest.mark.parametrize("at_limit", ["block", "idle"])
     @pytest.mark.parametrize("kind", [Kind.GPU_HOURS, Kind.MONEY])
-    def test_siblings_get_what_it_cannot_take(self, lab: World, kind: str, at_limit: str) -> None:
+    def test_siblings_get_what_an_overspent_account_cannot_take(
+        self, lab: World, kind: str, at_limit: str
+    ) -> None:
         job = start(lab, gpus=4)
         lab.age(lab.lease(job), 3600 * 50)
         limit(lab, "0.1", kind=kind, at_limit=at_limit)
@@ -175,7 +177,7 @@ class TestOverspent:
             assert gpus[teams[lab.people.astro.pk]].sum() == pytest.approx(0, abs=1e-6)
             assert gpus[teams[lab.people.bio.pk]].sum() == pytest.approx(4)
 
-    def test_what_others_took_elsewhere_takes_nothing_here(self, lab: World) -> None:
+    def test_overuse_on_another_cluster_takes_nothing_here(self, lab: World) -> None:
         """Another cluster gave out more than a limit that was lowered since."""
         other = World(lab.people, Cluster.objects.create(name="other"))
         other.node("other-0", lab.people.v100)
@@ -200,7 +202,9 @@ class TestBeingStopped:
         ids=["of the team", "of each user", "of the team above", "of the user", "of the generation"],
     )
     @pytest.mark.django_db
-    def test_it_counts_until_it_has_let_go(self, which: dict[str, str | bool]) -> None:
+    def test_a_stopping_gang_counts_until_it_has_released_its_gpus(
+        self, which: dict[str, str | bool]
+    ) -> None:
         lab = world(v100=8)
         named = {
             key: getattr(lab.people, name) if isinstance(name, str) else name for key, name in which.items()
@@ -255,7 +259,7 @@ class TestQueuePlaces:
         with pytest.raises(Refused, match="bob in Astro has 1 job waiting"):
             lab.submit(lab.people.bob, lab.people.astro)
 
-    def test_one_that_warns_is_told_on_the_jobs_time_line(self, lab: World) -> None:
+    def test_a_warning_limit_is_shown_on_the_jobs_timeline(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
         job = lab.submit(lab.people.bob, lab.people.astro)
         assert job.events.get(kind="warned").text == "Astro has 0 jobs waiting, and 0 may"

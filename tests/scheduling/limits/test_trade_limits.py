@@ -89,7 +89,7 @@ def test_a_limit_holds_from_the_next_round_which_does_not_wait_for_the_quantum(l
     assert traded(lab) == free
 
 
-def test_a_limit_counts_what_is_given_on_other_clusters(lab: World, other: World) -> None:
+def test_a_trade_limit_counts_trades_on_other_clusters(lab: World, other: World) -> None:
     limit(lab, Allowance(lab.people.a100, most_gpus=Decimal("1.25")))
     free = traded(lab)
     assert fast(free) == 1
@@ -102,7 +102,7 @@ def test_a_limit_counts_what_is_given_on_other_clusters(lab: World, other: World
     assert traded(other) == free
 
 
-def test_a_limit_of_who_gives_slow_gpus_counts_those_on_other_clusters(lab: World, other: World) -> None:
+def test_a_buyers_trade_limit_counts_other_clusters(lab: World, other: World) -> None:
     people = lab.people
     set_trade_limits(
         actor=people.ada, tenant=people.bio, allowances=[Allowance(people.v100, most_gpus=Decimal("2.5"))]
@@ -111,7 +111,7 @@ def test_a_limit_of_who_gives_slow_gpus_counts_those_on_other_clusters(lab: Worl
     assert [slow for _, slow in traded(other)] == [pytest.approx(0.5)]
 
 
-def test_what_a_team_above_lets_out_is_counted_over_all_clusters_and_not_what_stays_below(
+def test_a_team_aboves_trade_limit_counts_all_clusters_but_not_trades_below_it(
     lab: World, other: World
 ) -> None:
     people = lab.people
@@ -126,7 +126,7 @@ def test_what_a_team_above_lets_out_is_counted_over_all_clusters_and_not_what_st
     assert given_now() == pytest.approx(1)
 
 
-def test_what_is_given_by_a_trade_that_goes_on_elsewhere_counts(lab: World, other: World) -> None:
+def test_a_trade_limit_counts_continuing_trades_on_other_clusters(lab: World, other: World) -> None:
     limit(lab, Allowance(lab.people.a100, most_gpus=Decimal(1)))
     lab.quantum()
     first = Trade.objects.get()
@@ -142,7 +142,7 @@ def test_rounds_of_two_clusters_at_once_do_not_both_give_the_last(lab: World, ot
     assert given_now() == pytest.approx(1)
 
 
-def test_a_limit_of_a_team_above_holds_for_what_leaves_it(lab: World) -> None:
+def test_a_trade_limit_of_a_team_above_holds_for_what_leaves_it(lab: World) -> None:
     people = lab.people
     out = [Allowance(trades=False)]
     set_trade_limits(actor=people.ada, tenant=people.uni, allowances=out)

@@ -171,7 +171,7 @@ def summed(rows: list[dict[str, Fraction]]) -> dict[str, Fraction]:
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(histories, periods, st.booleans(), st.booleans())
-def test_waste_is_what_is_counted_by_hand(
+def test_waste_equals_a_count_by_hand(
     lab: World, history: Any, period: Any, closed: bool, many: bool
 ) -> None:
     with undone(), pytest.MonkeyPatch.context() as patch:
@@ -194,7 +194,7 @@ def test_waste_is_what_is_counted_by_hand(
         assert waste(None, *period, tenant=lab.people.uni, jobs=100) == told
 
 
-def test_a_job_that_wasted_on_one_generation_is_told_with_all_that_it_held(lab: World) -> None:
+def test_a_wasteful_job_is_listed_with_everything_it_held(lab: World) -> None:
     job = waited(lab, lab.people.bob, lab.people.astro, MIDNIGHT, gpus=1, kind="training")
     turn(job, MIDNIGHT, MIDNIGHT + HOUR, lab.people.v100, quarters_idle=4)
     turn(job, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR, lab.people.a100)
@@ -204,7 +204,7 @@ def test_a_job_that_wasted_on_one_generation_is_told_with_all_that_it_held(lab: 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(histories, periods)
-def test_waits_and_expansion_are_what_is_counted_by_hand(lab: World, history: Any, period: Any) -> None:
+def test_waits_and_expansion_factors_equal_a_count_by_hand(lab: World, history: Any, period: Any) -> None:
     with undone():
         jobs = lived(lab, history)
         for reader in (None, lab.people.bob, lab.people.charlie):
@@ -276,7 +276,7 @@ def test_nothing_was_wasted_where_nothing_was_held(lab: World) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_taken_back_was_not_wasted_by_who_does_not_pay(transactional_db: None) -> None:
+def test_corrected_time_is_not_waste_of_a_team_that_does_not_pay(transactional_db: None) -> None:
     lab = world()
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
@@ -293,7 +293,7 @@ def test_what_is_taken_back_was_not_wasted_by_who_does_not_pay(transactional_db:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_lost_is_borne_once_whoever_looks(transactional_db: None) -> None:
+def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None:
     """One of the job's two hours was lost, and another team pays for the second."""
     lab = world()
     people = lab.people
@@ -316,9 +316,7 @@ def test_what_was_lost_is_borne_once_whoever_looks(transactional_db: None) -> No
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("archives")
-def test_of_archived_days_that_the_period_cuts_nothing_is_told(
-    transactional_db: None, tmp_path: Path
-) -> None:
+def test_waste_of_archived_days_cut_by_the_period_is_left_out(transactional_db: None, tmp_path: Path) -> None:
     """Failed time of archived days is known only for whole days; the rest of such a day would look useful."""
     lab = world()
     people, book = lab.people, lab.cluster.pk
@@ -367,7 +365,7 @@ few = st.integers(1, 3)
     st.dictionaries(st.tuples(few, few, few, few), st.integers(1, 50)),
     st.dictionaries(st.tuples(few, few), st.integers(0, 120)),
 )
-def test_what_was_lost_is_borne_by_the_first_who_pay_as_far_as_they_held(
+def test_lost_work_is_borne_by_the_first_payers_up_to_what_they_held(
     held: dict[tuple[int, ...], int], lost: dict[tuple[int, int], int]
 ) -> None:
     rows = sorted(held)

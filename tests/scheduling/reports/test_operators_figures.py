@@ -45,7 +45,7 @@ spans = st.lists(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans, st.integers(0, 300), st.integers(0, 400))
-def test_demand_is_what_jobs_wanted_second_by_second(lab: World, jobs: Any, late: int, long: int) -> None:
+def test_demand_equals_a_count_by_the_second(lab: World, jobs: Any, late: int, long: int) -> None:
     begins = BEGIN + timedelta(minutes=late)
     ends = begins + timedelta(minutes=long)
     with transaction.atomic():
@@ -77,7 +77,7 @@ def test_demand_is_what_jobs_wanted_second_by_second(lab: World, jobs: Any, late
         ("America/Havana", (2025, 11, 2)),
     ],  # midnight comes twice
 )
-def test_each_hour_of_a_readers_day_is_told_once(lab: World, zone: str, day: tuple[int, int, int]) -> None:
+def test_each_hour_of_a_readers_day_is_listed_once(lab: World, zone: str, day: tuple[int, int, int]) -> None:
     begins = datetime(*day, tzinfo=ZoneInfo(zone))
     bounds = [begins + timedelta(days=n) for n in range(3)]  # in the reader's time zone
     parts = [hour for some in pairwise(bounds) for hour in wanted_by_hour(*some)]
@@ -174,7 +174,7 @@ def test_to_be_taken_out_of_the_cluster_is_no_failure(lab: World) -> None:
     assert (told.times_down, told.seconds_down, told.seconds_up) == (1, 2 * 3600, 2 * 3600)
 
 
-def test_what_happened_long_before_is_not_sorted_again(lab: World) -> None:
+def test_old_intervals_are_not_sorted_again(lab: World) -> None:
     node, other = lab.cluster.nodes.get(name="v100-0"), lab.cluster.nodes.get(name="a100-0")
     for n in range(200):
         for one in (node, other):

@@ -79,7 +79,7 @@ def verified(round_: Round, capsys: pytest.CaptureFixture[str], **options: Any) 
     return code, capsys.readouterr().out + problem
 
 
-def test_a_round_tells_by_which_build_it_was_decided(round_: Round) -> None:
+def test_a_round_records_the_build_that_decided(round_: Round) -> None:
     assert round_.policy_build == build_of(round_.policy, round_.policy_version)
 
 

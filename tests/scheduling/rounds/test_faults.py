@@ -53,7 +53,7 @@ def lab() -> World:
 # --- one job and the others ------------------------------------------------------------------------
 
 
-def test_what_cannot_be_written_down_of_one_job_does_not_keep_the_others(
+def test_a_job_that_cannot_be_recorded_does_not_delay_the_others(
     lab: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good, third = start(lab), start(lab), start(lab)
@@ -182,7 +182,7 @@ def let_the_rival_end(lab: World, job: Job) -> None:
     lab.fill()
 
 
-def test_a_late_word_about_an_older_freeze_does_not_wake_a_job_that_is_frozen_again() -> None:
+def test_a_late_report_of_an_older_freeze_does_not_wake_a_frozen_job() -> None:
     lab = world(v100=4, slicing="freeze")
     job, first = frozen(lab)
     let_the_rival_end(lab, job)
@@ -249,7 +249,7 @@ def test_a_cancel_after_a_withdrawn_reservation_kills_the_frozen_processes_thems
     assert [order.lease for order in Operation.objects.filter(verb=Operation.Verb.KILL)] == [lease]
 
 
-def test_a_drain_ends_what_is_frozen_on_the_node() -> None:
+def test_a_drain_ends_frozen_gangs_on_the_node() -> None:
     lab = world(v100=4, slicing="freeze")
     job, lease = frozen(lab)
     drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan", mode="now")
@@ -258,7 +258,7 @@ def test_a_drain_ends_what_is_frozen_on_the_node() -> None:
     assert lease.operations.filter(verb=Operation.Verb.STOP, done_at=None).exists()
 
 
-def test_a_drain_stops_what_is_just_being_frozen() -> None:
+def test_a_drain_stops_gangs_that_are_being_frozen() -> None:
     lab = world(v100=4, slicing="freeze")
     job = start(lab, gpus=4)
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
@@ -325,7 +325,7 @@ def test_a_reservation_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(l
     assert job.state == Job.State.SUSPENDED
 
 
-def test_what_was_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
+def test_a_gang_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
     """After a power cut the bill must not go beyond the moment when the gang was last seen."""
     job = start(lab)
     lease = lab.age(lab.lease(job), 3 * 3600)
@@ -422,7 +422,7 @@ def test_a_trade_too_small_for_the_ledger_is_not_booked_and_stops_nothing() -> N
     assert not LedgerTransaction.objects.filter(key=f"trade:{trade.pk}").exists()
 
 
-def test_while_fairlot_was_off_nobody_was_entitled_to_anything_nor_traded(lab: World) -> None:
+def test_time_while_fairlot_was_off_has_no_entitlements_or_trades(lab: World) -> None:
     job = start(lab, gpus=4)
     lab.see(lab.lease(job), Phase.ENDED, end=End.STOPPED, ended_age=0.0)
     off = 8 * 3600
@@ -501,7 +501,7 @@ def test_slow_first_starts_in_a_burst_do_not_stretch_the_quantum(lab: World) -> 
     assert lab.cluster.effective_quantum == 60
 
 
-def test_the_quantum_is_stretched_by_what_a_gang_loses_between_two_attempts(lab: World) -> None:
+def test_the_quantum_grows_with_the_time_lost_between_attempts(lab: World) -> None:
     job = start(lab)
     lease = lab.lease(job)
     drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="test", mode="now")
@@ -523,7 +523,7 @@ def test_one_job_with_a_long_grace_cannot_stretch_the_quantum_without_end(lab: W
     assert cluster.effective_quantum == 600
 
 
-def test_a_program_that_counts_anew_is_measured_from_there(lab: World) -> None:
+def test_a_program_that_restarts_its_steps_is_measured_from_there(lab: World) -> None:
     job = start(lab)
     lease = lab.age(lab.lease(job), 100)
     lab.see(lease, Phase.RUNNING, steps=500.0, steps_age=60.0)
@@ -535,7 +535,7 @@ def test_a_program_that_counts_anew_is_measured_from_there(lab: World) -> None:
 # --- growth ------------------------------------------------------------------------------------------
 
 
-def test_old_details_are_let_go_and_what_was_shared_and_billed_stays(lab: World) -> None:
+def test_old_details_are_deleted_but_shares_and_bills_stay(lab: World) -> None:
     job = start(lab)
     lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
     lab.pass_time(60)

@@ -71,7 +71,7 @@ def test_each_line_of_the_history_is_of_the_turn_that_it_speaks_of() -> None:
         assert why_ended(old) == f"moved to {lab.lease(job).generation.name}"
 
 
-def test_who_is_stopped_for_a_drain_says_so_wherever_it_goes_on_later() -> None:
+def test_a_job_stopped_for_a_drain_says_so_where_it_resumes() -> None:
     lab = world(v100=1, a100=1)
     job = start(lab)
     held = lab.lease(job).generation
@@ -85,7 +85,7 @@ def test_who_is_stopped_for_a_drain_says_so_wherever_it_goes_on_later() -> None:
     assert released == "Stopped; at its next turn it starts again, from its checkpoint if it wrote one"
 
 
-def test_who_makes_room_for_others_has_not_moved() -> None:
+def test_a_gang_suspended_for_others_has_not_moved() -> None:
     lab = world(v100=1)
     job = start(lab)
     lab.submit(lab.people.charlie, lab.people.bio)

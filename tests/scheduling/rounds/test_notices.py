@@ -121,7 +121,7 @@ def test_a_session_beyond_the_guarantee_is_warned_and_goes_once_its_notice_is_ov
     assert JobEvent.objects.get(job=mine[2], kind="preempted").detail == {"cause": Cause.CLAIMED}
 
 
-def test_a_notice_ends_when_the_guarantee_suffices_again_and_is_told_of_once_an_hour(lab: World) -> None:
+def test_a_notice_ends_when_the_guarantee_suffices_and_is_sent_once_an_hour(lab: World) -> None:
     mine = sessions(lab, 3)
     for _ in range(2):
         claim = lab.submit(lab.people.charlie, lab.people.bio)

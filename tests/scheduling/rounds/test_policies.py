@@ -153,7 +153,7 @@ def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) 
     assert not own.all()
 
 
-def test_a_round_whose_plan_said_what_tickets_earn_is_verified(lab: World) -> None:
+def test_a_round_whose_plan_contains_entitlements_is_verified(lab: World) -> None:
     lab.submit(lab.people.bob, lab.people.astro)
     round_ = lab.quantum()
     plan = decode_decision(bytes(round_.record.decision))
@@ -181,7 +181,7 @@ def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_d
         assert "it matches" in capsys.readouterr().out
 
 
-def test_what_a_policy_remembers_follows_its_accounts_as_they_come_and_go(lab: World) -> None:
+def test_a_policys_state_follows_accounts_that_come_and_go(lab: World) -> None:
     people = lab.people
     Cluster.objects.update(policy="counting", policy_options={"by": 2})
     astro, bio = (people.astro.pk, None), (people.bio.pk, None)
@@ -203,7 +203,7 @@ def test_what_a_policy_remembers_follows_its_accounts_as_they_come_and_go(lab: W
     assert got[astro][0] == pytest.approx(60, rel=0.1)
 
 
-def test_what_someone_held_who_has_left_since_is_still_counted_above(lab: World) -> None:
+def test_usage_of_a_former_member_still_counts_above(lab: World) -> None:
     people = lab.people
     Cluster.objects.update(policy="counting", policy_options={})
     lab.submit(people.charlie, people.bio)
@@ -236,7 +236,7 @@ def test_corrections_reach_the_policy_once(lab: World) -> None:
     assert not ShareBalance.objects.exclude(corrected=0).exists()
 
 
-def test_what_is_owed_of_generations_alike_is_one_amount(lab: World) -> None:
+def test_debts_on_equal_generations_are_one_amount(lab: World) -> None:
     """An account with more of one generation and less of another, equally fast one is owed nothing."""
     lab.node("a100-0", lab.people.a100)
     for _ in range(2):
@@ -260,7 +260,7 @@ def test_what_is_owed_of_generations_alike_is_one_amount(lab: World) -> None:
     assert drifts
 
 
-def test_another_policy_begins_with_what_accounts_are_owed(lab: World) -> None:
+def test_a_new_policy_starts_with_existing_debts(lab: World) -> None:
     lab.submit(lab.people.bob, lab.people.astro)
     Cluster.objects.update(policy="counting")
     lab.quantum()
@@ -272,7 +272,7 @@ def test_another_policy_begins_with_what_accounts_are_owed(lab: World) -> None:
     assert PolicyState.objects.get().policy == "gandiva_fair"
 
 
-def test_forecasts_see_what_the_policy_remembers(lab: World) -> None:
+def test_forecasts_use_the_policys_state(lab: World) -> None:
     lab.submit(lab.people.bob, lab.people.astro)
     Cluster.objects.update(policy="counting", policy_options={"by": 2})
     lab.quantum()
@@ -284,7 +284,7 @@ def test_forecasts_see_what_the_policy_remembers(lab: World) -> None:
     assert known.tolist() == pytest.approx([120] * len(known), rel=0.05)
 
 
-def test_a_plan_that_breaks_a_rule_is_logged_and_nothing_of_it_is_committed(
+def test_an_invalid_plan_is_logged_and_not_committed(
     lab: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro)
@@ -362,7 +362,7 @@ def test_a_policy_sees_which_jobs_are_not_to_be_time_sliced(lab: World) -> None:
     assert with_candidate(view, legend, candidate).jobs.keeps.tolist() == [False, True, False]
 
 
-def test_a_policy_sees_whose_jobs_share_evenly_and_what_each_has_had(lab: World) -> None:
+def test_a_policy_sees_accounts_that_share_evenly_and_the_time_of_their_jobs(lab: World) -> None:
     people = lab.people
     ran = lab.submit(people.bob, people.astro, gpus=2)
     lab.fill()
@@ -384,7 +384,7 @@ def test_a_policy_sees_whose_jobs_share_evenly_and_what_each_has_had(lab: World)
     assert (len(seen.jobs.attained), len(seen.accounts.evenly)) == (4, len(seen.accounts.parent))
 
 
-def test_a_policy_that_needs_it_sees_what_all_jobs_have_had_on_each_generation(
+def test_a_policy_that_needs_it_sees_the_time_of_all_jobs_by_generation(
     lab: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people = lab.people
@@ -470,7 +470,7 @@ def test_a_policy_sees_which_nodes_are_parts_of_one_machine(lab: World) -> None:
     assert read_snapshot(cluster, now=now_from_database())[0].cluster.machine.tolist() == [0, 1, 1]
 
 
-def test_a_policy_sees_which_jobs_run_one_model_and_what_the_operator_says_of_generations(lab: World) -> None:
+def test_a_policy_sees_the_models_of_jobs_and_the_operators_speed_table(lab: World) -> None:
     people = lab.people
     lab.submit(people.bob, people.astro)
     cluster = Cluster.objects.get()

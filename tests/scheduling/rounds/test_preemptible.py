@@ -69,7 +69,7 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
     assert not ShareInterval.objects.filter(tenant=lab.people.astro, entitled__gt=0).exists()
 
 
-def test_what_nobody_else_wanted_is_not_taken_from_a_users_share(lab: World) -> None:
+def test_preemptible_time_is_not_taken_from_a_users_share(lab: World) -> None:
     idle_one = start(lab, gpus=2, preemptible=True)
     own = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
     lab.fill()
@@ -88,7 +88,7 @@ def test_what_nobody_else_wanted_is_not_taken_from_a_users_share(lab: World) -> 
     assert received == pytest.approx(2 * 60, abs=10)  # reports on shares do not count it either
 
 
-def test_what_was_counted_beyond_its_end_is_not_given_back_as_share(lab: World) -> None:
+def test_time_counted_beyond_an_end_is_not_returned_as_share(lab: World) -> None:
     job = start(lab, gpus=2, preemptible=True)
     own = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
     lab.fill()
@@ -114,7 +114,7 @@ def test_own_jobs_that_take_part_go_first(lab: World) -> None:
     assert lab.states([job, own]) == [Job.State.QUEUED, Job.State.RUNNING]
 
 
-def test_who_may_cancel_it_takes_it_out_of_the_sharing_and_back(lab: World) -> None:
+def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(lab: World) -> None:
     people = lab.people
     job = start(lab, gpus=4)
     for stranger in (people.charlie,):
@@ -150,7 +150,7 @@ def test_a_job_that_waits_and_takes_part_again_is_looked_at_by_the_next_round(la
     assert lab.states([charlie, job]) == [Job.State.RUNNING, Job.State.QUEUED]
 
 
-def test_what_has_ended_and_replicas_stay_as_they_are(lab: World) -> None:
+def test_ended_jobs_and_replicas_do_not_change(lab: World) -> None:
     job = start(lab)
     cancel_job(actor=lab.people.bob, job=job)
     with pytest.raises(Refused, match="has ended"):
@@ -172,7 +172,7 @@ def test_a_replica_is_as_its_service_says(lab: World) -> None:
         set_preemptible(actor=lab.people.bob, job=replica, preemptible=False)
 
 
-def test_a_team_that_may_borrow_little_may_use_what_is_idle(lab: World) -> None:
+def test_a_team_that_may_borrow_little_may_use_idle_gpus(lab: World) -> None:
     Quota.objects.create(tenant=lab.people.astro, kind=Quota.Kind.BORROWED, limit=0, at_limit="block")
     job = start(lab, gpus=2)
     set_preemptible(actor=lab.people.bob, job=job, preemptible=True)
@@ -270,7 +270,7 @@ class TestARuleForIdleGpus:
             warned_at=F("warned_at") - 11 * MINUTE, idle_warned=11 * MINUTE, idle_for=42 * MINUTE
         )
 
-    def test_warns_anew_before_it_does_so_again(self, lab: World) -> None:
+    def test_a_new_warning_precedes_a_new_stop(self, lab: World) -> None:
         job = start(lab, gpus=4)
         idle(lab, job, 31 * MINUTE)
         step_idle(job_id=job.pk)

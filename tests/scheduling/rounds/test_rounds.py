@@ -81,7 +81,7 @@ def test_gpus_change_hands_only_when_the_former_holder_is_seen_gone() -> None:
     assert former.during.upper <= present.during.lower
 
 
-def test_the_ledger_bills_what_was_held_to_the_microsecond() -> None:
+def test_the_ledger_bills_held_time_to_the_microsecond() -> None:
     lab = world(v100=4)
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
     lab.fill()
@@ -151,7 +151,7 @@ def test_intervals_say_what_each_team_was_entitled_to_and_received() -> None:
     assert (interval.lent, interval.borrowed, interval.bought, interval.sold) == (0, 0, 0, 0)
 
 
-def test_what_nobody_uses_is_not_lent() -> None:
+def test_idle_gpus_do_not_count_as_lent() -> None:
     lab = world(v100=4)
     lab.submit(lab.people.bob, lab.people.astro)
     [alone] = lab.quantum().shares
@@ -359,7 +359,7 @@ def test_workers_that_try_at_once_run_one_round() -> None:
     assert Lease.objects.count() == 4
 
 
-def test_nobody_gets_credit_for_being_away() -> None:
+def test_absence_earns_no_credit() -> None:
     lab = world(v100=4)
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
@@ -385,7 +385,7 @@ def _without_one_gang(round_: Round) -> bytes:
     return codec.encode(replace(decision, run=decision.run[::-1].copy()))
 
 
-def test_what_a_round_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
+def test_time_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
     """The gang ended ten seconds before a round that did not know it yet."""
     lab = world(v100=2)
     mine = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
@@ -434,7 +434,7 @@ def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle()
         ("scheduling_sharebalance", ["owed", "share", "corrected"]),
     ],
 )
-def test_what_a_round_changes_of_most_rows_is_in_no_index(table: str, columns: list[str]) -> None:
+def test_columns_that_every_round_changes_are_not_indexed(table: str, columns: list[str]) -> None:
     """So PostgreSQL can update rows in place (HOT), without writing to every index of their table."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [table])

@@ -35,12 +35,12 @@ def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, st
     return told(schedule)
 
 
-def test_what_was_missed_is_left_out(lab: World, clock: Clock) -> None:
+def test_missed_runs_are_skipped(lab: World, clock: Clock) -> None:
     assert missing(lab, clock, missed="skip") == [("04.05. 12:00", "07.05. 12:00", "skipped")]
     assert ScheduleRun.objects.get().text == "Missed, as Fairlot was not at work; what is missed is left out."
 
 
-def test_of_what_was_missed_the_latest_is_made_up_for(lab: World, clock: Clock) -> None:
+def test_only_the_latest_missed_run_is_made_up(lab: World, clock: Clock) -> None:
     assert missing(lab, clock, missed="once") == [
         ("04.05. 12:00", "06.05. 12:00", "skipped"),
         ("07.05. 12:00", "07.05. 12:00", "submitted"),
@@ -56,7 +56,7 @@ def test_all_that_was_missed_within_the_window_is_made_up_for(lab: World, clock:
     ]
 
 
-def test_old_runs_without_a_job_are_let_go_but_for_the_last(lab: World, clock: Clock) -> None:
+def test_old_runs_without_a_job_are_deleted_except_the_last(lab: World, clock: Clock) -> None:
     schedule = make(lab, terms(missed="skip"))
     for days in (3, 6, 9):
         clock(NOON + days * DAY + HOUR)
@@ -70,14 +70,14 @@ def test_old_runs_without_a_job_are_let_go_but_for_the_last(lab: World, clock: C
     assert told(schedule) == everything[-1:]
 
 
-def test_what_was_missed_too_long_ago_is_not_made_up_for(lab: World, clock: Clock) -> None:
+def test_runs_missed_too_long_ago_are_not_made_up(lab: World, clock: Clock) -> None:
     assert missing(lab, clock, missed="once", catch_up_seconds=60) == [
         ("04.05. 12:00", "07.05. 12:00", "skipped")
     ]
     assert "longer ago than the schedule makes up for" in ScheduleRun.objects.get().text
 
 
-def test_a_paused_schedule_does_nothing_and_tells_later_what_it_missed(lab: World, clock: Clock) -> None:
+def test_a_paused_schedule_does_nothing_and_later_lists_its_missed_runs(lab: World, clock: Clock) -> None:
     schedule = make(lab, terms(missed="skip"))
     pause_schedule(actor=lab.people.bob, schedule=schedule, reason="holidays")
     clock(NOON + HOUR)

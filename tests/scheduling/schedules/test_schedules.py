@@ -41,7 +41,7 @@ def test_a_member_makes_one_and_its_first_run_is_the_next_that_is_due(lab: World
 
 
 @pytest.mark.parametrize("who", ["charlie", "olga", "viewer"])
-def test_nobody_schedules_for_a_team_that_is_not_theirs(lab: World, who: str) -> None:
+def test_users_schedule_only_for_their_own_teams(lab: World, who: str) -> None:
     actor = user("vera") if who == "viewer" else getattr(lab.people, who)
     if who == "viewer":
         membership(actor, lab.people.astro, role="viewer")
@@ -86,7 +86,7 @@ def test_a_spec_that_the_cluster_does_not_understand_is_refused(lab: World) -> N
 
 
 @pytest.mark.parametrize("brought", [{"secrets": {"TOKEN": "hf-token"}}, {"volumes": [{"name": "imagenet"}]}])
-def test_what_it_names_has_to_be_there_when_it_is_made(lab: World, brought: dict[str, Any]) -> None:
+def test_a_schedules_references_must_exist_when_it_is_created(lab: World, brought: dict[str, Any]) -> None:
     alice = lab.people.alice
     create_secret(actor=alice, name="hf-token", values={"value": "hers alone"})
     with pytest.raises(SpecError, match=r"no secret hf-token|not granted"):
@@ -120,7 +120,7 @@ def change(schedule: Schedule, actor: Any, **changes: Any) -> Schedule:
     return change_schedule(actor=actor, schedule=schedule, **asked | changes)
 
 
-def test_a_change_of_the_timetable_begins_anew_and_any_other_does_not(lab: World, clock: Clock) -> None:
+def test_only_a_change_of_the_timetable_restarts_a_schedule(lab: World, clock: Clock) -> None:
     schedule = make(lab)
     clock(NOON + 2 * DAY + HOUR)  # two runs were missed
     assert change(schedule, lab.people.bob, spec=spec(name="other")).next_due_at == NOON
@@ -152,7 +152,7 @@ def test_a_timetable_that_was_accepted_once_stays(lab: World, clock: Clock, stor
         change(schedule, lab.people.bob, terms=terms(expression="*/90 13 * * *"))
 
 
-def test_who_writes_what_runs_has_it_run_with_the_own_rights(lab: World, clock: Clock) -> None:
+def test_a_changed_schedule_runs_with_the_rights_of_its_editor(lab: World, clock: Clock) -> None:
     people, schedule = lab.people, make(lab, request_key="k")
     assert change(schedule, people.alice, spec=spec(command="cat secrets")).owner == people.alice
     with pytest.raises(NotAllowed, match="members of Astro"):
@@ -181,7 +181,7 @@ def test_a_deleted_one_runs_no_more_and_keeps_its_history(lab: World, clock: Clo
 # --- due -------------------------------------------------------------------------------------------
 
 
-def test_what_is_due_is_submitted_once_as_the_owner(lab: World, clock: Clock) -> None:
+def test_a_due_run_is_submitted_once_as_the_owner(lab: World, clock: Clock) -> None:
     schedule = make(lab)
     tick()
     assert told(schedule) == []  # not due yet
@@ -215,7 +215,7 @@ def test_the_database_takes_one_run_of_a_due_time_only(lab: World) -> None:
         ("replace", ["submitted", "submitted"], 1),
     ],
 )
-def test_a_run_that_meets_an_earlier_one_does_what_the_policy_says(
+def test_an_overlapping_run_follows_the_overlap_policy(
     lab: World, clock: Clock, overlap: str, outcomes: list[str], unfinished: int
 ) -> None:
     schedule = make(lab, terms(overlap=overlap))
@@ -258,7 +258,7 @@ def refused(lab: World, clock: Clock, spoil: Callable[[Schedule], object], **cha
     return run.text
 
 
-def test_an_owner_who_is_no_member_any_more_is_refused(lab: World, clock: Clock) -> None:
+def test_a_former_member_is_refused(lab: World, clock: Clock) -> None:
     people = lab.people
     bobs = Membership.objects.get(user=people.bob)
     text = refused(lab, clock, lambda _: remove_member(actor=people.ada, membership=bobs))
@@ -276,12 +276,12 @@ def test_an_archived_team_is_refused(lab: World, clock: Clock) -> None:
     assert text.startswith("Astro is archived")
 
 
-def test_what_the_hardware_can_never_run_is_refused(lab: World, clock: Clock) -> None:
+def test_a_job_that_the_hardware_can_never_run_is_refused(lab: World, clock: Clock) -> None:
     text = refused(lab, clock, lambda _: None, spec=spec(gpus_per_worker=8))
     assert "8" in text
 
 
-def test_what_the_quota_can_never_allow_is_refused(lab: World, clock: Clock) -> None:
+def test_a_job_that_a_limit_can_never_allow_is_refused(lab: World, clock: Clock) -> None:
     people = lab.people
     text = refused(
         lab,

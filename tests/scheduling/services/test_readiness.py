@@ -174,7 +174,7 @@ def test_readiness_lands_on_the_lease_and_each_change_on_the_time_line(lab: Worl
 
 
 @pytest.mark.django_db
-def test_what_is_told_to_stop_is_not_ready_whatever_is_still_seen_of_it(lab: World) -> None:
+def test_a_stopping_replica_is_not_ready_whatever_is_observed(lab: World) -> None:
     job = start(lab, port=8000)
     lease = answer(lab, job, ready_age=0.0)
     Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING)
@@ -195,7 +195,7 @@ def test_what_is_told_to_stop_is_not_ready_whatever_is_still_seen_of_it(lab: Wor
         ({"port": 8000, "readiness_failures": 0}, "readiness_failures", "from 1 to 100"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(fields: dict[str, object], field: str, said: str) -> None:
+def test_an_invalid_request_is_refused(fields: dict[str, object], field: str, said: str) -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "x", "command": "x"} | fields)
     assert said in refused.value.problems[field]

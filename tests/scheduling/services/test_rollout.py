@@ -162,7 +162,7 @@ def test_with_surge_an_old_one_goes_when_a_new_one_is_ready() -> None:
 
 
 @pytest.mark.parametrize("surge", [0, 1, 3])
-def test_what_ended_by_itself_keeps_its_place_while_it_rests(surge: int) -> None:
+def test_a_replica_that_ended_keeps_its_place_while_it_backs_off(surge: int) -> None:
     there = [replica(0), replica(2)]
     assert plan(Wanted(3, surge, 1), there, {1}).make == []
     assert plan(Wanted(3, surge, 1), there).make == [1]

@@ -116,7 +116,7 @@ def test_scaling_makes_and_ends_and_says_who_asked(lab: World) -> None:
     ]
 
 
-def test_a_replica_that_ends_by_itself_is_made_anew_later_each_time(lab: World) -> None:
+def test_a_replica_that_keeps_ending_is_replaced_with_growing_delays(lab: World) -> None:
     service = service_of(lab, 1)
     come_up(lab, service)
     for attempt in (1, 2):
@@ -137,7 +137,7 @@ def test_a_replica_that_ends_by_itself_is_made_anew_later_each_time(lab: World) 
     assert not step_service(service_id=service.pk), "the third in a row rests for a minute"
 
 
-def test_a_replica_that_somebody_cancels_is_made_anew_at_once(lab: World) -> None:
+def test_a_cancelled_replica_is_replaced_at_once(lab: World) -> None:
     service = service_of(lab, 1)
     come_up(lab, service)
     cancel_job(actor=lab.people.bob, job=living(service)[0])
@@ -163,7 +163,7 @@ def test_an_update_never_has_fewer_ready_than_allowed_and_ends_with_the_new_one(
     ]
 
 
-def test_a_revision_runs_as_its_authors_whoever_rolls_it_out(lab: World) -> None:
+def test_a_revision_runs_as_its_author_regardless_of_who_rolls_it_out(lab: World) -> None:
     people = lab.people
     service = service_of(lab, 1)
     come_up(lab, service)
@@ -404,7 +404,7 @@ def test_who_may_do_what(lab: World) -> None:
         ({"generations": ["H100"]}, {}, "generations"),
     ],
 )
-def test_what_cannot_be_a_service_is_refused(
+def test_an_invalid_service_is_refused(
     lab: World, fields: dict[str, Any], rules: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(SpecError) as refused:
@@ -439,7 +439,7 @@ def test_many_controllers_at_once_make_no_replica_twice(lab: World) -> None:
     assert Job.objects.filter(service=service).count() == 3
 
 
-def test_what_people_did_to_a_service_outlasts_its_replicas_coming_and_going(lab: World) -> None:
+def test_events_of_people_outlast_a_services_replicas(lab: World) -> None:
     service = service_of(lab)
     for kind in ("replaced", "trouble", "proved", "failed"):
         replicas.note(service, kind, "of old")

@@ -83,7 +83,7 @@ def texts(session: Session) -> list[str]:
     return list(session.job.events.values_list("text", flat=True))
 
 
-def test_a_session_is_a_job_with_its_address_and_a_token_of_which_nobody_reads(lab: World) -> None:
+def test_a_session_is_a_job_with_an_address_and_a_secret_token(lab: World) -> None:
     session = run(lab, variables={"MINE": "1"})
     assert (session.job.kind, session.job.owner, session.job.gpus) == ("session", lab.people.bob, 1)
     lease = Lease.objects.select_related("job__cluster").get(job=session.job)
@@ -126,7 +126,9 @@ def test_the_portal_leads_people_to_replicas_of_services_too(lab: World) -> None
         ({"longest_hours": 721}, "longest_hours"),
     ],
 )
-def test_what_can_be_no_session_is_refused_by_name(lab: World, fields: dict[str, Any], problem: str) -> None:
+def test_an_invalid_session_is_refused_with_its_field(
+    lab: World, fields: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(SpecError) as refused:
         begin(lab, **fields)
     assert set(refused.value.problems) == {problem}
@@ -157,7 +159,7 @@ def test_only_who_may_cancel_its_job_may_keep_and_stop_it(lab: World) -> None:
         keep_session(actor=people.bob, session=session)
 
 
-def test_who_leaves_a_session_is_warned_and_then_it_is_stopped_once(lab: World) -> None:
+def test_an_unused_session_is_warned_and_then_stopped_once(lab: World) -> None:
     session = run(lab)
     assert step(session) is Step.NOTHING
     pass_minutes(session, 51)
@@ -189,7 +191,7 @@ def test_after_a_long_silence_of_fairlot_the_warning_still_comes_first(lab: Worl
 
 
 @pytest.mark.parametrize("act", ["use", "keep"])
-def test_use_and_keeping_begin_the_idle_clock_anew(lab: World, act: str) -> None:
+def test_use_and_keeping_restart_the_idle_time(lab: World, act: str) -> None:
     session = run(lab)
     pass_minutes(session, 55)
     assert step(session) is Step.WARN_IDLE
@@ -297,7 +299,7 @@ def test_unused_time_adds_up_over_attempts_and_is_warned_of_once(
 
 
 @pytest.mark.parametrize("leave", BREAKS)
-def test_use_in_an_earlier_attempt_ends_what_came_before_it(
+def test_use_in_an_earlier_attempt_ends_the_idle_time_before_it(
     lab: World, leave: Callable[[World, Session], None]
 ) -> None:
     session = run(lab)
@@ -318,7 +320,7 @@ MOVES = st.lists(st.tuples(st.sampled_from(["wait", "use", "turn", "look"]), st.
 
 
 @given(moves=MOVES, idle=st.integers(5, 120), longest=st.integers(1, 6))
-def test_nobody_is_stopped_unwarned_too_early_or_while_in_use(
+def test_no_session_is_stopped_unwarned_too_early_or_in_use(
     moves: list[tuple[str, int]], idle: int, longest: int
 ) -> None:
     """However irregularly Fairlot looks, the warning was shown for the promised time and ignored."""

@@ -77,7 +77,7 @@ def test_a_second_worker_leaves_at_once(lab: World) -> None:
         assert forecast(lab) == 1
 
 
-def test_what_is_not_seen_to_start_says_how_far_was_looked(lab: World) -> None:
+def test_a_job_without_a_forecast_start_says_how_far_was_forecast(lab: World) -> None:
     cast = lab.people
     job = lab.submit(cast.bob, cast.astro, gpus=4)
     lab.cluster.nodes.update(state="drained")

@@ -66,7 +66,7 @@ def rounds_until(lab: World, moment: datetime) -> None:
     Cluster.objects.filter(pk=lab.cluster.pk).update(last_round_at=moment)
 
 
-def test_hours_in_which_nobody_had_a_share_are_summed_in_one_step(lab: World) -> None:
+def test_hours_without_shares_are_rolled_up_in_one_step(lab: World) -> None:
     """This happens when no round came for months. Jobs that end in this time still count, in their hour."""
     interval(lab, BEGIN, BEGIN + HOUR, entitled=1.0)
     back = BEGIN + timedelta(days=150)
@@ -118,7 +118,7 @@ minutes = st.integers(-30, 500)
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(rows=rows, until=st.integers(0, 480), stretch=st.tuples(minutes, minutes), cut=minutes)
-def test_what_is_summed_equals_the_rows_for_any_stretch(
+def test_rollups_equal_the_rows_for_any_interval(
     lab: World, rows: list, until: int, stretch: tuple[int, int], cut: int
 ) -> None:
     forget(lab)
@@ -170,7 +170,7 @@ def test_summing_twice_changes_nothing(lab: World) -> None:
     assert [one.entitled for one in ShareHour.objects.all()] == [pytest.approx(3600)]
 
 
-def test_each_cluster_has_hours_of_its_own(lab: World) -> None:
+def test_each_cluster_closes_its_own_hours(lab: World) -> None:
     interval(lab, BEGIN, BEGIN + HOUR, entitled=3600)
     far = World(lab.people, Cluster.objects.create(name="far"))
     interval(far, BEGIN, BEGIN + HOUR, entitled=60)
@@ -183,7 +183,7 @@ def test_each_cluster_has_hours_of_its_own(lab: World) -> None:
     assert read_sums(stretch, tenants=[lab.people.bio.pk]) == {}
 
 
-def test_a_real_round_writes_what_is_summed_then(lab: World) -> None:
+def test_a_real_round_writes_the_intervals_that_are_rolled_up(lab: World) -> None:
     lab.submit(lab.people.bob, lab.people.astro, gpus=2)
     lab.fill()
     lab.carry_out()
@@ -196,7 +196,7 @@ def test_a_real_round_writes_what_is_summed_then(lab: World) -> None:
     )
 
 
-def test_what_is_taken_back_of_a_summed_hour_is_taken_back_of_its_sum(lab: World) -> None:
+def test_a_correction_of_a_rolled_up_hour_corrects_its_rollup(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=1)
     lab.fill()
     lab.carry_out()
@@ -241,7 +241,7 @@ def received(of: type[ShareInterval] | type[ShareHour], by: str) -> list[float]:
     return [round(one, 3) for one in of.objects.order_by(by).values_list("received", flat=True)]
 
 
-def test_what_was_held_in_a_silence_counts_once_it_is_heard_of_again(
+def test_gpus_held_unobserved_count_once_they_are_seen_again(
     lab: World, silent: tuple[datetime, Lease]
 ) -> None:
     hour, lease = silent
@@ -253,7 +253,9 @@ def test_what_was_held_in_a_silence_counts_once_it_is_heard_of_again(
     assert balance.owed == pytest.approx(-6600)
 
 
-def test_what_ended_in_a_silence_counts_until_its_end(lab: World, silent: tuple[datetime, Lease]) -> None:
+def test_a_lease_that_ended_unobserved_counts_until_its_end(
+    lab: World, silent: tuple[datetime, Lease]
+) -> None:
     hour, lease = silent
     age = (now_from_database() - hour - 40 * MINUTE).total_seconds()
     lab.see(lease, BackendPhase.ENDED, end=End.SUCCEEDED, exit_code=0, ended_age=age)

@@ -111,7 +111,7 @@ def test_no_trade_goes_on_beyond_its_hour() -> None:
     assert booked(first) == moved(first)
 
 
-def test_what_is_traded_ends_with_the_last_job() -> None:
+def test_trades_end_with_the_last_job() -> None:
     lab = trading_world()
     lab.quantum()
     lab.pass_time(30)

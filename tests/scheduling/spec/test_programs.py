@@ -39,7 +39,7 @@ from tests.scheduling.world import World, world
         ("", []),
     ],
 )
-def test_a_script_names_what_it_cannot_do_without(command: str, programs: list[str]) -> None:
+def test_a_script_names_the_programs_it_needs(command: str, programs: list[str]) -> None:
     assert list(programs_of(command)) == programs
 
 
@@ -75,7 +75,7 @@ def test_a_session_without_its_program_is_refused_at_its_command(lab: World) -> 
     assert begin(lab, command="exec serve").job.spec["command"] == "exec serve"
 
 
-def test_of_an_image_nothing_is_known(lab: World) -> None:
+def test_programs_in_a_container_image_are_not_checked(lab: World) -> None:
     pods = Cluster(name="pods", backend=Cluster.Backend.KUBERNETES)
     assert has_program(pods, "jupyter")
     assert not has_program(lab.cluster, "jupyter")

@@ -50,7 +50,7 @@ def test_a_text_that_cannot_be_stored_is_named_by_its_path() -> None:
     assert list(refused.value.problems) == ["volumes.1.name"]
 
 
-def test_all_that_is_wrong_is_told_at_once_and_beside_the_forms_own_field() -> None:
+def test_all_errors_are_shown_at_once_beside_their_fields() -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse(SPEC | {"variables": {"A": 1, "B": True}, "workers": 0})
     assert set(refused.value.problems) == {"variables.A", "variables.B", "workers"}

@@ -72,7 +72,7 @@ def test_all_numeric_fields_are_known() -> None:
 
 @pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("text", NO_NUMBERS)
-def test_yaml_that_is_no_number_is_refused_with_what_is_accepted(field: str, text: str) -> None:
+def test_yaml_that_is_not_a_number_is_refused_with_the_accepted_values(field: str, text: str) -> None:
     told = problems_of_yaml(field, text)
     assert list(told) == [field]
     assert ACCEPTED[field] in told[field]
@@ -110,7 +110,7 @@ def test_a_number_is_as_yaml_1_2_has_it(text: str, number: int | None) -> None:
         assert JobSpec.from_yaml(f"name: n\ncommand: c\nworkers: {text}\n").workers == number
 
 
-def test_the_value_is_told_as_it_was_understood() -> None:
+def test_a_refusal_shows_the_value_as_it_was_read() -> None:
     assert problems_of_yaml("workers", "yes")["workers"] == 'must be a whole number from 1 to 4096, not "yes"'
     assert problems_of_yaml("workers", "true")["workers"] == "must be a whole number from 1 to 4096, not true"
     assert problems_of_yaml("workers", "1_0")["workers"] == 'must be a whole number from 1 to 4096, not "1_0"'
@@ -121,7 +121,7 @@ def test_the_value_is_told_as_it_was_understood() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"), [("010", "10"), ("1e3", "1000.0"), ("true", "true"), ("0x1", "1")]
 )
-def test_a_text_that_yaml_takes_for_something_else_is_told(field: str, text: str, shown: str) -> None:
+def test_text_that_yaml_reads_as_another_type_is_refused(field: str, text: str, shown: str) -> None:
     told = problems_of_yaml(field, text)[field]
     assert told == f"must be {ACCEPTED[field]}, not {shown}; put what you wrote in quotes"
 
@@ -129,7 +129,7 @@ def test_a_text_that_yaml_takes_for_something_else_is_told(field: str, text: str
 @pytest.mark.parametrize(
     "text", ["yes", "no", "on", "off", "1:30", "1_000", "2026-11-25", "None", "=", "'010'"]
 )
-def test_a_text_stays_as_it_is_written(text: str) -> None:
+def test_text_does_not_change(text: str) -> None:
     assert JobSpec.from_yaml(f"name: {text}\ncommand: c\n").name == text.strip("'")
 
 
@@ -140,7 +140,7 @@ def test_a_switch_is_true_or_false(text: str) -> None:
 
 @pytest.mark.parametrize("field", ["variables", "labels", "secrets"])
 @pytest.mark.parametrize("value", [True, 1, 0.5, None])
-def test_of_a_mapping_the_key_is_named(field: str, value: Any) -> None:
+def test_a_refusal_in_a_mapping_names_the_key(field: str, value: Any) -> None:
     told = problems(**{field: {"FINE": "a", "DEBUG": value}})
     assert list(told) == [f"{field}.DEBUG"]
     assert f"not {json.dumps(value)}" in told[f"{field}.DEBUG"]
@@ -173,7 +173,7 @@ good = st.fixed_dictionaries(
 
 
 @given(good)
-def test_what_a_spec_writes_is_read_back_to_the_same(data: dict[str, Any]) -> None:
+def test_a_written_spec_is_read_back_unchanged(data: dict[str, Any]) -> None:
     spec = JobSpec.parse(data)
     assert JobSpec.from_yaml(spec.to_yaml()) == spec
     assert JobSpec.parse(spec.to_dict()) == spec

@@ -107,7 +107,7 @@ def test_whatever_is_stored_can_be_read_and_shown(data: Any) -> None:
     assert "version" in dump_stored(data)
 
 
-def test_what_todays_rules_accept_is_read_to_the_same() -> None:
+def test_valid_stored_specs_are_read_unchanged() -> None:
     spec = JobSpec.parse(
         {
             "name": "n", "command": "c", "cpu": 2, "port": 8000, "volumes": [{"name": "data"}], "preemptible": True,
@@ -155,7 +155,7 @@ def test_a_running_job_is_observed_stopped_billed_and_exported(lab: World, machi
     assert lab.cluster.failure == ""
 
 
-def test_a_waiting_job_starts_with_what_can_be_read_of_it(lab: World, machine: Machine) -> None:
+def test_a_waiting_job_starts_with_the_readable_fields_of_its_spec(lab: World, machine: Machine) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, checkpoint_grace_seconds=7)
     store(job, STRANGE | {"volumes": [], "command": "true"})
     lab.fill()
@@ -164,7 +164,7 @@ def test_a_waiting_job_starts_with_what_can_be_read_of_it(lab: World, machine: M
     assert (gang.command[-1], gang.environment, gang.grace_seconds) == ("true", {"RANK": "7"}, 7.0)
 
 
-def test_a_schedule_goes_on_submitting_what_it_was_made_with(lab: World, clock: Clock) -> None:
+def test_a_schedule_keeps_submitting_its_stored_spec(lab: World, clock: Clock) -> None:
     schedule = scheduled.make(lab)
     store(schedule, {"name": "zero\u200bwidth", "command": "c", "port": 80, "retired": 1})
     clock(NOON)
@@ -187,7 +187,7 @@ def test_a_schedule_whose_spec_cannot_become_a_job_says_so_and_waits_for_the_nex
     assert schedule.next_due_at > NOON
 
 
-def test_a_service_goes_on_making_replicas_of_what_it_was_made_with(lab: World) -> None:
+def test_a_service_keeps_making_replicas_of_its_stored_spec(lab: World) -> None:
     people = lab.people
     spec = JobSpec(name="api", command="serve", port=8000)
     service = create_service(
@@ -201,7 +201,7 @@ def test_a_service_goes_on_making_replicas_of_what_it_was_made_with(lab: World) 
     assert service.trouble == ""
 
 
-def test_a_job_that_nobody_could_write_down_holds_up_no_other(lab: World, machine: Machine) -> None:
+def test_a_job_that_cannot_be_recorded_blocks_no_other(lab: World, machine: Machine) -> None:
     """Whatever the trouble is, the ends of other jobs are recorded, and the cluster's page shows it."""
     first, second = start(lab), start(lab)
     leases = [lab.lease(job) for job in (first, second)]

@@ -10,7 +10,7 @@ BEFORE, AFTER = ("scheduling", "0061_room_beside_jobs"), ("scheduling", "0063_on
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_stored_under_old_words_is_found_under_the_new_ones() -> None:
+def test_values_stored_under_old_names_are_found_under_new_ones() -> None:
     with database_as_of([BEFORE]) as executor:
         make = rows_of(executor, BEFORE)
         of = small_cluster(make)

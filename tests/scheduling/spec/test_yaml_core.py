@@ -36,14 +36,14 @@ data = st.recursive(
 
 
 @pytest.mark.parametrize(("text", "value"), SCALARS)
-def test_a_scalar_is_what_version_1_2_says(text: str, value: Any) -> None:
+def test_scalars_are_read_as_in_yaml_1_2(text: str, value: Any) -> None:
     found = read(f"k: {text}\n")["k"]
     assert (found, type(found)) == (value, type(value))
     assert math.isnan(read("k: .nan")["k"])
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_could_be_taken_for_something_else_is_refused(text: str) -> None:
+def test_ambiguous_yaml_is_refused(text: str) -> None:
     with pytest.raises(NotYaml, match=r"^cannot be read"):
         read(text)
 
@@ -92,7 +92,7 @@ def test_depth_has_a_bound(depth: int) -> None:
     }
 )
 @example([1e16, 1e300, -0.0, math.inf, 10**400, "\x85", "a\nb\n", "\n", " a", "'", '"'])
-def test_what_is_written_is_read_back_to_the_same(value: Any) -> None:
+def test_written_yaml_is_read_back_unchanged(value: Any) -> None:
     text = write(value)
     for reader in (read, yaml.safe_load):
         assert _typed(reader(text)) == _typed(value), text

@@ -74,7 +74,7 @@ def refusal(expression: str) -> str:
 
 
 @pytest.mark.parametrize(("expression", "instead"), INSTEAD)
-def test_forms_of_other_programs_are_refused_with_what_to_write(expression: str, instead: str) -> None:
+def test_notations_of_other_programs_are_refused_with_a_suggestion(expression: str, instead: str) -> None:
     assert f'Write "{instead}" instead.' in refusal(expression)
     assert Timetable.read(instead, BERLIN).expression == instead
 
@@ -101,7 +101,7 @@ def test_forms_of_other_programs_are_refused_with_what_to_write(expression: str,
         ("R/2026-01-31T09:00/2026-02-01T09:00", "R[n]/start/period"),
     ],
 )
-def test_what_cannot_be_guessed_is_refused_with_the_accepted_forms(expression: str, said: str) -> None:
+def test_an_ambiguous_time_is_refused_with_the_accepted_notations(expression: str, said: str) -> None:
     message = refusal(expression)
     assert said.lower() in message.lower()
     assert 'Accepted forms: "30 2 * * MON-FRI"' in message
@@ -118,7 +118,7 @@ junk = st.one_of(
 
 @settings(deadline=None, max_examples=300)
 @given(junk)
-def test_what_a_refusal_says_to_write_is_accepted(text: str) -> None:
+def test_the_suggestion_of_a_refusal_is_accepted(text: str) -> None:
     try:
         Timetable.read(text, BERLIN)
     except TimetableError as error:
@@ -132,13 +132,13 @@ def test_macros_of_crontab_are_accepted_and_kept_as_five_fields(macro: str, expr
     assert Timetable.read("  30\t2 * * mon-fri ", BERLIN).expression == "30 2 * * MON-FRI"
 
 
-def test_what_was_accepted_before_still_runs() -> None:
+def test_timetables_accepted_earlier_still_run() -> None:
     """Its hours do not change; only an edit requires another notation."""
     table = Timetable.stored("*/90 * * * *", BERLIN, None, None)
     assert table.after(datetime(2026, 1, 1, 0, 30, tzinfo=UTC)) == datetime(2026, 1, 1, 1, tzinfo=UTC)
 
 
-def test_steps_that_begin_anew_say_so() -> None:
+def test_steps_that_restart_are_marked() -> None:
     rule = Timetable.read("*/45 * * * *", BERLIN).rule
     assert rule.in_words() == "At minutes 0 and 45 of every hour"
     assert rule.notes() == [

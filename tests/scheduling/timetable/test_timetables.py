@@ -89,7 +89,7 @@ def by_looking_at_each_minute(
 
 @settings(deadline=None, max_examples=60)
 @given(around_a_change(), crons)
-def test_cron_is_due_exactly_when_somebody_who_watches_the_clock_would_say(
+def test_cron_is_due_exactly_when_the_clock_shows_a_matching_time(
     where: tuple[str, datetime], expression: str
 ) -> None:
     zone, begin = where
@@ -117,7 +117,7 @@ def repeats(draw: st.DrawFn) -> str:
 
 @settings(deadline=None, max_examples=80)
 @given(around_a_change(), st.one_of(crons, repeats()), st.integers(0, 10**6))
-def test_what_comes_next_does_not_depend_on_when_one_asks(
+def test_the_next_due_time_does_not_depend_on_when_it_is_asked(
     where: tuple[str, datetime], expression: str, seconds: int
 ) -> None:
     """The next time is strictly later, and equal for every moment before it, so none is missed or comes twice."""
@@ -195,7 +195,7 @@ def test_a_time_in_the_doubled_hour_comes_once() -> None:
     assert due("30 2 * * *", BERLIN, "2026-10-24T12:00") == ["2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00", "2026-10-27T02:30+01:00"]  # fmt: skip  # noqa: E501
 
 
-def test_what_follows_the_clock_has_nothing_in_the_skipped_hour_and_all_twice_in_the_doubled_one() -> None:
+def test_clock_schedules_skip_the_missing_hour_and_repeat_the_doubled_one() -> None:
     assert due("*/30 2 * * *", BERLIN, "2026-03-28T12:00", 1) == ["2026-03-30T02:00+02:00"]
     assert due("*/30 2 * * *", BERLIN, "2026-10-24T12:00", 5) == [
         "2026-10-25T02:00+02:00", "2026-10-25T02:30+02:00", "2026-10-25T02:00+01:00", "2026-10-25T02:30+01:00",
@@ -253,7 +253,7 @@ def test_begin_and_end_are_included() -> None:
         ("R/1999-01-31T09:00/P1D", "2000 to 2200"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_plain_words(expression: str, said: str) -> None:
+def test_an_invalid_limit_is_refused_clearly(expression: str, said: str) -> None:
     with pytest.raises(TimetableError) as refused:
         Timetable.read(expression, BERLIN)
     assert refused.value.field == "expression"

@@ -191,7 +191,7 @@ def with_condition(pod: dict[str, Any]) -> dict[str, Any]:
     return pod | {"status": pod["status"] | {"conditions": [found]}}
 
 
-def test_a_gang_is_lost_with_a_worker_that_was_gone_before_anybody_looked() -> None:
+def test_a_gang_is_lost_if_a_worker_disappeared_unobserved() -> None:
     view, made, pods = gang_that_runs()
     view.pods.put(with_condition(pods[0]))
     view.pods.remove(with_condition(pods[0]))
@@ -216,7 +216,7 @@ def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evic
     assert tended(view) == UNSEEN
 
 
-def test_a_gang_is_lost_when_all_of_its_workers_were_exchanged_while_the_watch_was_broken() -> None:
+def test_a_gang_is_lost_if_all_its_workers_were_replaced_while_the_watch_was_broken() -> None:
     view, made, _ = gang_that_runs()
     view.pods.replace([pod(made, rank, f"second-{rank}", gated=True) for rank in (0, 1)])
     assert tended(view) == UNSEEN

@@ -37,11 +37,11 @@ def asked(needs: tuple[Need, ...]) -> list[Granted]:
     ]
 
 
-def test_the_role_for_the_whole_cluster_grants_what_is_needed_there_and_no_more() -> None:
+def test_the_role_for_the_whole_cluster_grants_exactly_the_needed_rights() -> None:
     assert sorted(granted("fairlot")) == sorted(asked(EVERYWHERE))
 
 
-def test_the_role_for_teams_namespaces_grants_what_is_needed_there_and_no_more() -> None:
+def test_the_role_for_teams_namespaces_grants_exactly_the_needed_rights() -> None:
     assert sorted(granted(TENANT_ROLE)) == sorted(asked(IN_TEAMS))
 
 
@@ -50,6 +50,6 @@ def test_only_what_no_job_needs_is_optional() -> None:
     assert {right.key for right in needed(in_teams=True)} > OPTIONAL
 
 
-def test_every_right_has_a_name_of_its_own() -> None:
+def test_every_right_has_its_own_name() -> None:
     keys = [right.key for right in needed(in_teams=True)]
     assert len(keys) == len(set(keys)) == len(asked(EVERYWHERE)) + len(asked(IN_TEAMS))

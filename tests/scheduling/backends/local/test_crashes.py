@@ -58,7 +58,7 @@ def test_a_gang_outlives_the_killed_starter_and_is_adopted(rig: Rig) -> None:
     assert rig.log() == "step 1\nstep 2\n"
 
 
-def test_a_starter_killed_at_any_moment_leaves_one_gang_or_none(rig: Rig) -> None:
+def test_killing_a_starter_at_any_moment_leaves_at_most_one_gang(rig: Rig) -> None:
     chance = random.Random(7)
     for job in range(1, 11):
         gang = rig.gang("echo begun; exec sleep 600", job=job)
@@ -87,7 +87,7 @@ def test_a_supervisor_killed_at_any_moment_leaves_nothing(rig: Rig) -> None:
         assert not rig.processes_of(gang)
 
 
-def test_a_heartbeat_that_a_power_cut_damaged_counts_as_none(rig: Rig) -> None:
+def test_a_damaged_heartbeat_counts_as_missing(rig: Rig) -> None:
     gang = rig.start(rig.gang("exec sleep 600"))
     rig.wait(gang, Phase.RUNNING)
     kill_supervisor(rig, gang)

@@ -60,7 +60,7 @@ def dev(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("b", {"nvidia1", "nvidia10", "dri/renderD129"}),
     ],
 )
-def test_a_job_opens_the_devices_of_its_own_gpus_alone(
+def test_a_job_opens_only_the_devices_of_its_own_gpus(
     rig: Rig, dev: Path, held: str, closed: set[str]
 ) -> None:
     if not rig.backend.isolation.namespaces:

@@ -186,7 +186,7 @@ def main(mode: str, folder: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_thief_gets_what_the_table_says_and_no_more(mode: str, open_folder: Path) -> None:
+def test_a_thief_can_do_exactly_what_the_table_says(mode: str, open_folder: Path) -> None:
     command = [sys.executable, "-m", __name__, mode, str(open_folder / "scene"), open_folder.name]
     if mode.startswith("root"):
         if os.getuid() != 0:

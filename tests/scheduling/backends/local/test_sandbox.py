@@ -89,7 +89,7 @@ def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.
         assert written == expected
 
 
-def test_a_job_has_a_session_keyring_of_its_own(tmp_path: Path) -> None:
+def test_a_job_has_its_own_session_keyring(tmp_path: Path) -> None:
     """The keyring of the user who started Fairlot may hold keys."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)

@@ -153,7 +153,7 @@ def test_gpus_are_asked_for_all_the_time_since_the_look_before(
     assert asked[:2] == [{}, {"GPU-a": 1}]
 
 
-def test_of_gpus_that_do_not_tell_the_processes_are_measured(rig: Rig, busy: dict[str, int]) -> None:
+def test_gpus_without_utilisation_are_measured_by_their_processes(rig: Rig, busy: dict[str, int]) -> None:
     del busy["GPU-b"]  # a MIG slice reports no utilisation
     gang = rig.start(rig.gang("sleep 1000", gpus=real("GPU-a", "GPU-b")))
     rig.wait(gang, Phase.RUNNING)

@@ -79,7 +79,7 @@ def phase_after(rig: Rig, gang: Gang, clock: Clock, patiences: float) -> Phase:
     return phase_of(rig, gang)
 
 
-def test_a_stopped_supervisor_is_ended_with_all_of_its_job_at_its_last_heartbeat(rig: Rig) -> None:
+def test_a_stopped_supervisor_and_its_job_end_at_its_last_heartbeat(rig: Rig) -> None:
     gang = rig.start(rig.python(DETACHING + "time.sleep(600)"))
     rig.wait(gang, Phase.RUNNING)
     rig.wait_for_log("a child of", times=2)
@@ -282,7 +282,7 @@ def test_giving_a_large_tree_to_its_team_is_no_silence(rig: Rig, monkeypatch: py
     assert given == [supervisor._beat_if_due]
 
 
-def test_a_tree_too_deep_to_be_given_is_an_error_of_its_folder(tmp_path: Path) -> None:
+def test_a_folder_tree_too_deep_to_change_owner_is_an_error(tmp_path: Path) -> None:
     inner = os.open(tmp_path, os.O_DIRECTORY)
     os.mkdir("work", dir_fd=inner)
     for name in ("work", *["d"] * 1500):
