@@ -128,7 +128,9 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "django.forms",
 ]
+FORM_RENDERER = "portal.forms.form.Renderer"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "portal.response_headers.with_page_policy",

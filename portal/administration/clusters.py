@@ -13,14 +13,18 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_safe
 
-from accounting.core.errors import Refused
-from accounting.core.name_order import by_name
-from accounting.models import Tenant
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, decimal, perform, show, whole
+from portal.administration.cluster_forms import (
+    AttachForm,
+    BarePodsForm,
+    KubeconfigForm,
+    MetricsForm,
+    ReachableForm,
+    VolumeForm,
+)
+from portal.forms.form import Form
+from portal.forms.posting import perform, show
 from portal.sorting import Names, Since, Sorting
-from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
-from scheduling.backends.kubernetes.metrics import USUAL_QUERY
 from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, Need
 from scheduling.clusters.attaching import (
     attach_cluster,
@@ -34,7 +38,7 @@ from scheduling.models import Cluster, ClusterAccess, MetricsSource
 
 
 @dataclass(frozen=True)
-class Row:
+class NeededRights:
     """A need with its verbs, each with whether the right is there; None: not asked for yet."""
 
     need: Need
@@ -64,15 +68,16 @@ def _found() -> QuerySet[Cluster]:
     )
 
 
-def _clusters(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def _clusters(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     found = list(SORTING.order(_found(), request.GET))
     context = {
         "tab": "clusters",
         "sort": SORTING.chosen(request.GET),
         "clusters": found,
         "topics": " ".join(f"cluster:{one.pk}" for one in found),
+        "attach": AttachForm("attach").or_posted(posted),
     }
-    return show(request, "administration/clusters.html", context, refusal=refusal)
+    return show(request, "administration/clusters.html", context, posted=posted)
 
 
 @permitted("cluster.read")
@@ -86,51 +91,31 @@ def clusters(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("kubeconfig")
 @posted_from("admin_clusters")
 def attach(request: HttpRequest) -> HttpResponse:
-    name = request.POST.get("name", "").strip()
     return perform(
         request,
-        "attach",
-        lambda post: attach_cluster(
-            actor=request.user,
-            name=name,
-            kubeconfig=_kubeconfig(request),
-            namespace_prefix=post.get("namespace_prefix", ""),
-            writes_per_second=float(decimal(post, "writes_per_second")),
-            writes_at_once=whole(post, "writes_at_once"),
-            checkpoint_claim=post.get("checkpoint_claim", ""),
-        ),
-        done=f"{name} is attached.",
+        AttachForm("attach", request),
+        lambda values: attach_cluster(actor=request.user, **values),
+        done=lambda values: f"{values['name']} is attached.",
         to=("admin_clusters",),
         page=_clusters,
     )
 
 
-def _kubeconfig(request: HttpRequest) -> str:
-    """As pasted, or as the file that was chosen."""
-    file = request.FILES.get("file")
-    if file is None:
-        return str(request.POST.get("kubeconfig", ""))
-    if file.size is None or file.size > MOST_CHARACTERS:
-        raise Refused("This file is too large to be a kubeconfig.", "kubeconfig")
-    try:
-        return bytes(file.read()).decode()
-    except UnicodeDecodeError:
-        raise Refused("This file is no text.", "kubeconfig") from None
-
-
-def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
+def cluster_page(request: HttpRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
     found = get_object_or_404(_found(), pk=pk)
     access = getattr(found, "access", None)
     rows = rights_of(access) if access else []
     asked = [
         there for row in rows for _, there in row.verbs if there is not None and not row.need.is_optional
     ]
+    metrics = MetricsSource.objects.filter(cluster=found).first()
+    asked_for = {"url": metrics.url, "query": metrics.query} if metrics else {}
+    ranges = "\n".join(access.reachable) if access else ""
     context = {
         "tab": "clusters",
         "cluster": found,
         "access": access,
-        "metrics": MetricsSource.objects.filter(cluster=found).first(),
-        "usual_query": USUAL_QUERY,
+        "metrics": metrics,
         "groups": [
             ("In the whole cluster", [row for row in rows if not row.need.in_team]),
             ("In the namespaces of teams", [row for row in rows if row.need.in_team]),
@@ -142,17 +127,22 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
         "rights_asked": len(asked),
         "volumes": VOLUMES.order(found.volumes.select_related("tenant"), request.GET),
         "sort": VOLUMES.chosen(request.GET),
-        "reachable": "\n".join(access.reachable) if access else "",
-        "teams": Tenant.objects.active().order_by(*by_name("name")),
+        "volume_form": VolumeForm(found).or_posted(posted),
+        "reachable": ReachableForm("reachable", initial={"ranges": ranges}).or_posted(posted),
+        "bare_pods": BarePodsForm("bare-pods", initial={"bare_pods": access and access.bare_pods}).or_posted(
+            posted
+        ),
+        "metrics_form": MetricsForm("metrics", initial=asked_for).or_posted(posted),
+        "replace": KubeconfigForm("replace").or_posted(posted),
         "topics": f"cluster:{found.pk}",
     }
-    return show(request, "administration/cluster.html", context, refusal=refusal)
+    return show(request, "administration/cluster.html", context, posted=posted)
 
 
-def rights_of(access: ClusterAccess) -> list[Row]:
+def rights_of(access: ClusterAccess) -> list[NeededRights]:
     """Every need with what the last check found."""
     return [
-        Row(need, [(right.verb, access.rights.get(right.key)) for right in need.rights()])
+        NeededRights(need, [(right.verb, access.rights.get(right.key)) for right in need.rights()])
         for need in (*EVERYWHERE, *IN_TEAMS)
     ]
 
@@ -169,8 +159,8 @@ def check(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        "check",
-        lambda post: check_cluster(actor=request.user, cluster=found),
+        Form("check", request),
+        lambda _: check_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is checked.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
@@ -185,8 +175,8 @@ def replace(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        "replace",
-        lambda post: replace_kubeconfig(actor=request.user, cluster=found, kubeconfig=_kubeconfig(request)),
+        KubeconfigForm("replace", request),
+        lambda values: replace_kubeconfig(actor=request.user, cluster=found, **values),
         done=f"{found.name} has a new kubeconfig.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
@@ -199,8 +189,8 @@ def reachable(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        "reachable",
-        lambda post: set_reachable(actor=request.user, cluster=found, ranges=post.get("ranges", "")),
+        ReachableForm("reachable", request),
+        lambda values: set_reachable(actor=request.user, cluster=found, **values),
         done=f"What jobs of {found.name} may reach is saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
@@ -213,10 +203,8 @@ def bare_pods(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        "bare-pods",
-        lambda post: set_bare_pods(
-            actor=request.user, cluster=found, bare_pods=post.get("bare_pods") == "on"
-        ),
+        BarePodsForm("bare-pods", request),
+        lambda values: set_bare_pods(actor=request.user, cluster=found, **values),
         done=f"How {found.name} runs new jobs of one worker is saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
@@ -229,8 +217,8 @@ def detach(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        "detach",
-        lambda post: detach_cluster(actor=request.user, cluster=found),
+        Form("detach", request),
+        lambda _: detach_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is detached.",
         to=("admin_clusters",),
         page=partial(cluster_page, pk=pk),

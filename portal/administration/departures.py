@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.forms import RadioSelect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_safe
@@ -15,9 +15,11 @@ from django.views.decorators.http import require_safe
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, chosen, perform, show
 from portal.administration.team import managed, team_or_home
-from scheduling.departures.actions import Fate, HandedOver, Work, heirs, remove_member, work_of_member
+from portal.forms.fields import Choice, Row
+from portal.forms.form import Form
+from portal.forms.posting import perform, show
+from scheduling.departures.actions import Fate, HandedOver, heirs, remove_member, work_of_member
 
 FATES = [
     (Fate.WAITS.value, "It waits, and goes on if the right comes back"),
@@ -26,55 +28,65 @@ FATES = [
 ]
 
 
-def offered(work: Work, among: QuerySet[User]) -> dict[str, Any]:
-    """What administration/work.html needs."""
-    counts = work.counts()
-    # Nobody is asked who need not choose.
-    return {
-        "work": counts,
-        "heirs": among.exclude(pk=work.user.pk).order_by(*by_name("username")) if counts else (),
-    }
+class WorkForm(Form):
+    """What becomes of the work of a user who leaves. Nobody is asked who leaves none."""
+
+    fate = Choice("What becomes of it", FATES, widget=RadioSelect)
+    to = Row(
+        "New owner, if it is handed over", User.objects.none(), required=False, others={"": "Choose a member"}
+    )
+
+    def __init__(
+        self,
+        key: str,
+        user: User,
+        among: QuerySet[User],
+        request: HttpRequest | None = None,
+        *,
+        has_left: bool = False,
+    ) -> None:
+        """`among` are the users who may be the new owner."""
+        super().__init__(key, request, initial={} if has_left else {"fate": Fate.WAITS})
+        if has_left:
+            self.fields["fate"].choices = FATES[1:]
+        to = self.fields["to"]
+        to.queryset = among
+        to.listed = among.exclude(pk=user.pk).order_by(*by_name("username"))
+
+    def clean_fate(self) -> str:
+        return self.cleaned_data["fate"] or Fate.WAITS.value
 
 
-def decided(post: QueryDict, among: QuerySet[User]) -> dict[str, Any]:
-    """What was chosen in administration/work.html."""
-    return {"fate": post.get("fate", Fate.WAITS), "to": chosen(post, "to", among, optional=True)}
-
-
-def tell(request: HttpRequest, done: HandedOver | None) -> None:
+def tell(request: HttpRequest, done: object) -> None:
     """What was not handed over, as it names secrets."""
-    if done is not None and done.kept:
+    if isinstance(done, HandedOver) and done.kept:
         text = f"Not handed over, as it names secrets: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
 
 
 def _leaving(
-    request: HttpRequest, *, slug: str, pk: int, is_admin: bool, refusal: Refusal | None = None
+    request: HttpRequest, *, slug: str, pk: int, is_admin: bool, posted: Form | None = None
 ) -> HttpResponse:
     membership = _membership(request, slug, pk, is_admin=is_admin)
     context = {
         "tab": "tenants",
         "base": f"administration/{'base' if is_admin else 'team_base'}.html",
         "membership": membership,
-        "fates": FATES,
+        "leave": _work_form(request, membership).or_posted(posted),
+        "work": work_of_member(membership).counts(),
         "back": reverse("admin_tenant" if is_admin else "team", args=[slug]),
         "remove": reverse("admin_member_remove" if is_admin else "team_member_remove", args=[slug, pk]),
     }
-    context |= offered(work_of_member(membership), heirs(membership.tenant, request.user))
-    return show(request, "administration/leaving.html", context, refusal=refusal)
+    return show(request, "administration/leaving.html", context, posted=posted)
 
 
 def _remove(request: HttpRequest, *, slug: str, pk: int, is_admin: bool) -> HttpResponse:
     membership = _membership(request, slug, pk, is_admin=is_admin)
 
-    def act(post: QueryDict) -> None:
-        choice = decided(post, heirs(membership.tenant, request.user))
-        tell(request, remove_member(actor=request.user, membership=membership, **choice))
-
     return perform(
         request,
-        "leave",
-        act,
+        _work_form(request, membership),
+        lambda values: tell(request, remove_member(actor=request.user, membership=membership, **values)),
         done=f"{membership.user.get_username()} is no longer in the team.",
         to=("admin_tenant", slug) if is_admin else partial(team_or_home, request, slug),
         page=partial(_leaving, slug=slug, pk=pk, is_admin=is_admin),
@@ -105,6 +117,11 @@ def leaving_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 def remove_from_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """The same for managers of the team."""
     return _remove(request, slug=slug, pk=pk, is_admin=False)
+
+
+def _work_form(request: HttpRequest, membership: Membership) -> WorkForm:
+    among = heirs(membership.tenant, request.user)
+    return WorkForm("leave", membership.user, among, request if request.method == "POST" else None)
 
 
 def _membership(request: HttpRequest, slug: str, pk: int, *, is_admin: bool) -> Membership:

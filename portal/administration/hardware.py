@@ -12,21 +12,45 @@ from accounting import actions
 from accounting.core.clock import now_from_database
 from accounting.models import Generation, Price
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, decimal, decimal_or_none, moment, perform, show, whole
+from portal.forms.fields import Exact, Moment, Text, Whole
+from portal.forms.form import Form
+from portal.forms.posting import perform, show
 
 
-def _generations(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+class GenerationForm(Form):
+    """A generation to add."""
+
+    name = Text("Name", maxlength=40)
+    memory_gib = Whole("Memory of one GPU, GiB", initial=0)
+    description = Text("Description", maxlength=200, required=False)
+
+
+class PriceForm(Form):
+    """A price of a generation from some time on."""
+
+    per_gpu_hour = Exact("New price")
+    idle = Exact("Held idle (empty: the same)", required=False)
+    preemptible = Exact("Preemptible", required=False)
+    borrowed = Exact("Borrowed", required=False)
+    since = Moment("From (empty: now)")
+
+    def __init__(self, generation: Generation, request: HttpRequest | None = None) -> None:
+        super().__init__(f"price-{generation.pk}", request)
+        self.fields["per_gpu_hour"].label = f"New price, {settings.FAIRLOT_CURRENCY} a GPU-hour"
+
+
+def _generations(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     prices = Price.objects.order_by("-valid")
     found = Generation.objects.annotate(node_count=Count("nodes")).prefetch_related(
         Prefetch("prices", queryset=prices)
     )
     context = {
         "tab": "generations",
-        "generations": found,
+        "generations": [(one, PriceForm(one).or_posted(posted)) for one in found],
         "now": now_from_database(),
-        "currency": settings.FAIRLOT_CURRENCY,
+        "create": GenerationForm("create").or_posted(posted),
     }
-    return show(request, "administration/generations.html", context, refusal=refusal)
+    return show(request, "administration/generations.html", context, posted=posted)
 
 
 @permitted("price.set")
@@ -40,14 +64,9 @@ def generations(request: HttpRequest) -> HttpResponse:
 def create_generation(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
-        "create",
-        lambda post: actions.create_generation(
-            actor=request.user,
-            name=post.get("name", ""),
-            description=post.get("description", ""),
-            memory_gib=whole(post, "memory_gib"),
-        ),
-        done=f"The generation {request.POST.get('name', '').strip()} exists now.",
+        GenerationForm("create", request),
+        lambda values: actions.create_generation(actor=request.user, **values),
+        done=lambda values: f"The generation {values['name']} exists now.",
         to=("admin_generations",),
         page=_generations,
     )
@@ -59,14 +78,8 @@ def set_price(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(
         request,
-        f"price-{pk}",
-        lambda post: actions.set_price(
-            actor=request.user,
-            generation=generation,
-            per_gpu_hour=decimal(post, "per_gpu_hour"),
-            since=moment(post, "since"),
-            **{name: decimal_or_none(post, name) for name in Price.CLASSES},
-        ),
+        PriceForm(generation, request),
+        lambda values: actions.set_price(actor=request.user, generation=generation, **values),
         done=f"The price of {generation.name} is set.",
         to=("admin_generations",),
         page=_generations,
@@ -79,8 +92,8 @@ def delete_generation(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(
         request,
-        f"delete-{pk}",
-        lambda post: actions.delete_generation(actor=request.user, generation=generation),
+        Form(f"delete-{pk}", request),
+        lambda _: actions.delete_generation(actor=request.user, generation=generation),
         done=f"{generation.name} is deleted.",
         to=("admin_generations",),
         page=_generations,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
 from accounting.models import Tenant, User
 from portal.access import permitted, posted_from
+from portal.administration.cluster_forms import MetricsForm
 from portal.administration.clusters import cluster_page
-from portal.administration.forms import perform, whole
 from portal.administration.nodes import settings_page
 from portal.administration.tenants import tenant_page
+from portal.forms.form import Values
+from portal.forms.idle_rule import AS_ABOVE, IdleRuleForm
+from portal.forms.posting import perform
 from scheduling.clusters.metrics import set_metrics_source
-from scheduling.idle.actions import remove_idle_rule, set_idle_rule
+from scheduling.idle.actions import IdleRules, remove_idle_rule, set_idle_rule
 from scheduling.models import Cluster, IdleRule
-
-AS_ABOVE = "above"
 
 
 @permitted("idle_rule.set")
@@ -26,8 +27,8 @@ def of_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
     return perform(
         request,
-        "idle",
-        lambda post: _set(request.user, post, tenant=tenant),
+        IdleRuleForm.of_tenant(IdleRules.read(), tenant, request),
+        lambda values: _set(request.user, values, tenant=tenant),
         done=f"The rule for idle GPUs of {tenant.name} is set.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
@@ -40,8 +41,8 @@ def of_cluster(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        f"idle-{pk}",
-        lambda post: _set(request.user, post, cluster=cluster),
+        IdleRuleForm.of_cluster(IdleRules.read(), cluster, request),
+        lambda values: _set(request.user, values, cluster=cluster),
         done=f"The rule for idle GPUs of {cluster.name} is set.",
         to=("admin_settings",),
         page=settings_page,
@@ -53,8 +54,8 @@ def of_cluster(request: HttpRequest, pk: int) -> HttpResponse:
 def of_all(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
-        "idle-all",
-        lambda post: _set(request.user, post),
+        IdleRuleForm.of_all(IdleRules.read(), request),
+        lambda values: _set(request.user, values),
         done="The rule for idle GPUs is set.",
         to=("admin_settings",),
         page=settings_page,
@@ -62,24 +63,12 @@ def of_all(request: HttpRequest) -> HttpResponse:
 
 
 def _set(
-    actor: User, post: QueryDict, *, tenant: Tenant | None = None, cluster: Cluster | None = None
+    actor: User, values: Values, *, tenant: Tenant | None = None, cluster: Cluster | None = None
 ) -> None:
-    action = post.get("action", "")
-    if action == AS_ABOVE:
-        held = IdleRule.objects.filter(tenant=tenant, cluster=cluster).first()
-        if held is not None:
-            remove_idle_rule(actor=actor, rule=held)
-        return
-    set_idle_rule(
-        actor=actor,
-        tenant=tenant,
-        cluster=cluster,
-        action=action,
-        after_minutes=whole(post, "after_minutes"),
-        grace_minutes=whole(post, "grace_minutes"),
-        snooze_hours=whole(post, "snooze_hours"),
-        services="services" in post,
-    )
+    if values["action"] != AS_ABOVE:
+        set_idle_rule(actor=actor, tenant=tenant, cluster=cluster, **values)
+    elif held := IdleRule.objects.filter(tenant=tenant, cluster=cluster).first():
+        remove_idle_rule(actor=actor, rule=held)
 
 
 @permitted("cluster.attach")
@@ -88,10 +77,8 @@ def metrics(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        "metrics",
-        lambda post: set_metrics_source(
-            actor=request.user, cluster=cluster, url=post.get("url", ""), query=post.get("query", "")
-        ),
+        MetricsForm("metrics", request),
+        lambda values: set_metrics_source(actor=request.user, cluster=cluster, **values),
         done=f"Where the metrics of {cluster.name} are asked for is set.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),

@@ -9,13 +9,13 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
 from accounting.actions.tenants import check_tickets
-from accounting.core.errors import Refused
 from accounting.models import Tenant
 from portal.access import permitted, posted_from
-from portal.administration.forms import previewed, refusal, whole
 from portal.administration.team import managed, team_page
 from portal.administration.tenants import tenant_page
 from portal.administration.tree import tickets_within
+from portal.forms.membership import MemberForm
+from portal.forms.posting import act_on, previewed
 from scheduling.shares.preview import preview
 from scheduling.shares.snapshot import Change
 
@@ -43,13 +43,10 @@ def _preview(
     request: HttpRequest, tenant: Tenant, pk: int, *, page: Callable[..., HttpResponse], save: str, back: str
 ) -> HttpResponse:
     member = get_object_or_404(tenant.memberships.select_related("user"), pk=pk)
-    try:
-        tickets = whole(request.POST, "tickets")
-        check_tickets(tickets)
-    except Refused as error:
-        return page(
-            request, slug=tenant.slug, refusal=refusal(request, f"member-{pk}", error.field, error.message)
-        )
+    form = MemberForm(member, request)
+    if not act_on(form, lambda values: check_tickets(values["tickets"])):
+        return page(request, slug=tenant.slug, posted=form)
+    tickets = form.cleaned_data["tickets"]
     change = Change(tenant, tickets=tickets, user=member.user)
     rows, others = preview(change), tickets_within(tenant) - member.tickets
     context = {
@@ -57,7 +54,7 @@ def _preview(
         "member": member,
         "part_before": member.tickets / (member.tickets + others),
         "part_after": tickets / (tickets + others),
-        **previewed(request, rows),
+        **previewed(form, rows),
         "save": save,
         "back": back,
     }

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from django.db.models import Count, Prefetch, Q
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.access.permissions import may
 from accounting.core.clock import now_from_database
-from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.ledger.hash_chain import why_stopped
-from accounting.models import Generation
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, chosen, decimal, moment, part, perform, show, whole
-from portal.administration.idle_fields import form_of_all, form_of_cluster
+from portal.administration.node_forms import DeclareForm, DrainForm, PauseForm, SchedulingForm
+from portal.forms.form import Form
+from portal.forms.idle_rule import IdleRuleForm
+from portal.forms.posting import perform, show
 from portal.inputs import keeps_form
 from portal.sorting import Names, Sorting
 from scheduling.clusters import actions as clusters
@@ -33,9 +33,6 @@ DRAINS = {
     DrainMode.DEADLINE: "Its jobs may run until the deadline, and go on elsewhere then. ",
     DrainMode.FINISH: "Its jobs run to their end. ",
 }
-OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
-
-
 SORTING = Sorting(
     {
         "gpu": (Names("generation__name"), Names("name")), "name": (Names("name"),), "held": ("held", Names("name")),
@@ -45,7 +42,7 @@ SORTING = Sorting(
 )  # fmt: skip
 
 
-def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def _nodes(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
     nodes = (
         Node.objects.present()
@@ -62,12 +59,17 @@ def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
     context = {
         "tab": "nodes",
         "sort": SORTING.chosen(request.GET),
-        "clusters": found,
-        "generations": Generation.objects.all(),
-        "most_gpus": clusters.MOST_GPUS,
+        "clusters": [(one, *_forms_of(one, posted)) for one in found],
         "topics": " ".join(f"cluster:{one.pk}" for one in found),
     }
-    return show(request, "administration/nodes.html", context, refusal=refusal)
+    return show(request, "administration/nodes.html", context, posted=posted)
+
+
+def _forms_of(cluster: Cluster, posted: Form | None) -> tuple[Form, Form]:
+    return (
+        PauseForm(f"pause-{cluster.pk}").or_posted(posted),
+        DeclareForm(f"declare-{cluster.pk}").or_posted(posted),
+    )
 
 
 @permitted("cluster.read")
@@ -76,16 +78,16 @@ def nodes(request: HttpRequest) -> HttpResponse:
     return _nodes(request)
 
 
-def _drain_page(request: HttpRequest, *, node: Node, refusal: Refusal | None = None) -> HttpResponse:
+def _drain_page(request: HttpRequest, *, node: Node, posted: Form | None = None) -> HttpResponse:
     jobs = jobs_to_drain(node, request.user)
     context = {
         "tab": "nodes",
         "node": node,
         "jobs": jobs,
         "total": len(jobs.seen) + jobs.hidden,
-        "modes": DrainMode.choices,
+        "form": DrainForm("drain", initial={"reason": node.state_reason}).or_posted(posted),
     }
-    return show(request, "administration/drain.html", context, refusal=refusal)
+    return show(request, "administration/drain.html", context, posted=posted)
 
 
 @permitted("node.drain")
@@ -96,28 +98,16 @@ def drain(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node.objects.present().select_related("cluster", "generation"), pk=pk)
     if request.method != "POST":
         return _drain_page(request, node=node)
-    mode = request.POST.get("mode", DrainMode.FINISH)
     return perform(
         request,
-        "drain",
-        lambda post: draining.drain_node(
-            actor=request.user,
-            node=node,
-            reason=_reason(post),
-            mode=mode,
-            deadline=moment(post, "deadline") if mode == DrainMode.DEADLINE else None,
+        DrainForm("drain", request),
+        lambda values: draining.drain_node(actor=request.user, node=node, **values),
+        done=lambda values: (
+            f"{DRAINS[values['mode']]}Nothing new starts on {node.name}. Return it to use here at any time."
         ),
-        done=f"{DRAINS.get(mode, '')}Nothing new starts on {node.name}. Return it to use here at any time.",
         to=("admin_nodes",),
         page=partial(_drain_page, node=node),
     )
-
-
-def _reason(post: QueryDict) -> str:
-    reason = post.get("reason", "").strip()
-    if not reason or len(reason) > 200:
-        raise Refused("Say why, in 1 to 200 characters.", "reason")
-    return reason
 
 
 @permitted("node.drain")
@@ -126,8 +116,8 @@ def put_back(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node.objects.present(), pk=pk)
     return perform(
         request,
-        f"return-{pk}",
-        lambda post: draining.return_node(actor=request.user, node=node),
+        Form(f"return-{pk}", request),
+        lambda _: draining.return_node(actor=request.user, node=node),
         done=f"{node.name} is in use again.",
         to=("admin_nodes",),
         page=_nodes,
@@ -138,22 +128,11 @@ def put_back(request: HttpRequest, pk: int) -> HttpResponse:
 @posted_from("admin_nodes")
 def declare(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
-
-    def act(post: QueryDict) -> None:
-        clusters.declare_node(
-            actor=request.user,
-            cluster=cluster,
-            name=post.get("name", "").strip(),
-            generation=chosen(post, "generation", Generation.objects),
-            gpus=whole(post, "gpus"),
-            virtual_speed=float(decimal(post, "virtual_speed")),
-        )
-
     return perform(
         request,
-        f"declare-{pk}",
-        act,
-        done=f"{cluster.name} has a node {request.POST.get('name', '').strip()} now.",
+        DeclareForm(f"declare-{pk}", request),
+        lambda values: clusters.declare_node(actor=request.user, cluster=cluster, **values),
+        done=lambda values: f"{cluster.name} has a node {values['name']} now.",
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -165,8 +144,8 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node.objects.present(), pk=pk)
     return perform(
         request,
-        f"remove-{pk}",
-        lambda post: clusters.remove_node(actor=request.user, node=node),
+        Form(f"remove-{pk}", request),
+        lambda _: clusters.remove_node(actor=request.user, node=node),
         done=f"{node.name} is removed.",
         to=("admin_nodes",),
         page=_nodes,
@@ -178,45 +157,35 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
 def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Pause or resume a cluster."""
     cluster = get_object_or_404(Cluster, pk=pk)
-    acts = {
-        "pause": (lambda post: clusters.pause_cluster(
-                    actor=request.user, cluster=cluster, reason=_reason(post)),
-                  f"{cluster.name} is paused; what runs goes on."),
-        "resume": (lambda post: clusters.resume_cluster(actor=request.user, cluster=cluster),
-                   f"{cluster.name} goes on."),
-    }  # fmt: skip
-    act, done = acts[verb]
+    form, act, done = {
+        "pause": (PauseForm, clusters.pause_cluster, f"{cluster.name} is paused; what runs goes on."),
+        "resume": (Form, clusters.resume_cluster, f"{cluster.name} goes on."),
+    }[verb]
     return perform(
         request,
-        f"{verb}-{pk}",
-        act,
+        form(f"{verb}-{pk}", request),
+        lambda values: act(actor=request.user, cluster=cluster, **values),
         done=done,
         to=("admin_nodes",),
         page=_nodes,
     )
 
 
-def _amount(post: QueryDict, field: str) -> float | None:
-    return float(decimal(post, field)) if post.get(field, "").strip() else None
-
-
-def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def settings_page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     rules = IdleRules.read()
     found = list(Cluster.objects.attached().order_by(*by_name("name")))
     context = {
         "tab": "settings",
-        "clusters": found,
-        "idle_of_all": form_of_all(rules),
-        "idle_of_clusters": [(one, form_of_cluster(rules, one)) for one in found],
-        "orderings": Cluster.Ordering.choices,
-        "slicings": Cluster.Slicing.choices,
+        "clusters": [(one, SchedulingForm(one).or_posted(posted)) for one in found],
+        "idle_of_all": IdleRuleForm.of_all(rules).or_posted(posted),
+        "idle_of_clusters": [(one, IdleRuleForm.of_cluster(rules, one).or_posted(posted)) for one in found],
         "sealing_stopped": why_stopped(now_from_database()),
         "rules": IdleRule.objects.select_related("tenant", "cluster").order_by(
             *by_name("tenant__name", "cluster__name")
         ),
     }
     template = "settings" if may(request.user, "cluster.update") else "settings_read"
-    return show(request, f"administration/{template}.html", context, refusal=refusal)
+    return show(request, f"administration/{template}.html", context, posted=posted)
 
 
 @permitted("cluster.read")
@@ -231,19 +200,8 @@ def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
-        f"settings-{pk}",
-        lambda post: clusters.update_cluster(
-            actor=request.user,
-            cluster=cluster,
-            ordering=post.get("ordering", ""),
-            slicing=post.get("slicing", ""),
-            trading=post.get("trading") == "on",
-            quantum_seconds=float(decimal(post, "quantum_seconds")),
-            min_hold_seconds=float(decimal(post, "min_hold_seconds")),
-            overhead_limit=float(part(post, "overhead_limit")),
-            **{field: _amount(post, field) for field in OF_WORKERS if field in post},
-            **{field: float(decimal(post, field)) for field in ["notice_seconds"] if field in post},
-        ),
+        SchedulingForm(cluster, request),
+        lambda values: clusters.update_cluster(actor=request.user, cluster=cluster, **values),
         done=f"{cluster.name} is scheduled so from the next round on.",
         to=("admin_settings",),
         page=settings_page,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
@@ -13,13 +14,15 @@ from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.actions.users import Credentials
-from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.models import User
 from portal.access import permitted, posted_from
 from portal.account import lockout
 from portal.administration import departures
-from portal.administration.forms import Refusal, check_storable, perform, refusal, show
+from portal.administration.departures import WorkForm
+from portal.forms.fields import Choice, Text
+from portal.forms.form import Form
+from portal.forms.posting import act_on, perform, show
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
 from scheduling.departures.actions import Work, deactivate_user, settle_work
@@ -33,8 +36,27 @@ SORTING = Sorting(
 )
 
 
+class RoleForm(Form):
+    """The role of a user in the portal."""
+
+    portal_role = Choice(
+        "Role in the portal",
+        User.PortalRole.choices,
+        help_text="Operators see every team and drain nodes; admins change everything.",
+    )
+
+
+class NewUser(RoleForm):
+    """A user to make."""
+
+    username = Text("User name", maxlength=150, autocapitalize="off")
+    first_name = Text("First name", required=False)
+    last_name = Text("Last name", required=False)
+    email = Text("E-mail", required=False, type="email")
+
+
 def _users(
-    request: HttpRequest, *, refusal: Refusal | None = None, made: Credentials | None = None
+    request: HttpRequest, *, posted: Form | None = None, made: Credentials | None = None
 ) -> HttpResponse:
     wanted = request.GET.get("q", "").strip()
     found = User.objects.prefetch_related("memberships__tenant")
@@ -52,10 +74,10 @@ def _users(
         ),
         "q": wanted,
         "sort": SORTING.chosen(request.GET),
-        "portal_roles": User.PortalRole.choices,
+        "create": NewUser("create").or_posted(posted),
         "made": made,
     }
-    return show(request, "administration/users.html", context, refusal=refusal)
+    return show(request, "administration/users.html", context, posted=posted)
 
 
 @permitted("user.change")
@@ -69,39 +91,34 @@ def users(request: HttpRequest) -> HttpResponse:
 @posted_from("admin_users")
 def create(request: HttpRequest) -> HttpResponse:
     """Makes a user with a random password and shows it this one time."""
-    post = request.POST
-    try:
-        check_storable(request)
-        made = actions.create_user(
-            actor=request.user,
-            username=post.get("username", ""),
-            portal_role=post.get("portal_role", ""),
-            first_name=post.get("first_name", ""),
-            last_name=post.get("last_name", ""),
-            email=post.get("email", ""),
-        )
-    except Refused as error:
-        return _users(request, refusal=refusal(request, "create", error.field, error.message))
-    return _users(request, made=made)
+    form, made = NewUser("create", request), []
+    if not act_on(form, lambda values: made.append(actions.create_user(actor=request.user, **values))):
+        return _users(request, posted=form)
+    return _users(request, made=made[0])
 
 
 def _user(
-    request: HttpRequest, *, pk: int, refusal: Refusal | None = None, made: Credentials | None = None
+    request: HttpRequest, *, pk: int, posted: Form | None = None, made: Credentials | None = None
 ) -> HttpResponse:
     person = get_object_or_404(User, pk=pk)
     context = {
         "tab": "users",
         "person": person,
         "memberships": person.memberships.select_related("tenant").order_by(*by_name("tenant__name")),
-        "portal_roles": User.PortalRole.choices,
+        "role": RoleForm("role", initial={"portal_role": person.portal_role}).or_posted(posted),
         "made": made,
-        "fates": departures.FATES if person.is_active else departures.FATES[1:],
-    } | departures.offered(Work(person), _heirs())
-    return show(request, "administration/user.html", context, refusal=refusal)
+        "work": Work(person).counts(),
+        "leave": _work_form(person, None).or_posted(posted),
+    }
+    return show(request, "administration/user.html", context, posted=posted)
 
 
-def _heirs() -> QuerySet[User]:
-    return User.objects.filter(is_active=True)
+def _work_form(person: User, request: HttpRequest | None) -> WorkForm:
+    """Returns the form about the work of a user who is to be deactivated, or was."""
+    heirs = User.objects.filter(is_active=True)
+    if person.is_active:
+        return WorkForm("deactivate", person, heirs, request)
+    return WorkForm("settle", person, heirs, request, has_left=True)
 
 
 @permitted("user.change")
@@ -116,21 +133,21 @@ def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Set the portal role, deactivate or reactivate, settle the work of one who is deactivated."""
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
-    acts = {
-        "role": (lambda post: actions.set_portal_role(
-                    actor=request.user, user=person, portal_role=post.get("portal_role", "")),
-                 f"The role of {name} is changed."),
-        "deactivate": (lambda post: departures.tell(request, deactivate_user(
-                           actor=request.user, user=person, **departures.decided(post, _heirs()))),
-                       f"{name} can no longer sign in."),
-        "settle": (lambda post: departures.tell(request, settle_work(
-                       actor=request.user, user=person, **departures.decided(post, _heirs()))),
-                   f"The work of {name} is settled."),
-        "reactivate": (lambda post: actions.reactivate_user(actor=request.user, user=person),
-                       f"{name} can sign in again."),
-    }  # fmt: skip
-    act, done = acts[verb]
-    return perform(request, verb, act, done=done, to=("admin_user", pk), page=partial(_user, pk=pk))
+    acts: dict[str, tuple[Form, Callable[..., object], str]] = {
+        "role": (RoleForm("role", request), actions.set_portal_role, f"The role of {name} is changed."),
+        "deactivate": (_work_form(person, request), deactivate_user, f"{name} can no longer sign in."),
+        "settle": (_work_form(person, request), settle_work, f"The work of {name} is settled."),
+        "reactivate": (Form("reactivate", request), actions.reactivate_user, f"{name} can sign in again."),
+    }
+    form, act, done = acts[verb]
+    return perform(
+        request,
+        form,
+        lambda values: departures.tell(request, act(actor=request.user, user=person, **values)),
+        done=done,
+        to=("admin_user", pk),
+        page=partial(_user, pk=pk),
+    )
 
 
 @permitted("user.change")
@@ -142,9 +159,9 @@ def reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))
 
 
-def _locks(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def _locks(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     context = {"tab": "users", "locks": lockout.locks(), "most": lockout.MOST_LISTED}
-    return show(request, "administration/locks.html", context, refusal=refusal)
+    return show(request, "administration/locks.html", context, posted=posted)
 
 
 @permitted("user.change")
@@ -161,8 +178,8 @@ def lift(request: HttpRequest, pk: int) -> HttpResponse:
     """Lifts one lock."""
     return perform(
         request,
-        f"lift-{pk}",
-        lambda post: lockout.lift(actor=request.user, pk=pk),
+        Form(f"lift-{pk}", request),
+        lambda _: lockout.lift(actor=request.user, pk=pk),
         done="The lock is lifted.",
         to=("admin_locks",),
         page=_locks,

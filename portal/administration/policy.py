@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.core.exceptions import ValidationError
+from django.forms import Field, HiddenInput, RadioSelect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting.access.permissions import may
-from accounting.core.errors import Refused
 from fairshare import policies
 from fairshare.policies.base import Option, options_of
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, decimal, perform, previewed, refusal, show, whole
+from portal.forms.fields import Choice, Measure, Switch, Text, Whole
+from portal.forms.form import Form
+from portal.forms.posting import act_on, perform, previewed, show
 from scheduling.clusters import actions as clusters
 from scheduling.models import Cluster
 from scheduling.rounds.comparison import compare
@@ -23,53 +25,92 @@ from scheduling.shares.preview import preview_policy
 from scheduling.shares.situations import OWN_SETTINGS, policy_of_cluster
 
 
-@dataclass(frozen=True)
-class Field:
-    """One option in the form, with its present value."""
-
-    option: Option
-    value: Any
-
-    @property
-    def is_switch(self) -> bool:
-        return self.option.kind is bool
-
-    @property
-    def text(self) -> str:
-        """The value of a number as one would type it."""
-        return f"{self.value:.6f}".rstrip("0").rstrip(".")
-
-    @property
-    def label(self) -> str:
-        return in_words(self.option.name)
-
-    @property
-    def choices(self) -> list[tuple[str, str]]:
-        return [(one, in_words(one)) for one in self.option.choices]
-
-
 def in_words(name: str) -> str:
     """`least_gain` as "Least gain"."""
     return name.replace("_", " ").capitalize()
 
 
-def policy_page(request: HttpRequest, *, pk: int, refusal: Refusal | None = None) -> HttpResponse:
+def _field_of(option: Option) -> Field:
+    if option.kind is bool:
+        return Switch(option.doc)
+    label, help_text = in_words(option.name), f"{option.doc}."
+    if option.choices:
+        choices = [(one, in_words(one)) for one in option.choices]
+        return Choice(label, choices, widget=RadioSelect, help_text=help_text)
+    return (Whole if option.kind is int else Measure)(label, help_text=help_text)
+
+
+class PolicyForm(Form):
+    """A policy with its options; its fields begin with the present values where it is the cluster's."""
+
+    policy = Text("Policy", widget=HiddenInput)
+
+    def __init__(self, cluster: Cluster, name: str, request: HttpRequest | None = None) -> None:
+        self.name = name if name in policies.names() else cluster.policy
+        self.options = [
+            one for one in options_of(policies.policy_type(self.name)) if one.name not in OWN_SETTINGS
+        ]
+        present = cluster.policy_options if self.name == cluster.policy else {}
+        initial = {one.name: present.get(one.name, one.default) for one in self.options}
+        super().__init__("policy", request, initial=initial | {"policy": self.name})
+        for one in self.options:
+            if not self.is_bound or one.name in self.data or one.kind is bool:
+                self.fields[one.name] = _field_of(one)
+
+    def clean_policy(self) -> str:
+        name: str = self.cleaned_data["policy"]
+        if name not in policies.names():
+            raise ValidationError(f"There is no policy {name!r}; there are {', '.join(policies.names())}.")
+        return name
+
+    def given(self) -> dict[str, Any]:
+        """Returns the options that differ from their defaults."""
+        values = self.cleaned_data
+        return {
+            one.name: values[one.name]
+            for one in self.options
+            if one.name in values and values[one.name] != one.default
+        }
+
+
+class ShadowForm(Form):
+    """Which policy is asked beside the cluster's own, without effect."""
+
+    shadow = Choice("Policy")
+
+    def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
+        own = policy_of_cluster(cluster)
+        self.versions = {
+            f"{name}:{version}": [name, version]
+            for name, version in policies.all_versions()
+            if (name, version) != (own.name, own.version)
+        }
+        now = ":".join(map(str, cluster.shadow)) if cluster.shadow else ""
+        super().__init__("shadow", request, initial={"shadow": now})
+        named = [(key, f"{name}, version {version}") for key, (name, version) in self.versions.items()]
+        self.fields["shadow"].choices = [("", "None"), *named]
+
+    def clean_shadow(self) -> list[Any] | None:
+        text = self.cleaned_data["shadow"]
+        if text and text not in self.versions:
+            raise ValidationError(f"There is no policy {text!r}.")
+        return self.versions.get(text)
+
+
+def policy_page(request: HttpRequest, *, pk: int, posted: Form | None = None) -> HttpResponse:
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
-    asked = request.POST.get("policy") or request.GET.get("policy", "")
-    chosen = asked if asked in policies.names() else cluster.policy
-    set_now = cluster.policy_options if chosen == cluster.policy else {}
+    form = PolicyForm(cluster, request.GET.get("policy", "")).or_posted(posted)
     context = {
         "tab": "settings",
         "cluster": cluster,
         "now": policy_of_cluster(cluster),
-        "chosen": chosen,
-        "others": [name for name in policies.names() if name != chosen],
-        "fields": [Field(one, set_now.get(one.name, one.default)) for one in _options(chosen)],
-        "beside": _beside(cluster),
+        "form": form,
+        "others": [name for name in policies.names() if name != form.name],
+        "shadow": ShadowForm(cluster).or_posted(posted),
         "comparison": compare(cluster) if cluster.shadow else None,
         "may_change": may(request.user, "cluster.update"),
     }
-    return show(request, "administration/policy.html", context, refusal=refusal)
+    return show(request, "administration/policy.html", context, posted=posted)
 
 
 @permitted("cluster.read")
@@ -82,11 +123,12 @@ def policy(request: HttpRequest, pk: int) -> HttpResponse:
 @posted_from("admin_cluster_policy", "pk")
 def change(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
+    form = PolicyForm(cluster, request.POST.get("policy", ""), request)
     return perform(
         request,
-        "policy",
-        lambda post: clusters.update_cluster(
-            actor=request.user, cluster=cluster, policy=post.get("policy", ""), policy_options=_read(post)
+        form,
+        lambda _: clusters.update_cluster(
+            actor=request.user, cluster=cluster, policy=form.name, policy_options=form.given()
         ),
         done=f"{cluster.name} is scheduled so from the next round on.",
         to=("admin_cluster_policy", pk),
@@ -99,20 +141,17 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
 def preview(request: HttpRequest, pk: int) -> HttpResponse:
     """What the form's policy and options would do to shares."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
-    name = request.POST.get("policy", "")
-    try:
-        options = _read(request.POST)
-        clusters.check_options(name, options)
-    except Refused as error:
-        told = refusal(request, "policy", error.field, error.message)
-        return policy_page(request, pk=pk, refusal=told)
+    form = PolicyForm(cluster, request.POST.get("policy", ""), request)
+    if not act_on(form, lambda _: clusters.check_options(form.name, form.given())):
+        return policy_page(request, pk=pk, posted=form)
+    name, options = form.name, form.given()
     rows = preview_policy(cluster, name, options)
     context = {
         "tab": "settings",
         "cluster": cluster,
         "policy": name,
         "options": [(in_words(one), value) for one, value in options.items()],
-        **previewed(request, rows),
+        **previewed(form, rows),
     }
     return render(request, "administration/policy_preview.html", context)
 
@@ -124,57 +163,11 @@ def shadow(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     return perform(
         request,
-        "shadow",
-        lambda post: clusters.update_cluster(
-            actor=request.user, cluster=cluster, shadow=_version(post.get("shadow", ""))
+        ShadowForm(cluster, request),
+        lambda values: clusters.update_cluster(actor=request.user, cluster=cluster, **values),
+        done=lambda values: (
+            "It is asked from the next round on." if values["shadow"] else "No other policy is asked."
         ),
-        done="It is asked from the next round on."
-        if request.POST.get("shadow")
-        else "No other policy is asked.",
         to=("admin_cluster_policy", pk),
         page=partial(policy_page, pk=pk),
     )
-
-
-def _options(name: str) -> list[Option]:
-    return [one for one in options_of(policies.policy_type(name)) if one.name not in OWN_SETTINGS]
-
-
-def _read(post: QueryDict) -> dict[str, Any]:
-    """The options in the form, in their own types; those that are as by default are left out."""
-    name = post.get("policy", "")
-    if name not in policies.names():
-        raise Refused(
-            f"There is no policy {name!r}; there are {', '.join(policies.names())}.", field="policy"
-        )
-    read: dict[str, Any] = {}
-    for one in _options(name):
-        if one.kind is bool:
-            value: Any = post.get(one.name) == "on"
-        elif one.name not in post:
-            continue
-        elif one.choices:
-            value = post.get(one.name)
-        else:
-            value = whole(post, one.name) if one.kind is int else float(decimal(post, one.name))
-        if value != one.default:
-            read[one.name] = value
-    return read
-
-
-def _beside(cluster: Cluster) -> list[tuple[str, str, bool]]:
-    """What may be asked beside, as value and label, and whether it is."""
-    own = policy_of_cluster(cluster)
-    return [
-        (f"{name}:{version}", f"{name}, version {version}", cluster.shadow == [name, version])
-        for name, version in policies.all_versions()
-        if (name, version) != (own.name, own.version)
-    ]
-
-
-def _version(text: str) -> list[Any] | None:
-    name, _, version = text.partition(":")
-    found = [list(one) for one in policies.all_versions() if one[0] == name and str(one[1]) == version]
-    if text and not found:
-        raise Refused(f"There is no policy {text!r}.", field="shadow")
-    return found[0] if found else None

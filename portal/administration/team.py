@@ -15,10 +15,12 @@ from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet, has_role
 from portal.access import posted_from
 from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
-from portal.administration.forms import Refusal, change_membership, perform, show, whole
-from portal.administration.limit_fields import limits_of
+from portal.administration.limit_usage import limits_of
 from portal.administration.trail import entries
 from portal.administration.tree import share_of, tickets_within
+from portal.forms.form import Form
+from portal.forms.membership import MemberForm, NewMember
+from portal.forms.posting import perform, show
 
 LATEST_EVENTS = 20
 
@@ -34,7 +36,7 @@ def teams(request: HttpRequest) -> HttpResponse:
     return render(request, "administration/teams.html", {"teams": found})
 
 
-def team_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
+def team_page(request: HttpRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
     tickets = tickets_within(tenant)
@@ -42,13 +44,13 @@ def team_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None
     context = {
         "tenant": tenant,
         "branch": share_of(tenant),
-        "members": [(one, one.tickets / tickets) for one in members],
-        "roles": Membership.Role.choices,
+        "members": [(one, MemberForm(one).or_posted(posted), one.tickets / tickets) for one in members],
+        "add": NewMember("add").or_posted(posted),
         "limits": limits_of(tenant),
-        **budgets_of(tenant, request.user),
+        **budgets_of(tenant, request.user, posted),
         "entries": entries(events, request.user),
     }
-    return show(request, "administration/team.html", context, refusal=refusal)
+    return show(request, "administration/team.html", context, posted=posted)
 
 
 @require_safe
@@ -62,8 +64,8 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     membership = get_object_or_404(tenant.memberships.select_related("user", "tenant"), pk=pk)
     return perform(
         request,
-        f"member-{pk}",
-        change_membership(request, membership),
+        MemberForm(membership, request),
+        lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
         done=f"{membership.user.get_username()} was changed.",
         to=partial(team_or_home, request, slug),
         page=partial(team_page, slug=slug),
@@ -75,13 +77,9 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     return perform(
         request,
-        "add",
-        lambda post: actions.add_member(
-            actor=request.user,
-            tenant=tenant,
-            user=find_user(post.get("user", "")),
-            role=post.get("role", ""),
-            tickets=whole(post, "tickets"),
+        NewMember("add", request),
+        lambda values: actions.add_member(
+            actor=request.user, tenant=tenant, **values | {"user": find_user(values["user"])}
         ),
         done=f"{tenant.name} has a new member.",
         to=("team", slug),

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting import actions
-from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
-from accounting.models import Membership, Tenant, User
+from accounting.models import Membership, Tenant
 from portal.access import permitted, posted_from
 from portal.administration.budget_forms import budgets_of
-from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
-from portal.administration.idle_fields import form_of_tenant
-from portal.administration.limit_fields import limit_fields, limits_of
+from portal.administration.limit_usage import limits_of
+from portal.administration.team_forms import MoveForm, NewMemberFromList, NewTeam, RenameForm, TicketsForm
 from portal.administration.tree import (
     SORTING,
     Effect,
@@ -29,16 +27,19 @@ from portal.administration.tree import (
     read_tree,
     share_of,
 )
+from portal.forms.form import Form, Values
+from portal.forms.idle_rule import IdleRuleForm
+from portal.forms.limit import LimitForm
+from portal.forms.membership import MemberForm
+from portal.forms.posting import act_on, perform, show
 from scheduling.idle.actions import IdleRules
 
-# How forms name the top level.
-TOP = "top"
 
-
-def tenants_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def tenants_page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     sort = SORTING.chosen(request.GET)
-    context = {"tab": "tenants", "branches": read_tree(sort), "sort": sort}
-    return show(request, "administration/tenants.html", context, refusal=refusal)
+    branches = [(one, TicketsForm(one.tenant).or_posted(posted)) for one in read_tree(sort)]
+    context = {"tab": "tenants", "branches": branches, "sort": sort, "new_team": NewTeam().or_posted(posted)}
+    return show(request, "administration/tenants.html", context, posted=posted)
 
 
 @permitted("tenant.change")
@@ -52,14 +53,9 @@ def tenants(request: HttpRequest) -> HttpResponse:
 def create(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
-        "create",
-        lambda post: actions.create_tenant(
-            actor=request.user,
-            name=post.get("name", ""),
-            parent=parent_chosen(post),
-            tickets=whole(post, "tickets"),
-        ),
-        done=f"The team {request.POST.get('name', '').strip()} exists now.",
+        NewTeam(request),
+        lambda values: actions.create_tenant(actor=request.user, **values),
+        done=lambda values: f"The team {values['name']} exists now.",
         to=("admin_tenants",),
         page=tenants_page,
     )
@@ -71,77 +67,60 @@ def tickets(request: HttpRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
     return perform(
         request,
-        f"tickets-{tenant.pk}",
-        lambda post: actions.set_tickets(actor=request.user, tenant=tenant, tickets=whole(post, "tickets")),
-        done=f"{tenant.name} has {request.POST.get('tickets')} tickets now.",
+        TicketsForm(tenant, request),
+        lambda values: actions.set_tickets(actor=request.user, tenant=tenant, **values),
+        done=lambda values: f"{tenant.name} has {values['tickets']} tickets now.",
         to=("admin_tenants",),
         page=tenants_page,
     )
 
 
-def parent_chosen(post: QueryDict) -> Tenant | None:
-    """The team above, None for the top level. Neither is a default."""
-    if post.get("parent", "") == TOP:
-        return None
-    if not post.get("parent", ""):
-        raise Refused("Choose the team that it belongs to, or the top level.", "parent")
-    parent: Tenant = chosen(post, "parent", Tenant.objects)
-    return parent
-
-
 @permitted("tenant.change")
 @posted_from("admin_tenants")
 def effect_of_making(request: HttpRequest) -> HttpResponse:
-    """What the team in the form would take from its siblings; while the form is filled in."""
-
-    def effect(post: QueryDict) -> list[Effect]:
-        name, tickets = post.get("name", "").strip(), whole(post, "tickets")
-        return effect_of_new(name=name, parent=parent_chosen(post), tickets=tickets)
-
-    return _effect(request, "create-effect", effect)
+    """Shows what the team in the form would take from its siblings, while the form is filled in."""
+    return _effect(request, "create-effect", NewTeam(request), lambda values: effect_of_new(**values))
 
 
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def effect_of_changing(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
-    """What other tickets or another parent would do."""
+    """Shows what other tickets or another parent would do."""
     found = get_object_or_404(Tenant, slug=slug)
-    effects: dict[str, Callable[[QueryDict], list[Effect]]] = {
-        "tickets": lambda post: effect_of_tickets(found, whole(post, "tickets")),
-        "move": lambda post: effect_of_move(found, parent_chosen(post)),
+    forms: dict[str, tuple[Form, Callable[[Values], list[Effect]]]] = {
+        "tickets": (TicketsForm(found, request), lambda values: effect_of_tickets(found, **values)),
+        "move": (MoveForm(found, request), lambda values: effect_of_move(found, **values)),
     }
-    return _effect(request, f"{verb}-effect-{found.pk}", effects[verb])
+    return _effect(request, f"{verb}-effect-{found.pk}", *forms[verb])
 
 
-def _effect(request: HttpRequest, key: str, effect: Callable[[QueryDict], list[Effect]]) -> HttpResponse:
+def _effect(
+    request: HttpRequest, key: str, form: Form, effect: Callable[[Values], list[Effect]]
+) -> HttpResponse:
     context: dict[str, object] = {"id": key, "swap": True}
-    try:
-        context["rows"] = effect(request.POST)
-    except Refused as error:
-        context["problem"] = error.message
+    if not act_on(form, lambda values: context.update(rows=effect(values))):
+        context["problem"] = " ".join(text for texts in form.errors.values() for text in texts)
     return render(request, "administration/effect.html", context)
 
 
-def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
+def tenant_page(request: HttpRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
     tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
     members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
     context = {
         "tab": "tenants",
         "tenant": tenant,
         "branch": share_of(tenant),
-        "members": members,
-        "roles": Membership.Role.choices,
-        "candidates": User.objects.filter(is_active=True)
-        .exclude(memberships__tenant=tenant)
-        .order_by(*by_name("username")),
+        "members": [(one, MemberForm(one).or_posted(posted)) for one in members],
+        "add": NewMemberFromList(tenant).or_posted(posted),
         "limits": limits_of(tenant),
-        "idle": form_of_tenant(IdleRules.read(), tenant),
-        **budgets_of(tenant, request.user),
-        "limit_fields": limit_fields(tenant),
+        "limit": LimitForm(tenant).or_posted(posted),
+        "idle": IdleRuleForm.of_tenant(IdleRules.read(), tenant).or_posted(posted),
+        **budgets_of(tenant, request.user, posted),
         "team_effect": (effect_of_restoring if tenant.archived_at else effect_of_archiving)(tenant),
-        "parents": Tenant.objects.active().exclude(path__startswith=tenant.path).order_by(*by_name("name")),
+        "rename": RenameForm("rename", initial={"name": tenant.name}).or_posted(posted),
+        "move": MoveForm(tenant).or_posted(posted),
     }
-    return show(request, "administration/tenant.html", context, refusal=refusal)
+    return show(request, "administration/tenant.html", context, posted=posted)
 
 
 @permitted("tenant.change")
@@ -155,24 +134,24 @@ def tenant(request: HttpRequest, slug: str) -> HttpResponse:
 def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
     """Rename, move, archive, restore or delete a tenant."""
     found = get_object_or_404(Tenant, slug=slug)
-    name = request.POST.get("name", "").strip()
-    acts = {
-        "rename": (lambda post: actions.rename_tenant(actor=request.user, tenant=found, name=name),
-                   f"The team is called {name} now."),
-        "move": (lambda post: actions.move_tenant(
-                    actor=request.user, tenant=found,
-                    parent=parent_chosen(post)),
-                 f"{found.name} was moved."),
-        "archive": (lambda post: actions.archive_tenant(actor=request.user, tenant=found),
+    acts: dict[str, tuple[Form, Callable[..., object], str | Callable[[Values], str]]] = {
+        "rename": (RenameForm("rename", request), actions.rename_tenant,
+                   lambda values: f"The team is called {values['name']} now."),
+        "move": (MoveForm(found, request), actions.move_tenant, f"{found.name} was moved."),
+        "archive": (Form("archive", request), actions.archive_tenant,
                     f"{found.name} is archived; it takes no new jobs."),
-        "restore": (lambda post: actions.restore_tenant(actor=request.user, tenant=found),
-                    f"{found.name} is in use again."),
-        "delete": (lambda post: actions.delete_tenant(actor=request.user, tenant=found),
-                   f"{found.name} is deleted."),
+        "restore": (Form("restore", request), actions.restore_tenant, f"{found.name} is in use again."),
+        "delete": (Form("delete", request), actions.delete_tenant, f"{found.name} is deleted."),
     }  # fmt: skip
-    act, done = acts[verb]
-    to = ("admin_tenants",) if verb == "delete" else ("admin_tenant", slug)
-    return perform(request, verb, act, done=done, to=to, page=partial(tenant_page, slug=slug))
+    form, act, done = acts[verb]
+    return perform(
+        request,
+        form,
+        lambda values: act(actor=request.user, tenant=found, **values),
+        done=done,
+        to=("admin_tenants",) if verb == "delete" else ("admin_tenant", slug),
+        page=partial(tenant_page, slug=slug),
+    )
 
 
 @permitted("member.change")
@@ -181,14 +160,8 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
     return perform(
         request,
-        "add",
-        lambda post: actions.add_member(
-            actor=request.user,
-            tenant=found,
-            user=chosen(post, "user", User.objects),
-            role=post.get("role", ""),
-            tickets=whole(post, "tickets"),
-        ),
+        NewMemberFromList(found, request),
+        lambda values: actions.add_member(actor=request.user, tenant=found, **values),
         done=f"{found.name} has a new member.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
@@ -203,8 +176,8 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     )
     return perform(
         request,
-        f"member-{pk}",
-        change_membership(request, membership),
+        MemberForm(membership, request),
+        lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
         done=f"{membership.user.get_username()} was changed.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),

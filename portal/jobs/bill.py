@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import F
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.actions import take_back_usage
@@ -18,7 +19,9 @@ from accounting.core.name_order import by_name
 from accounting.ledger import Payer
 from accounting.models import JobDay, LedgerTransaction, Tenant, UsageSegment
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, chosen, moment, perform, show
+from portal.forms.fields import Moment, Row, Text
+from portal.forms.form import Form, Values
+from portal.forms.posting import perform, show
 from portal.jobs import detail
 from portal.jobs.views import frame, visible_job
 from scheduling.models import Job
@@ -26,9 +29,27 @@ from scheduling.models import Job
 LINES_PER_PAGE = 100
 
 
+class CorrectionForm(Form):
+    """Which lines of a bill to take back, and who is billed instead."""
+
+    to = Moment("and before", step=1, help_text="Empty: the last.")
+    team = Row(
+        "Bill them to",
+        Tenant.objects.active().order_by(*by_name("name")),
+        required=False,
+        others={"": "nobody"},
+    )
+    reason = Text("Why", maxlength=500)
+
+    def __init__(self, request: HttpRequest | None = None) -> None:
+        super().__init__("correct", request)
+        self.fields["from"] = Moment("Lines that begin from", step=1, help_text="Empty: the first.")
+        self.order_fields(["from"])
+
+
 @require_safe
 def bill(request: HttpRequest, pk: int) -> HttpResponse:
-    return _page(request, visible_job(request, pk))
+    return _page(request, shown=visible_job(request, pk))
 
 
 @permitted("ledger.correct")
@@ -37,11 +58,11 @@ def correct(request: HttpRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)
     return perform(
         request,
-        "correct",
-        lambda post: _take_back(request, shown, post),
+        CorrectionForm(request),
+        lambda values: _take_back(request, shown, values),
         done="The bill is corrected.",
         to=("job_bill", pk),
-        page=lambda request, *, refusal: _page(request, shown, refusal=refusal),
+        page=partial(_page, shown=shown),
     )
 
 
@@ -62,7 +83,7 @@ def archived_of(shown: Job) -> datetime | None:
     return until if before else None
 
 
-def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -> HttpResponse:
+def _page(request: HttpRequest, *, shown: Job, posted: Form | None = None) -> HttpResponse:
     lines = lines_of(request, shown)
     context = frame(request, shown, "bill") | {
         "cost": detail.cost_of(shown, request.user),
@@ -70,18 +91,17 @@ def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -
         "page": Paginator(lines, LINES_PER_PAGE).get_page(request.GET.get("page")),
         "may_correct": request.user.is_admin
         and UsageSegment.objects.uncorrected().filter(job_id=shown.pk).exists(),
-        "teams": Tenant.objects.active().order_by(*by_name("name")) if request.user.is_admin else (),
+        "correct": CorrectionForm().or_posted(posted),
     }
-    return show(request, "jobs/bill.html", context, refusal=refusal)
+    return show(request, "jobs/bill.html", context, posted=posted)
 
 
-def _take_back(request: HttpRequest, shown: Job, post: QueryDict) -> Sequence[LedgerTransaction]:
+def _take_back(request: HttpRequest, shown: Job, values: Values) -> Sequence[LedgerTransaction]:
     """Reverses the lines that begin between the form's two moments, or all; with a team, bills that one instead."""
-    begins, ends = moment(post, "from"), moment(post, "to")
+    begins, ends, team = values["from"], values["to"], values["team"]
     archived = archived_of(shown)
     if archived and (begins is None or begins < archived):
         raise Refused(f"What was billed before {archived:%-d %B %Y} (UTC) is archived; begin there.", "from")
-    team = chosen(post, "team", Tenant.objects.active(), optional=True)
     lines = UsageSegment.objects.uncorrected().filter(job_id=shown.pk)
     if begins is not None:
         lines = lines.filter(period__startswith__gte=begins)
@@ -93,6 +113,6 @@ def _take_back(request: HttpRequest, shown: Job, post: QueryDict) -> Sequence[Le
     return take_back_usage(
         actor=request.user,
         segments=list(lines),
-        reason=post.get("reason", ""),
+        reason=values["reason"],
         payer=Payer(team) if team is not None else None,
     )

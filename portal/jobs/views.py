@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
@@ -19,7 +21,9 @@ from accounting.core.prepared import Prepared
 from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
 from portal.access import posted_from
-from portal.administration.forms import Refusal, moment, perform, show
+from portal.forms.fields import Moment, Text
+from portal.forms.form import Form
+from portal.forms.posting import perform, show
 from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import detail
 from portal.jobs.failure import failure_of
@@ -81,10 +85,10 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
     return overview(request, pk)
 
 
-def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
+def overview(request: HttpRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
     shown = visible_job(request, pk)
-    head = frame(request, shown, "overview")
-    if refusal is None and wanted_part(request) in INCLUDED:  # needs nothing of the rest
+    head = frame(request, shown, "overview", posted=posted)
+    if posted is None and wanted_part(request) in INCLUDED:  # needs nothing of the rest
         return render_page(request, "jobs/overview.html", head)
     few = detail.few_leases(shown)
     leases = Paginator(detail.leases_of(shown) if few is None else few, LEASES_PER_PAGE)
@@ -97,7 +101,7 @@ def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
         "generation_names": detail.generation_names(shown),
         "labels": _labels(pk) if shown.spec.get("labels") else (),
     }
-    return show(request, "jobs/overview.html", context, refusal=refusal)
+    return show(request, "jobs/overview.html", context, posted=posted)
 
 
 _recent = Prepared(lambda job: JobEvent.objects.filter(job=job).order_by("-id")[:6])
@@ -147,21 +151,27 @@ def sharing(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("job", pk=pk)
 
 
+class SnoozeForm(Form):
+    """Until when the GPUs of a job may be idle, and why."""
+
+    until = Moment("Until")
+    reason = Text("Why", maxlength=300)
+
+    def clean_until(self) -> datetime:
+        until: datetime | None = self.cleaned_data["until"]
+        if until is None:
+            raise ValidationError("Say until when.")
+        return until
+
+
 @posted_from("job", "pk")
 def snooze(request: HttpRequest, pk: int) -> HttpResponse:
     """Snoozes the idle warning of a job."""
     shown = visible_job(request, pk)
-
-    def act(post: QueryDict) -> None:
-        until = moment(post, "until")
-        if until is None:
-            raise Refused("Say until when.", "until")
-        snooze_idle(actor=request.user, job=shown, until=until, reason=post.get("reason", ""))
-
     return perform(
         request,
-        "snooze",
-        act,
+        SnoozeForm("snooze", request),
+        lambda values: snooze_idle(actor=request.user, job=shown, **values),
         done="Nobody is warned and nothing is done about it until then.",
         to=("job", pk),
         page=partial(overview, pk=pk),
@@ -183,7 +193,7 @@ _job = Prepared(
 )
 
 
-def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
+def frame(request: HttpRequest, shown: Job, tab: str, *, posted: Form | None = None) -> dict[str, Any]:
     """Returns the data of the head above every tab of a job."""
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
@@ -201,6 +211,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "lease": lease,
         "drained": nodes_drained_under([lease]),
         "gpu_use": use_of(shown),
+        "snooze": SnoozeForm("snooze").or_posted(posted),
         "failure": failure_of(shown),
         "may_cancel": may_change,
         "may_share": may_change and shown.kind != Job.Kind.REPLICA,

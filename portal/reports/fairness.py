@@ -15,7 +15,9 @@ from accounting import actions
 from accounting.core.name_order import by_name
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, decimal, perform
+from portal.forms.fields import Exact
+from portal.forms.form import Form
+from portal.forms.posting import perform
 from portal.reports.by_mail import by_mail
 from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document
 from portal.reports.formats import answer
@@ -87,12 +89,22 @@ def edges(period: ReportPeriod) -> list[datetime]:
     return [*takewhile(lambda moment: moment < ends, moments), ends]
 
 
+class WeightForm(Form):
+    """For how much a GPU-hour of a generation counts."""
+
+    weight = Exact("Weight")
+
+    def __init__(self, generation: Generation, request: HttpRequest | None = None) -> None:
+        super().__init__(f"weight-{generation.pk}", request, initial={"weight": generation.weight})
+        self.fields["weight"].label = generation.name
+
+
 @require_safe
 def fairness(request: HttpRequest) -> HttpResponse:
     return _page(request)
 
 
-def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def _page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     report = read_fairness(request.user, request.GET, is_page=True)
     chart = draw_indices(
         {
@@ -114,10 +126,10 @@ def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespon
         "lines": [(line, _cells(line.own)) for line in report.statement.lines] if report.statement else [],
         "total": _cells(report.statement.total) if report.statement else [],
         "chart": chart,
-        "refusal": refusal,
+        "weights": [(one, WeightForm(one).or_posted(posted)) for one in report.weights],
     }
     context |= by_mail(request.user, ReportSubscription.Report.FAIRNESS, report.tenant)
-    return render(request, "reports/fairness.html", context, status=422 if refusal else 200)
+    return render(request, "reports/fairness.html", context, status=422 if posted else 200)
 
 
 def _cells(amounts: Amounts) -> list[tuple[str, float]]:
@@ -131,10 +143,8 @@ def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(
         request,
-        f"weight-{pk}",
-        lambda post: actions.set_weight(
-            actor=request.user, generation=generation, weight=decimal(post, "weight")
-        ),
+        WeightForm(generation, request),
+        lambda values: actions.set_weight(actor=request.user, generation=generation, **values),
         done=f"A GPU-hour of {generation.name} counts for another number now.",
         to=("usage_fairness",),
         page=partial(_page),

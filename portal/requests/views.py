@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Case, QuerySet, Value, When
 from django.db.models.functions import Coalesce
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.actions.grants import quota_of
@@ -24,8 +22,9 @@ from accounting.core.name_order import by_name
 from accounting.models import Membership, Request, Tenant
 from accounting.notifications.request_words import Words
 from portal.access import posted_from
-from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
-from portal.administration.forms import refusal as refusal_of
+from portal.forms.form import Form
+from portal.forms.posting import act_on, perform, show
+from portal.requests.forms import ApproveForm, DeclineForm, Why
 from portal.sorting import Names, Sorting
 from scheduling.grants import approve_request
 from scheduling.shares.preview import preview
@@ -74,8 +73,7 @@ def one_page(
     request: HttpRequest,
     *,
     pk: int,
-    refusal: Refusal | None = None,
-    kept: Kept | None = None,
+    posted: Form | None = None,
     changed: Mapping[str, Any] | None = None,
 ) -> HttpResponse:
     """Renders a request; `changed` would be granted instead of what is wanted, and is previewed."""
@@ -92,6 +90,9 @@ def one_page(
         "may_withdraw": is_open and manages,
         "may_extend": manages and one.is_in_force and one.ends_at is not None and one.overtaken_at is None,
         "shows_preview": may_answer and one.kind in PREVIEWED,
+        "approve": ApproveForm(one).or_posted(posted),
+        "decline": DeclineForm("decline").or_posted(posted),
+        "extend": Why("extend").or_posted(posted),
     }
     if context["shows_preview"]:
         context["previewed"] = words.say(one, changed or one.wanted)
@@ -99,7 +100,7 @@ def one_page(
             context["rows"] = preview(_change(one, changed or one.wanted))
         except Refused:  # its user or generation is gone; approving says so
             context["rows"] = []
-    return show(request, "requests/request.html", context, refusal=refusal, kept=kept)
+    return show(request, "requests/request.html", context, posted=posted)
 
 
 def _change(one: Request, values: Mapping[str, Any]) -> Change:
@@ -117,13 +118,9 @@ def preview_answer(request: HttpRequest, pk: int) -> HttpResponse:
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404
-    try:
-        changed = one.wanted | _changed(one, request.POST)
-        if one.kind in PREVIEWED:
-            _change(one, changed)
-    except Refused as error:
-        return one_page(request, pk=pk, refusal=refusal_of(request, "approve", error.field, error.message))
-    return one_page(request, pk=pk, kept=Kept("approve", request.POST), changed=changed)
+    form = ApproveForm(one, request)
+    is_right = act_on(form, lambda _: one.kind in PREVIEWED and _change(one, form.granted()))
+    return one_page(request, pk=pk, posted=form, changed=form.granted() if is_right else None)
 
 
 @require_safe
@@ -137,37 +134,21 @@ def approve(request: HttpRequest, pk: int) -> HttpResponse:
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404
+    form = ApproveForm(one, request)
     return perform(
         request,
-        "approve",
-        lambda post: approve_request(
+        form,
+        lambda values: approve_request(
             actor=request.user,
             request=one,
-            answer=post.get("answer", ""),
-            granted=one.wanted | _changed(one, post),
-            until=_until(one, post),
+            answer=values["answer"],
+            granted=form.granted(),
+            until=values["until"],
         ),
         done="It is granted, and in force from now on.",
         to=("request", pk),
         page=partial(one_page, pk=pk),
     )
-
-
-def _until(one: Request, post: QueryDict) -> datetime | None:
-    """Returns the form's end; if it was left unchanged, the requested moment with its seconds."""
-    shown = f"{timezone.localtime(one.until):%Y-%m-%dT%H:%M}" if one.until else ""
-    return one.until if shown and post.get("until", "").strip() == shown else moment(post, "until")
-
-
-def _changed(one: Request, post: QueryDict) -> dict[str, Any]:
-    match one.kind:
-        case Request.Kind.TICKETS:
-            return {"tickets": whole(post, "tickets")}
-        case Request.Kind.TEAM:
-            return {"tickets": whole(post, "tickets"), "name": post.get("name", "")}
-        case Request.Kind.LIMIT:
-            return {"limit": str(decimal(post, "limit"))}
-    return {}
 
 
 @posted_from("request", "pk")
@@ -176,12 +157,15 @@ def close(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     one = get_object_or_404(seen_by(request), pk=pk)
     if verb == "decline" and not request.user.is_operator:
         raise Http404
-    acts = {
-        "decline": (lambda post: decline_request(
-                        actor=request.user, request=one, answer=post.get("answer", "")),
-                    "The request is declined."),
-        "withdraw": (lambda post: withdraw_request(actor=request.user, request=one),
-                     "The request is withdrawn."),
-    }  # fmt: skip
-    act, done = acts[verb]
-    return perform(request, verb, act, done=done, to=("request", pk), page=partial(one_page, pk=pk))
+    form, act, done = {
+        "decline": (DeclineForm, decline_request, "The request is declined."),
+        "withdraw": (Form, withdraw_request, "The request is withdrawn."),
+    }[verb]
+    return perform(
+        request,
+        form(verb, request),
+        lambda values: act(actor=request.user, request=one, **values),
+        done=done,
+        to=("request", pk),
+        page=partial(one_page, pk=pk),
+    )

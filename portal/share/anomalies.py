@@ -16,7 +16,9 @@ from accounting.core.wording import percent
 from accounting.models import ReportSubscription, Tenant
 from fairshare.counterfactual.anomalies import FALSE_RATES
 from portal.access import permitted, posted_from
-from portal.administration.forms import Refusal, chosen, perform, show, whole
+from portal.forms.fields import Row, Whole
+from portal.forms.form import Form
+from portal.forms.posting import perform, show
 from portal.reports.by_mail import by_mail
 from portal.reports.scope import chosen_cluster, chosen_tenant
 from scheduling.anomalies.actions import LONGEST, analyse_last_days, is_tried_again, repeat_analysis
@@ -30,12 +32,25 @@ EXPECTED = "Where nothing went wrong, expect about {} of the jobs compared here 
 ANALYSES_TO_CHOOSE = 30
 
 
+class AnalyseForm(Form):
+    """Of which cluster how many days are to be analysed."""
+
+    cluster = Row("Cluster", Cluster.objects.attached().order_by(*by_name("name")))
+    days = Whole(f"The last days, at most {LONGEST.days}", initial=7)
+
+
+class AgainForm(Form):
+    """Which analysis to repeat."""
+
+    analysis = Row("Analysis", SharingAnalysis.objects.all())
+
+
 @require_safe
 def anomalies(request: HttpRequest) -> HttpResponse:
     return anomalies_page(request)
 
 
-def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def anomalies_page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     clusters = list(Cluster.objects.order_by(*by_name("name")))
     cluster = chosen_cluster(request.GET, clusters)
     tenants = list(Tenant.objects.visible_to(request.user))
@@ -53,7 +68,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
         "running": list(analyses.unfinished()),
         "cause": cause if cause in CAUSES else "",
         "causes": CAUSES,
-        "longest": LONGEST.days,
+        "analyse": AnalyseForm("analyse", initial={"cluster": cluster}).or_posted(posted),
         "expected": EXPECTED,
         **by_mail(request.user, ReportSubscription.Report.ANOMALIES, tenant),
     }
@@ -75,7 +90,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
             "tries_again": is_tried_again(analysis),
             "private": [part for part in parts if part.done_at and not part.has_failed][:ANOMALIES_PER_PAGE],
         }
-    return show(request, "share/anomalies.html", context, refusal=refusal)
+    return show(request, "share/anomalies.html", context, posted=posted)
 
 
 @permitted("anomalies.analyse")
@@ -83,12 +98,8 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
 def analyse(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
-        "analyse",
-        lambda post: analyse_last_days(
-            actor=request.user,
-            cluster=chosen(post, "cluster", Cluster.objects.attached()),
-            days=whole(post, "days"),
-        ),
+        AnalyseForm("analyse", request),
+        lambda values: analyse_last_days(actor=request.user, **values),
         done="The analysis is asked for; its teams appear here as they are done.",
         to=("share_anomalies",),
         page=anomalies_page,
@@ -101,10 +112,8 @@ def again(request: HttpRequest) -> HttpResponse:
     """Asks again for the teams of an analysis without a result."""
     return perform(
         request,
-        "again",
-        lambda post: repeat_analysis(
-            actor=request.user, analysis=chosen(post, "analysis", SharingAnalysis.objects.all())
-        ),
+        AgainForm("again", request),
+        lambda values: repeat_analysis(actor=request.user, **values),
         done="These teams are analysed again; they appear here as they are done.",
         to=("share_anomalies",),
         page=anomalies_page,

@@ -2,36 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.forms import BoundField
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods
 
 from accounting.access.permissions import may, tenants_where
-from accounting.core.errors import Refused
 from accounting.core.prepared import Prepared
 from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import TenantQuerySet
-from portal.administration.forms import Refusal, decimal_or_none, part, perform, show
+from portal.forms.fields import Choice, Exact, Percentage
+from portal.forms.form import Form
+from portal.forms.posting import perform, show
 from scheduling.limits.actions import Allowance, set_trade_limits
 from scheduling.models import TradeLimit
 
 AS_OTHERS, YES, NO = "", "yes", "no"
-ALL = "all"  # the row of generations that have none of their own
+ANSWERS = [(YES, "Yes"), (NO, "No: neither give nor take")]
+KINDS = ("trades", "gpus", "percent")  # begin the names of the fields
+ALL, OTHERS = "all", "Other GPUs"  # the row of generations that have no terms of their own
 
 
-@dataclass(frozen=True)
-class Row:
-    """What the form shows of one generation; `key` ends the names of its fields."""
+class TradeLimitsForm(Form):
+    """Which GPUs a team trades: three fields for each generation, and for those that have no terms of their own."""
 
-    key: str
-    name: str
-    choice: str
-    gpus: str
-    percent: str
+    def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
+        super().__init__("limits", request)
+        own = {limit.generation_id: limit for limit in tenant.trade_limits.all()}
+        self.generations = [(str(one.pk), one) for one in Generation.objects.all()]
+        for key, generation in self.generations:
+            self._add(key, generation.name, own.get(generation.pk), [(AS_OTHERS, "As other GPUs"), *ANSWERS])
+        self._add(ALL, OTHERS, own.get(None), ANSWERS)
+
+    def _add(self, key: str, name: str, limit: TradeLimit | None, choices: list[tuple[str, str]]) -> None:
+        fields = (
+            Choice(f"Whether {name} is traded", choices),
+            Exact(f"Most GPUs of {name} to give", required=False),
+            Percentage(f"Most per cent of the share of {name} to give", required=False),
+        )
+        values = (choices[0][0], None, None)
+        if limit is not None:
+            values = (YES if limit.trades else NO, limit.most_gpus, limit.most_part)
+        for kind, field, value in zip(KINDS, fields, values, strict=True):
+            field.initial = value
+            field.widget.attrs["aria-label"] = field.label
+            self.fields[f"{kind}-{key}"] = field
+
+    @property
+    def rows(self) -> list[tuple[str, list[BoundField]]]:
+        """Returns the name and the fields of each row."""
+        named = [*((key, one.name) for key, one in self.generations), (ALL, OTHERS)]
+        return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
+
+    def clean(self) -> None:
+        """Refuses amounts beside “As other GPUs”. Those beside “No” are of no use and left out."""
+        for key, generation in self.generations:
+            choice, *amounts = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)
+            for kind, amount in zip(KINDS[1:], amounts, strict=True):
+                if choice == NO:
+                    self.errors.pop(f"{kind}-{key}", None)
+                elif choice == AS_OTHERS and amount is not None:
+                    self.refuse(f"Choose “Yes” to limit what is given of {generation.name}.", f"{kind}-{key}")
+                    break
+
+    def allowances(self) -> list[Allowance]:
+        """Returns the terms of each generation that has its own, then those of all others."""
+        said = []
+        for key, generation in [(ALL, None), *self.generations]:
+            choice, gpus, part = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)
+            if choice == NO:
+                said.append(Allowance(generation, trades=False))
+            elif choice != AS_OTHERS or generation is None:
+                said.append(Allowance(generation, True, gpus, part))
+        return said
 
 
 def managed(user: User) -> TenantQuerySet:
@@ -60,56 +105,21 @@ def trade_limits(request: HttpRequest, slug: str) -> HttpResponse:
     page = partial(_page, tenant=tenant)
     if request.method != "POST":
         return page(request)
+    form = TradeLimitsForm(tenant, request)
     return perform(
         request,
-        "limits",
-        lambda post: set_trade_limits(actor=request.user, tenant=tenant, allowances=list(_read(post))),
+        form,
+        lambda _: set_trade_limits(actor=request.user, tenant=tenant, allowances=form.allowances()),
         done=f"The limits of {tenant.name} hold from now on.",
         to=("trade_limits", slug),
         page=page,
     )
 
 
-def _page(request: HttpRequest, *, tenant: Tenant, refusal: Refusal | None = None) -> HttpResponse:
-    own = {limit.generation_id: limit for limit in tenant.trade_limits.all()}
-    rows = [_row(str(one.pk), one.name, own.get(one.pk), AS_OTHERS) for one in Generation.objects.all()]
+def _page(request: HttpRequest, *, tenant: Tenant, posted: Form | None = None) -> HttpResponse:
     context = {
         "tenant": tenant,
-        "rows": [*rows, _row(ALL, "Other GPUs", own.get(None), YES)],
+        "form": TradeLimitsForm(tenant).or_posted(posted),
         "above": [limit for limit in limits_in_force(tenant) if limit.tenant_id != tenant.pk],
     }
-    return show(request, "share/limits.html", context, refusal=refusal)
-
-
-def _row(key: str, name: str, limit: TradeLimit | None, otherwise: str) -> Row:
-    if limit is None:
-        return Row(key, name, otherwise, "", "")
-    part = None if limit.most_part is None else limit.most_part * 100
-    return Row(key, name, YES if limit.trades else NO, _plain(limit.most_gpus), _plain(part))
-
-
-def _plain(number: Decimal | None) -> str:
-    return "" if number is None else f"{number.normalize():f}"
-
-
-def _read(post: QueryDict) -> list[Allowance]:
-    """Amounts beside “No” are of no use and left out; beside “As other GPUs” they are a mistake."""
-    generations = [(ALL, None), *((str(one.pk), one) for one in Generation.objects.all())]
-    said = []
-    for key, generation in generations:
-        choice = post.get(f"trades-{key}", AS_OTHERS)
-        if choice == NO:
-            said.append(Allowance(generation, trades=False))
-            continue
-        gpus, most = decimal_or_none(post, f"gpus-{key}"), _part_or_none(post, f"percent-{key}")
-        if choice == AS_OTHERS and generation is not None:
-            if gpus is not None or most is not None:
-                field = f"gpus-{key}" if gpus is not None else f"percent-{key}"
-                raise Refused(f"Choose “Yes” to limit what is given of {generation.name}.", field)
-            continue
-        said.append(Allowance(generation, True, gpus, most))
-    return said
-
-
-def _part_or_none(post: QueryDict, field: str) -> Decimal | None:
-    return part(post, field, may_be_zero=True) if post.get(field, "").strip() else None
+    return show(request, "share/limits.html", context, posted=posted)

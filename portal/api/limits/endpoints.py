@@ -16,7 +16,7 @@ from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.models.tenants import TenantQuerySet
-from portal.administration.limit_fields import ShownLimit, limits_of
+from portal.administration.limit_usage import ShownLimit, limits_of
 from portal.api.auth import require_permission
 from portal.api.limits import schemas
 from scheduling.shares.preview import ShareChange, preview

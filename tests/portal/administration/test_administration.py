@@ -174,8 +174,9 @@ def test_a_drain_is_asked_for_on_a_page_that_lists_whom_it_concerns(scene, brows
     path = f"/admin/nodes/{node.pk}/drain/"
     assert f'href="{path}"' in olga.get("/admin/nodes/").content.decode()
     page = olga.get(path).content.decode()
-    for told in ("supernova", "Training", "Astro", "bob", "1 job", 'value="finish" checked'):
+    for told in ("supernova", "Training", "Astro", "bob", "1 job"):
         assert told in page, told
+    assert re.search(r'value="finish"[^>]* checked', page)
     said = {"finish": "Its jobs run to their end", "now": "Its jobs are being stopped"}
     for mode, told in said.items():
         drained = olga.post(f"/admin/nodes/{spare.pk}/drain/", {"reason": "fan", "mode": mode}, follow=True)
@@ -183,7 +184,7 @@ def test_a_drain_is_asked_for_on_a_page_that_lists_whom_it_concerns(scene, brows
     over = olga.post(path, {"reason": "fan", "mode": "deadline", "deadline": "2001-01-01T00:00"})
     assert over.status_code == 422
     assert "The deadline must be in the future." in over.content.decode()
-    assert 'value="deadline" checked' in over.content.decode()
+    assert re.search(r'value="deadline"[^>]* checked', over.content.decode())
     assert olga.post(path, {"reason": "fan", "mode": "deadline"}).status_code == 422
     far = {"reason": "fan", "mode": "deadline", "deadline": "2100-01-01T00:00"}
     assert olga.post(path, far).status_code == 302
@@ -295,7 +296,7 @@ def test_a_refusal_says_why_once_and_keeps_what_was_typed(scene, place, browser_
         response = send(ada, keys, path, form)
         html = response.content.decode()
         assert response.status_code == 422, path
-        [shown] = re.findall(r'class="field-error" id="refusal" role="alert">([^<]*)<', html)
+        [shown] = re.findall(r'class="field-error"[^>]* role="alert">([^<]*)<', html)
         assert said in html_module.unescape(shown), path
         kept = [
             html_module.escape(text)

@@ -137,7 +137,7 @@ def test_what_was_typed_beside_the_kubeconfig_stays(ada: Client) -> None:
     html = refused.content.decode()
     assert 'value="east"' in html
     assert 'value="77"' in html
-    assert re.search(r"<textarea[^>]*aria-invalid[^>]*></textarea>", html)
+    assert re.search(r"<textarea[^>]*aria-invalid[^>]*>\n</textarea>", html)
     assert "data-live=" not in html.partition('id="clusters-body"')[2].partition(">")[0]
 
 
@@ -181,11 +181,11 @@ def test_an_admin_says_what_jobs_may_reach_and_everybody_else_finds_no_such_form
     assert ada.post(f"{path}reachable/", {"ranges": "10.20.0.0/16\n 2001:db8::/32"}).status_code == 302
     page = ada.get(path)
     assert "within a team, and 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
-    assert ">10.20.0.0/16\n2001:db8::/32</textarea>" in page.content.decode()
+    assert "\n10.20.0.0/16\n2001:db8::/32</textarea>" in page.content.decode()
     refused = ada.post(f"{path}reachable/", {"ranges": "the internet"})
     assert refused.status_code == 422
     assert "'the' does not appear to be an IPv4 or IPv6 network" in text_of(refused)
-    assert ">the internet</textarea>" in refused.content.decode()
+    assert "\nthe internet</textarea>" in refused.content.decode()
     for who in (scene.people.alice, scene.people.olga):
         assert browser_of(who).post(f"{path}reachable/", {"ranges": ""}).status_code == 404
     assert "reachable" not in browser_of(scene.people.olga).get(path).content.decode()
@@ -205,7 +205,7 @@ def test_an_admin_has_new_jobs_of_one_worker_run_as_pods_without_a_job(
     assert ada.post(f"{path}bare-pods/", {"bare_pods": "on"}).status_code == 302
     page = ada.get(path)
     assert "Single workers new jobs of one worker are pods without a Job" in text_of(page)
-    assert 'name="bare_pods" value="on" checked' in page.content.decode()
+    assert 'name="bare_pods" id="bare-pods-bare_pods" checked' in page.content.decode()
     for who in (scene.people.alice, scene.people.olga):
         assert browser_of(who).post(f"{path}bare-pods/").status_code == 404
     assert "bare-pods" not in browser_of(scene.people.olga).get(path).content.decode()

@@ -68,9 +68,9 @@ def test_tickets_a_move_an_archiving_and_a_restoring_change_the_level_and_no_oth
 def test_the_form_says_what_a_new_team_would_take_and_asks_where_it_belongs(scene: Scene, browser_of) -> None:
     ada = browser_of(scene.people.ada)
     form = ada.get("/admin/tenants/").content.decode()
-    choice = re.search(r'<select id="parent".*?</select>', form, re.DOTALL)[0]
+    choice = re.search(r'<select name="parent".*?</select>', form, re.DOTALL)[0]
     assert choice.index('value=""') < choice.index('value="top"')
-    assert "selected" not in choice
+    assert re.findall(r'value="([^"]*)" selected', choice) == [""]
     effect = "/admin/tenants/new/effect/"
     unsaid = ada.post(effect, {"name": "Chem", "tickets": "100", "parent": ""}).content.decode()
     assert "or the top level" in unsaid

@@ -58,7 +58,7 @@ def test_what_a_policy_does_not_accept_is_told_beside_its_field(
 ) -> None:
     answer = browser_of(scene.people.ada).post(address(scene, what), form)
     assert answer.status_code == 422
-    told = re.search(r'id="refusal" role="alert">([^<]*)<', answer.content.decode())
+    told = re.search(r'class="field-error"[^>]* role="alert">([^<]*)<', answer.content.decode())
     assert told
     assert said.lower() in told[1].lower()
     assert Cluster.objects.get(pk=scene.world.cluster.pk).policy == policies.DEFAULT

@@ -78,7 +78,7 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     more = olga.post(f"{path}preview/", {"tickets": "300", "until": "", "answer": "even more"})
     assert more.status_code == 200
     assert re.search(r"300 tickets: .*data-label=\"Entitled\">2 → 1<", shown(more))
-    assert 'name="tickets" inputmode="numeric" required value="300"' in shown(more)
+    assert re.search(r'name="tickets" value="300"', shown(more))
     assert "even more</textarea>" in shown(more)
     wrong = olga.post(f"{path}preview/", {"tickets": "0", "until": ""})
     assert (wrong.status_code, "a whole number from 1" in shown(wrong)) == (422, True)
@@ -107,9 +107,7 @@ def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
     ):
         got = alice.post(f"/team/astro/ask/{kind}/", form)
         assert got.status_code == 422
-        [refusal] = re.findall(
-            r'class="field-error" id="refusal" role="alert">([^<]*)<', got.content.decode()
-        )
+        [refusal] = re.findall(r'class="field-error"[^>]* role="alert">([^<]*)<', got.content.decode())
         assert said in html_module.unescape(refusal)
         assert all(
             f'value="{form[name]}"' in got.content.decode() for name in ("name", "days") if name in form

@@ -1,0 +1,136 @@
+"""The forms of clusters: attaching, what one of Kubernetes is told, and volumes."""
+
+from __future__ import annotations
+
+from django import forms
+from django.http import HttpRequest
+from django.utils.safestring import mark_safe
+
+from accounting.core.name_order import by_name
+from accounting.models import Tenant
+from portal.forms.fields import CODE, Choice, Measure, Row, SecretInput, Switch, Text, Whole
+from portal.forms.form import Form
+from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
+from scheduling.backends.kubernetes.metrics import USUAL_QUERY
+from scheduling.clusters import isolation
+from scheduling.models import Cluster
+
+
+class KubeconfigForm(Form):
+    """A kubeconfig, pasted or as a file. What was given is not shown again, even where it is refused."""
+
+    kubeconfig = Text(
+        "Kubeconfig",
+        rows=6,
+        required=False,
+        widget=SecretInput,
+        placeholder="apiVersion: v1 …",
+        **CODE | {"class": "code"},
+        help_text="With a token or certificate of its own, no files and no programs. It is encrypted and "
+        "never shown again.",
+    )
+    file = forms.FileField(label="or its file", required=False, allow_empty_file=True, widget=forms.FileInput)
+
+    def clean(self) -> None:
+        """Makes the file's text the kubeconfig."""
+        file = self.cleaned_data.pop("file", None)
+        if file is None:
+            return
+        if file.size is None or file.size > MOST_CHARACTERS:
+            self.refuse("This file is too large to be a kubeconfig.", "kubeconfig")
+            return
+        try:
+            self.cleaned_data["kubeconfig"] = bytes(file.read()).decode()
+        except UnicodeDecodeError:
+            self.refuse("This file is no text.", "kubeconfig")
+
+
+class AttachForm(KubeconfigForm):
+    """A cluster to attach."""
+
+    name = Text(
+        "Name",
+        maxlength=63,
+        help_text="As people choose it when they submit. A detached cluster goes on under its own name.",
+    )
+    namespace_prefix = Text(
+        "Namespaces begin with",
+        maxlength=40,
+        initial="fairlot",
+        required=False,
+        help_text="Each team gets one, such as fairlot-7.",
+    )
+    checkpoint_claim = Text(
+        "Claim for checkpoints",
+        maxlength=253,
+        required=False,
+        help_text="Its name in each team's namespace; many nodes must be able to write to it. "
+        "Without one, a job that loses its turn begins anew.",
+    )
+    writes_per_second = Measure("Changes a second", initial=50)
+    writes_at_once = Whole("At once", initial=100)
+
+
+class ReachableForm(Form):
+    """What jobs may reach outside of their team's namespace."""
+
+    ranges = Text(
+        "Ranges of addresses",
+        rows=3,
+        required=False,
+        spellcheck="false",
+        autocapitalize="off",
+        placeholder="10.20.0.0/16",
+        help_text="One a line; empty: nothing; 0.0.0.0/0 is the whole of IPv4.",
+    )
+
+
+class BarePodsForm(Form):
+    """How jobs of one worker run."""
+
+    bare_pods = Switch("Run new ones as pods without a Job")
+
+
+class MetricsForm(Form):
+    """The Prometheus that gathers how much of a cluster's GPUs is used."""
+
+    url = Text(
+        "Address",
+        required=False,
+        type="url",
+        maxlength=500,
+        placeholder="https://prometheus.example.org",
+        help_text="Empty: nothing is asked.",
+    )
+    query = Text(
+        "Query",
+        rows=3,
+        required=False,
+        maxlength=1000,
+        spellcheck="false",
+        autocapitalize="off",
+        placeholder=USUAL_QUERY,
+        help_text=mark_safe(
+            "Percent by <code>namespace</code> and <code>pod</code>; <code>$window</code> becomes "
+            "the time that it must look back. Empty: the usual one."
+        ),
+    )
+
+
+class VolumeForm(Form):
+    """A volume to grant."""
+
+    name = Text("Name", maxlength=63, placeholder="imagenet", **CODE)
+    source = Text("PersistentVolumeClaim", maxlength=400, **CODE)
+    team = Row(
+        "For", Tenant.objects.active().order_by(*by_name("name")), required=False, others={"": "all teams"}
+    )
+    read_only = Choice("May", [("on", "read"), ("off", "read and write")])
+
+    def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
+        super().__init__("volume", request)
+        if cluster.backend == Cluster.Backend.LOCAL:
+            self.fields["source"].label = "Folder of this machine"
+            kept_apart = isolation.isolation_in(cluster)
+            if not (kept_apart and kept_apart.namespaces):
+                self.fields["read_only"].widget.choices = [("off", "read and write")]

@@ -1,0 +1,32 @@
+"""Limits on pages, with how much of each is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from accounting.core.clock import now_from_database
+from accounting.limits.quotas import is_reached
+from accounting.models import Quota, Tenant
+from scheduling.limits.usage import used_by_account
+
+
+@dataclass(frozen=True)
+class ShownLimit:
+    """A limit, and how much of it is used; of each user's limit, by who has used most. None: not read."""
+
+    quota: Quota
+    used: Decimal | None
+
+    @property
+    def is_reached(self) -> bool:
+        return self.used is not None and is_reached(self.quota, self.used)
+
+
+def limits_of(tenant: Tenant) -> list[ShownLimit]:
+    """Its own, without those of tenants above."""
+    quotas = list(tenant.quotas.select_related("tenant", "generation", "user"))
+    return [
+        ShownLimit(quota, max(used.values(), default=Decimal(0)))
+        for quota, used in used_by_account(quotas, now=now_from_database())
+    ]

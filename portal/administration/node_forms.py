@@ -1,0 +1,126 @@
+"""The forms of nodes, and of how a cluster is scheduled."""
+
+from __future__ import annotations
+
+from django.core.exceptions import ValidationError
+from django.forms import BoundField, RadioSelect
+from django.http import HttpRequest
+
+from accounting.models import Generation
+from portal.forms.fields import Choice, Measure, Moment, Percentage, Row, Switch, Text, Whole
+from portal.forms.form import Form
+from portal.wording import duration
+from scheduling.clusters import actions as clusters
+from scheduling.draining.actions import DrainMode
+from scheduling.models import Cluster
+
+SECONDS = ("quantum_seconds", "min_hold_seconds", "notice_seconds")
+OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
+
+
+class Reason(Text):
+    """Why something is done, in 1 to 200 characters."""
+
+    def __init__(self, help_text: str) -> None:
+        super().__init__("Why?", maxlength=200, help_text=help_text)
+
+    def to_python(self, value: str | None) -> str:
+        reason = super().to_python(value)
+        if not reason or len(reason) > 200:
+            raise ValidationError("Say why, in 1 to 200 characters.")
+        return reason
+
+
+class PauseForm(Form):
+    """Why a cluster is paused."""
+
+    reason = Reason("Whoever waits for GPUs reads this.")
+
+
+class DrainForm(Form):
+    """How a node is drained."""
+
+    reason = Reason("Shown on the node and to the owners of what runs there.")
+    mode = Choice(
+        "What runs there",
+        DrainMode.choices,
+        initial=DrainMode.FINISH,
+        widget=RadioSelect,
+        help_text="What is stopped gets its grace to save, waits in the queue, and goes on elsewhere.",
+    )
+    deadline = Moment("Deadline", help_text="Only for “until a deadline”.")
+
+    def clean(self) -> None:
+        """Leaves the deadline to the mode that has one."""
+        mode = self.cleaned_data["mode"] = self.cleaned_data.get("mode") or DrainMode.FINISH
+        if mode != DrainMode.DEADLINE:
+            self.cleaned_data["deadline"] = None
+
+
+class DeclareForm(Form):
+    """A virtual node to declare."""
+
+    name = Text("Virtual node")
+    generation = Row("GPU", Generation.objects.all())
+    gpus = Whole(f"GPUs, 1 to {clusters.MOST_GPUS}", initial=4)
+    virtual_speed = Measure("Speed", initial=1)
+
+
+class SchedulingForm(Form):
+    """How a cluster is scheduled. What is left out of the request stays."""
+
+    ordering = Choice(
+        "Ordering",
+        Cluster.Ordering.choices,
+        widget=RadioSelect,
+        help_text="How gangs are picked when not all fit. Both are fair in the long run; a lottery can be "
+        "drawn again from its stored seed.",
+    )
+    slicing = Choice(
+        "Time slicing",
+        Cluster.Slicing.choices,
+        widget=RadioSelect,
+        help_text="What happens to a gang whose turn is over: it saves its state and ends, or it is "
+        "stopped where it is and keeps its memory.",
+    )
+    quantum_seconds = Measure("Quantum, seconds")
+    min_hold_seconds = Measure(
+        "Minimum time before preemption, seconds", help_text="A gang keeps its GPUs at least this long."
+    )
+    notice_seconds = Measure(
+        "Notice to services, seconds",
+        help_text="Replicas and sessions are warned so long before others' claims stop them.",
+    )
+    overhead_limit = Percentage("Most overhead, %")
+    cpu_per_gpu = Measure("Processors", required=False)
+    memory_per_gpu = Measure("Memory, GiB", required=False)
+    cpu_limit_per_gpu = Measure("Processors at most", required=False)
+    memory_limit_per_gpu = Measure("Memory at most, GiB", required=False)
+    trading = Switch("Trade time between generations")
+
+    def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
+        initial = {name: getattr(cluster, name) for name in self.base_fields}
+        super().__init__(f"settings-{cluster.pk}", request, initial=initial)
+        self.fields[
+            "quantum_seconds"
+        ].help_text = (
+            f"Time between two rounds; now {duration(cluster.effective_quantum)} with the cost of switching."
+        )
+        self.fields["overhead_limit"].help_text = (
+            "The quantum is stretched so that switching costs no more. "
+            f"Measured: {cluster.switch_seconds:.1f} s a switch."
+        )
+        for name in ("notice_seconds", *OF_WORKERS):
+            if self.is_bound and name not in self.data:
+                del self.fields[name]
+
+    def clean_overhead_limit(self) -> float:
+        return float(self.cleaned_data["overhead_limit"])
+
+    @property
+    def about_time(self) -> list[BoundField]:
+        return [self[name] for name in (*SECONDS, "overhead_limit") if name in self.fields]
+
+    @property
+    def about_workers(self) -> list[BoundField]:
+        return [self[name] for name in OF_WORKERS if name in self.fields]

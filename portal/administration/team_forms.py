@@ -1,0 +1,99 @@
+"""The forms of teams: making, tickets, name and place in the tree, and new members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from accounting.core.name_order import by_name
+from accounting.models import Tenant, User
+from portal.forms.fields import Row, Text, Whole
+from portal.forms.form import Form
+from portal.forms.membership import NewMember
+
+TOP = "top"
+
+
+class Parent(Row):
+    """The team above another, None for the top level. Neither is a default."""
+
+    def __init__(self, help_text: str) -> None:
+        errors = {"required": "Choose the team that it belongs to, or the top level."}
+        others = {"": "Choose…", TOP: "– the top level –"}
+        teams = Tenant.objects.order_by(*by_name("name"))
+        super().__init__("Belongs to", teams, others=others, error_messages=errors, help_text=help_text)
+
+    def clean(self, value: Any) -> Tenant | None:
+        parent = super().clean(value)
+        return None if parent == TOP else parent
+
+
+class NewTeam(Form):
+    """A team to make."""
+
+    name = Text("Name", maxlength=80, autocomplete="off")
+    parent = Parent("At the top level it takes its share from every other team there.")
+    tickets = Whole("Tickets", initial=100, help_text="Its weight among the teams of the same level.")
+
+    def __init__(self, request: HttpRequest | None = None) -> None:
+        super().__init__("create", request)
+        self.fields["parent"].listed = Tenant.objects.active().order_by(*by_name("name"))
+
+
+class TicketsForm(Form):
+    """The tickets of a team, in its row. What others would do is shown beside it as they are typed."""
+
+    tickets = Whole("Tickets")
+
+    def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
+        super().__init__(f"tickets-{tenant.pk}", request, initial={"tickets": tenant.tickets})
+        self.fields["tickets"].widget.attrs |= {
+            "aria-label": f"Tickets of {tenant.name}",
+            "hx-post": reverse("admin_tenant_effect", args=[tenant.slug, "tickets"]),
+            "hx-trigger": "input delay:350ms",
+            "hx-swap": "none",
+        }
+
+
+class RenameForm(Form):
+    """Another name for a team."""
+
+    name = Text("Name", maxlength=80, help_text="Addresses and past bookings keep the old name.")
+
+
+class MoveForm(Form):
+    """Another team above a team."""
+
+    parent = Parent("With all teams below it.")
+
+    def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
+        super().__init__("move", request, initial={"parent": tenant.parent_id or TOP})
+        parent = self.fields["parent"]
+        parent.listed = parent.queryset.active().exclude(path__startswith=tenant.path)
+        parent.others = {TOP: parent.others[TOP]}
+        parent.widget.attrs |= {
+            "hx-post": reverse("admin_tenant_effect", args=[tenant.slug, "move"]),
+            "hx-trigger": "change",
+            "hx-swap": "none",
+        }
+
+
+class Candidate(Row):
+    """A user, by all names."""
+
+    def label_from_instance(self, obj: User) -> str:
+        full = obj.get_full_name()
+        return f"{obj.get_username()} ({full})" if full else obj.get_username()
+
+
+class NewMemberFromList(NewMember):
+    """A member to add, from all users."""
+
+    user = Candidate("User", User.objects.order_by(*by_name("username")), others={"": "Choose…"})
+
+    def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
+        super().__init__("add", request)
+        user = self.fields["user"]
+        user.listed = user.queryset.filter(is_active=True).exclude(memberships__tenant=tenant)

@@ -1,0 +1,47 @@
+"""The form of a budget, on the pages of admins and of managers."""
+
+from __future__ import annotations
+
+import re
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.forms import HiddenInput
+from django.http import HttpRequest
+
+from accounting.actions.budgets import USUAL_PERCENTAGES
+from accounting.models import Budget
+from portal.forms.fields import Exact, Switch, Text
+from portal.forms.form import Form
+
+NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
+
+
+class Percentages(Text):
+    """Whole numbers with commas between, as a list."""
+
+    def to_python(self, value: str | None) -> list[int]:
+        if not NUMBERS.fullmatch(value or ""):
+            raise ValidationError("These must be whole numbers with commas between, such as 80, 100.")
+        return [int(one) for one in (value or "").split(",")]
+
+
+class BudgetForm(Form):
+    """The budget of one period: a month or a quarter."""
+
+    budget_period = Text("Period", widget=HiddenInput)
+    amount = Exact("Amount")
+    percentages = Percentages("Warn at %", **{"class": "input-number"})
+    webhook_url = Text("Webhook", required=False, type="url", maxlength=500)
+    by_forecast = Switch("and by forecast")
+
+    def __init__(
+        self, period: str, request: HttpRequest | None = None, *, budget: Budget | None = None
+    ) -> None:
+        self.period = period
+        self.budget = budget
+        shown = budget or Budget(percentages=list(USUAL_PERCENTAGES))
+        initial = {name: getattr(shown, name) for name in ("amount", "webhook_url", "by_forecast")}
+        initial |= {"budget_period": period, "percentages": ", ".join(map(str, shown.percentages))}
+        super().__init__(f"budget-{period}", request, initial=initial)
+        self.fields["amount"].label = f"{settings.FAIRLOT_CURRENCY} a {period}"

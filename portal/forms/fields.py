@@ -1,0 +1,218 @@
+"""Fields of forms. Each reads what a user typed into a value of one type; the action judges the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.forms.models import ModelChoiceIterator
+from django.utils import timezone
+
+from accounting.core.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
+from scheduling.timetable.local_time import when_shown
+
+MOST_DIGITS = 15  # before and behind the point
+NOT_LISTED = "Choose one of the list."
+# Attributes of an input for names and programs, which no browser should complete or correct.
+CODE = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+
+
+class Text(forms.CharField):
+    """A text. `required` and `maxlength` are for the browser alone."""
+
+    def __init__(self, label: str, *, rows: int = 0, required: bool = True, **named: Any) -> None:
+        """Takes the arguments of Django's fields; all others become attributes of the input.
+
+        `rows` makes it a text of several lines.
+        """
+        own = {name: named.pop(name) for name in ("initial", "help_text", "strip", "widget") if name in named}
+        attributes = {name: value for name, value in named.items() if value is not None}
+        kind = own.pop("widget", forms.Textarea if rows else forms.TextInput)
+        widget = kind(attrs=attributes | ({"rows": rows} if rows else {}))
+        super().__init__(label=label, required=required, widget=widget, **own)
+
+    def validate(self, value: Any) -> None:
+        """Accepts every text."""
+
+    def run_validators(self, value: Any) -> None:
+        """Runs none. `InputsMiddleware` finds texts that cannot be stored."""
+
+
+class SecretInput(forms.Textarea):
+    """An input that never shows what was typed."""
+
+    def format_value(self, value: Any) -> str:
+        return ""
+
+
+class Number(forms.Field):
+    """A number in the digits 0 to 9. An empty field means None where `required` is false."""
+
+    inputmode = "decimal"
+
+    def __init__(self, label: str, **named: Any) -> None:
+        attributes = {"inputmode": self.inputmode, "autocomplete": "off", "class": "input-number"}
+        super().__init__(label=label, widget=forms.TextInput(attributes), **named)
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "")
+        return self.read(text) if text.strip() or self.required else None
+
+    def read(self, text: str) -> Any:
+        """Returns the number that `text` means; raises ValidationError where it means none."""
+        raise NotImplementedError
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if value is None or isinstance(value, str) else plain(value)
+
+
+class Whole(Number):
+    """A whole number of at most 31 bits, as an int."""
+
+    inputmode = "numeric"
+
+    def read(self, text: str) -> int:
+        number = read_whole(text)
+        if number is None:
+            raise ValidationError(f"This {why_not_whole(text)}.")
+        if abs(number) >= 2**31:
+            raise ValidationError("This is too large.")
+        return number
+
+
+class Exact(Number):
+    """An amount such as of money or GPU-hours, as a Decimal."""
+
+    def read(self, text: str) -> Decimal:
+        number = read_decimal(text)
+        if number is None:
+            raise ValidationError(f"This {why_not_decimal(text)}.")
+        if number and not -MOST_DIGITS <= number.adjusted() <= MOST_DIGITS:
+            raise ValidationError("This number is too large or too small.")
+        return number
+
+
+class Measure(Exact):
+    """A measured amount such as of seconds, as a float."""
+
+    def clean(self, value: Any) -> float | None:
+        number = super().clean(value)
+        return None if number is None else float(number)
+
+
+class Percentage(Exact):
+    """A part of 1 that is typed and shown in per cent, as a Decimal. An optional one may be 0."""
+
+    def read(self, text: str) -> Decimal:
+        percent = super().read(text)
+        if not 0 <= percent <= 100 or (percent == 0 and self.required):
+            least = "more than 0 and at most" if self.required else "from 0 to"
+            raise ValidationError(f"This must be {least} 100 %.")
+        return percent / 100
+
+    def prepare_value(self, value: Any) -> Any:
+        return super().prepare_value(value if value is None or isinstance(value, str) else value * 100)
+
+
+class MomentInput(forms.TextInput):
+    """The browser's input of a date and time. forms/field.html shows the user's zone beside its label."""
+
+    input_type = "datetime-local"
+
+
+class Moment(forms.Field):
+    """A date and time on the user's clock, as an aware datetime; None where it is left empty.
+
+    A time that this clock skips or shows twice, when it is put forward or back, is refused as ambiguous.
+    """
+
+    def __init__(self, label: str, *, step: int | None = None, **named: Any) -> None:
+        super().__init__(label=label, widget=MomentInput({"step": step} if step else {}), **named)
+
+    def to_python(self, value: Any) -> datetime | None:
+        text = str(value or "").strip()
+        if not text:
+            return None
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValidationError("This must be a date and time, such as 2026-11-21T08:00.") from None
+        if not 2000 <= at.year <= 2200:
+            raise ValidationError("The year must be from 2000 to 2200.")
+        if timezone.is_aware(at):
+            return at
+        shown = when_shown(at, timezone.get_current_timezone())
+        if not shown:
+            raise ValidationError("The clocks are put forward over this time; choose one before or after.")
+        if len(shown) > 1:
+            raise ValidationError(
+                "The clocks are put back and show this time twice; choose one before or after."
+            )
+        return shown[0]
+
+    def validate(self, value: Any) -> None:
+        """Accepts an empty field."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{timezone.localtime(value):%Y-%m-%dT%H:%M}" if isinstance(value, datetime) else value
+
+
+class Choice(forms.ChoiceField):
+    """One of a few values. The action refuses others, with those that it accepts."""
+
+    def __init__(self, label: str, choices: Iterable[tuple[Any, str]] = (), **named: Any) -> None:
+        super().__init__(label=label, choices=list(choices), **{"required": False} | named)
+
+    def validate(self, value: Any) -> None:
+        """Accepts every value."""
+
+
+class RowIterator(ModelChoiceIterator):
+    """The choices of a `Row`: first those that are no rows, then the listed rows."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        yield from self.field.others.items()
+        yield from map(self.choice, self.queryset if self.field.listed is None else self.field.listed)
+
+
+class Row(forms.ModelChoiceField):
+    """A row of a QuerySet, which the browser sends by its key.
+
+    `others` are choices that are no rows, by value. A chosen one of them is its own value; "" is None. `listed` is
+    what the page offers where that is less than `queryset`: then the action refuses the rest in its own words.
+    """
+
+    listed: Iterable[Any] | None = None
+
+    iterator = RowIterator
+
+    def __init__(
+        self, label: str, queryset: Any, *, others: dict[str, str] | None = None, **named: Any
+    ) -> None:
+        named["error_messages"] = {"required": NOT_LISTED} | named.get("error_messages", {})
+        self.others = others or {}
+        super().__init__(queryset, label=label, empty_label=None, **named)
+
+    def to_python(self, value: Any) -> Any:
+        if not value or value in self.others:
+            return value or None
+        row = self.queryset.filter(pk=read_key(value)).first()
+        if row is None:
+            raise ValidationError(NOT_LISTED)
+        return row
+
+
+class Switch(forms.BooleanField):
+    """A checkbox, as a bool."""
+
+    def __init__(self, label: str, **named: Any) -> None:
+        super().__init__(label=label, required=False, **named)
+
+
+def plain(number: float | Decimal) -> str:
+    """Returns a number with as many decimals as it has, and none where it is whole."""
+    return f"{Decimal(str(number)).normalize():f}"

@@ -1,0 +1,64 @@
+"""The form of a rule for idle GPUs: of all, of a cluster, or of a team."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.http import HttpRequest
+
+from accounting.models import Tenant
+from portal.forms.fields import Choice, Switch, Whole
+from portal.forms.form import Form
+from scheduling.idle.actions import IdleRules
+from scheduling.models import Cluster, IdleRule
+
+AS_ABOVE = "above"
+NUMBERS = ("after_minutes", "grace_minutes", "snooze_hours")
+USUAL = IdleRule(action="warn", after_minutes=60, grace_minutes=30, snooze_hours=24, services=False)
+
+
+class IdleRuleForm(Form):
+    """A rule. Its fields begin with the rule that is set, else with the one that holds instead."""
+
+    action = Choice("Where nobody uses GPUs")
+    after_minutes = Whole("After, minutes")
+    grace_minutes = Whole("Grace, minutes")
+    snooze_hours = Whole("Put off at most, hours")
+    services = Switch("Warn of replicas of services, too")
+
+    def __init__(
+        self,
+        key: str,
+        request: HttpRequest | None,
+        *,
+        rule: IdleRule | None,
+        holds: IdleRule | None,
+        above: str,
+    ) -> None:
+        """`rule` is the one that is set here, `holds` the one that holds without it, `above` says which that is."""
+        shown = rule or holds or USUAL
+        initial = {name: getattr(shown, name) for name in (*NUMBERS, "services")}
+        super().__init__(key, request, initial=initial | {"action": rule.action if rule else AS_ABOVE})
+        self.fields["action"].choices = [(AS_ABOVE, above), *IdleRule.Action.choices]
+
+    @classmethod
+    def of_all(cls, rules: IdleRules, request: HttpRequest | None = None) -> Self:
+        return cls("idle-all", request, rule=rules.of_all, holds=None, above="no rule")
+
+    @classmethod
+    def of_cluster(cls, rules: IdleRules, cluster: Cluster, request: HttpRequest | None = None) -> Self:
+        rule = rules.of_clusters.get(cluster.pk)
+        return cls(f"idle-{cluster.pk}", request, rule=rule, holds=rules.of_all, above="as all teams")
+
+    @classmethod
+    def of_tenant(cls, rules: IdleRules, tenant: Tenant, request: HttpRequest | None = None) -> Self:
+        holds = rules.rule_of(tenant.parent, None) if tenant.parent else rules.of_all
+        is_of_team = holds is not None and holds.tenant is not None
+        above = f"as {holds}" if is_of_team else "as the cluster, or all teams"
+        return cls("idle", request, rule=rules.of_tenants.get(tenant.pk), holds=holds, above=above)
+
+    def clean(self) -> None:
+        """Needs no numbers where no rule is to be set here."""
+        if self.cleaned_data.get("action") == AS_ABOVE:
+            for name in NUMBERS:
+                self.errors.pop(name, None)

@@ -1,0 +1,51 @@
+"""The form of a limit, which admins set and managers ask for."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django.http import HttpRequest
+
+from accounting.actions.quotas import Which
+from accounting.core.name_order import by_name
+from accounting.models import Generation, Quota, Tenant, User
+from portal.forms.fields import Choice, Exact, Row, Text, Whole
+from portal.forms.form import Form
+
+EACH = "each"
+PERIODS = [("month", "month"), ("quarter", "quarter"), ("rolling", "last days")]
+
+
+class LimitForm(Form):
+    """Which limit of a team, and how much it allows."""
+
+    kind = Choice("Limit of", Quota.Kind.choices)
+    user = Row("Whose", User.objects.all(), required=False, others={"": "the team's", EACH: "each user's"})
+    generation = Row("GPU", Generation.objects.all(), required=False, others={"": "all together"})
+    period = Choice("Hours and money in a", PERIODS, initial="month")
+    days = Whole("Last days", required=False)
+    limit = Text("Limit", inputmode="decimal", autocomplete="off", **{"class": "input-number"})
+    at_limit = Choice("Then", Quota.AtLimit.choices, initial=Quota.AtLimit.BLOCK)
+
+    def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
+        super().__init__("quota", request)
+        within = User.objects.filter(is_active=True, memberships__tenant__path__startswith=tenant.path)
+        self.fields["user"].listed = within.order_by(*by_name("username")).distinct()
+
+    def clean_limit(self) -> Decimal:
+        """Returns the limit; GPUs and jobs are counted, so theirs is a whole number."""
+        kind = Whole if self.cleaned_data.get("kind") in Quota.COUNTED else Exact
+        return Decimal(kind("Limit").clean(self.cleaned_data["limit"]))
+
+    def which(self) -> Which:
+        """Returns the limit that the form names."""
+        values = self.cleaned_data
+        return Which(
+            kind=values["kind"],
+            generation=values["generation"],
+            user=None if values["user"] == EACH else values["user"],
+            each_user=values["user"] == EACH,
+            period=values["period"],
+            days=values["days"],
+            at_limit=values["at_limit"] or Quota.AtLimit.BLOCK,
+        )

@@ -1,0 +1,30 @@
+"""The forms of a team's members."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from accounting.models import Membership
+from portal.forms.fields import CODE, Choice, Text, Whole
+from portal.forms.form import Form
+
+
+class MemberForm(Form):
+    """Role and tickets of one member, in its row."""
+
+    role = Choice("Role", Membership.Role.choices)
+    tickets = Whole("Tickets")
+
+    def __init__(self, membership: Membership, request: HttpRequest | None = None) -> None:
+        initial = {"role": membership.role, "tickets": membership.tickets}
+        super().__init__(f"member-{membership.pk}", request, initial=initial)
+        for field in self.fields.values():
+            field.widget.attrs["aria-label"] = f"{field.label} of {membership.user.get_username()}"
+
+
+class NewMember(Form):
+    """A member to add, by user name or e-mail address."""
+
+    user = Text("User name or e-mail", maxlength=254, **CODE)
+    role = Choice("Role", Membership.Role.choices, initial=Membership.Role.MEMBER)
+    tickets = Whole("Tickets", initial=100)

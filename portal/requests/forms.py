@@ -1,0 +1,96 @@
+"""The forms in which managers ask for more, and operators answer."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.forms import BoundField
+from django.http import HttpRequest
+
+from accounting.models import Request
+from portal.forms.fields import Exact, Moment, Text, Whole
+from portal.forms.form import Form
+from portal.forms.limit import LimitForm
+
+UNTIL = "Until (empty: for good)"
+
+
+class Why(Form):
+    """Until when something is asked for, and why. Alone: more time for what was granted."""
+
+    field_order = ("name", "tickets", "until", "reason")
+
+    until = Moment(UNTIL)
+    reason = Text("Reason", rows=2, maxlength=2000)
+
+    def wanted(self) -> dict[str, Any]:
+        """Returns what is asked for, as `Request.wanted` keeps it."""
+        return {name: value for name, value in self.cleaned_data.items() if name not in Why.base_fields}
+
+
+class TicketsRequest(Why):
+    """Other tickets for a team."""
+
+    tickets = Whole("Tickets")
+
+
+class TeamRequest(Why):
+    """A new team below another."""
+
+    name = Text("Name", maxlength=80)
+    tickets = Whole("Tickets", initial=100)
+
+
+class LimitRequest(LimitForm, Why):
+    """A new limit, or another number for one."""
+
+    @property
+    def about_limit(self) -> list[BoundField]:
+        return [self[name] for name in LimitForm.base_fields]
+
+
+class AskedUntil(Moment):
+    """The end of a grant. Left as the page shows it, it is the moment that was asked for, to the second."""
+
+    asked: datetime | None = None
+
+    def to_python(self, value: Any) -> datetime | None:
+        return self.asked if value == self.prepare_value(self.asked) else super().to_python(value)
+
+
+class ApproveForm(Form):
+    """What an operator grants: as asked, or changed."""
+
+    name = Text("Name", maxlength=80)
+    tickets = Whole("Tickets")
+    limit = Exact("Limit")
+    until = AskedUntil(UNTIL)
+    answer = Text("Answer", rows=2, maxlength=2000, required=False)
+
+    def __init__(self, asked: Request, request: HttpRequest | None = None) -> None:
+        self.asked = asked
+        super().__init__("approve", request, initial=asked.wanted | {"until": asked.until})
+        self.fields["until"].asked = asked.until
+        for name in {"name", "tickets", "limit"} - CHANGED[asked.kind]:
+            del self.fields[name]
+
+    def granted(self) -> dict[str, Any]:
+        """Returns what is granted, as `Request.granted` keeps it."""
+        values = {name: self.cleaned_data[name] for name in CHANGED[self.asked.kind]}
+        return self.asked.wanted | values | ({"limit": str(values["limit"])} if "limit" in values else {})
+
+
+# What an operator may change of each kind of request.
+CHANGED: dict[str, set[str]] = {
+    Request.Kind.TICKETS: {"tickets"},
+    Request.Kind.TEAM: {"name", "tickets"},
+    Request.Kind.LIMIT: {"limit"},
+    Request.Kind.EXTENSION: set(),
+}
+
+
+class DeclineForm(Form):
+    """Why a request is declined."""
+
+    answer = Text("Why", rows=2, maxlength=2000)

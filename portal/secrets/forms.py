@@ -1,0 +1,82 @@
+"""The forms of secrets. What is typed into them is never shown again."""
+
+from __future__ import annotations
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.safestring import mark_safe
+
+from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
+from accounting.models import Membership, Tenant, User
+from portal.forms.fields import CODE, NOT_LISTED, Choice, SecretInput, Text
+from portal.forms.form import Form
+from portal.submit.lines import read_variables
+from scheduling.models.secrets import ONLY_KEY
+from scheduling.spec.job_spec import SpecError
+
+HIDDEN = ("value", "lines")
+
+
+class SecretForm(Form):
+    """What a secret holds: one text, or several with keys."""
+
+    value = Text(
+        "Text",
+        rows=4,
+        required=False,
+        strip=False,
+        widget=SecretInput,
+        help_text="Such as a token. Kept encrypted and never shown again, to anybody.",
+        **CODE | {"class": "code"},
+    )
+    lines = Text(
+        "Keys and texts",
+        rows=4,
+        required=False,
+        strip=False,
+        widget=SecretInput,
+        placeholder="api-key=…",
+        help_text=mark_safe(
+            "One <code>KEY=VALUE</code> on each line instead of one text. A job names a variable's by "
+            "<code>secret/key</code>; as files, each key is one."
+        ),
+        **CODE | {"class": "code"},
+    )
+
+    def texts(self) -> dict[str, str]:
+        """Returns the texts by key, with the line ends of a file. Raises Refused."""
+        text, lines = (self.cleaned_data[name].replace("\r\n", "\n") for name in HIDDEN)
+        if text and lines.strip():
+            raise Refused("Give one text, or several with keys; not both.", "value")
+        if not lines.strip():
+            return {ONLY_KEY: text}
+        try:
+            return read_variables(lines, "lines", hidden=True)
+        except SpecError as error:
+            raise Refused(error.problems["lines"], "lines") from None
+
+
+class NewSecret(SecretForm):
+    """A secret to keep, for the own jobs or those of a team that the user manages."""
+
+    name = Text(
+        "Name",
+        maxlength=63,
+        help_text=mark_safe("Small letters, digits and -, such as <code>hf-token</code>."),
+        **CODE,
+    )
+    team = Choice("For")
+
+    def __init__(self, user: User, request: HttpRequest | None = None) -> None:
+        super().__init__("create", request)
+        managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER).active()
+        self.teams = {team.slug: team for team in managed.order_by(*by_name("name"))}
+        named = [(slug, f"all members of {team.name}") for slug, team in self.teams.items()]
+        self.fields["team"].choices = [("", "my own jobs"), *named]
+
+    def clean_team(self) -> Tenant | None:
+        slug = self.cleaned_data["team"]
+        if slug and slug not in self.teams:
+            raise ValidationError(NOT_LISTED)
+        return self.teams.get(slug)
