@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 
 from accounting.access.permissions import may
 from portal.inputs import keeps_form
+from portal.user_request import UserRequest
 
 View = Callable[..., HttpResponse]
 
@@ -20,7 +21,7 @@ def permitted(verb: str) -> Callable[[View], View]:
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: UserRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if not may(request.user, verb):
                 raise Http404
             return view(request, *args, **kwargs)
@@ -39,7 +40,7 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         @keeps_form
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: UserRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method in {"GET", "HEAD"}:
                 return redirect(page, **{key: kwargs[key] for key in keys})
             if request.method != "POST":

@@ -7,7 +7,7 @@ from zoneinfo import available_timezones
 
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, PasswordChangeView
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
@@ -18,6 +18,7 @@ from accounting.models import User
 from portal.account import lockout
 from portal.account.forms import LoginForm, OwnPasswordForm
 from portal.models import ApiToken
+from portal.user_request import UserRequest
 from scheduling.shares.situations import some_cluster_lets_jobs_take_turns
 
 
@@ -50,14 +51,14 @@ class PasswordChange(PasswordChangeView):
 
 
 @require_safe
-def password_changed(request: HttpRequest) -> HttpResponse:
+def password_changed(request: UserRequest) -> HttpResponse:
     messages.success(request, "Your password is changed.")
     return redirect("preferences")
 
 
 @never_cache
 @require_http_methods(["GET", "POST"])
-def preferences(request: HttpRequest) -> HttpResponse:
+def preferences(request: UserRequest) -> HttpResponse:
     """Shows and sets theme, time zone, and how the user's jobs share."""
     problems: dict[str, str] = {}
     names = ["theme", "time_zone"]

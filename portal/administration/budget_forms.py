@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 
 from accounting import actions
@@ -16,6 +16,7 @@ from accounting.models import Budget, Tenant, User
 from portal.forms.budget import BudgetForm
 from portal.forms.form import Form
 from portal.forms.posting import perform
+from portal.user_request import UserRequest
 from scheduling.limits.budget_status import outlooks
 
 
@@ -28,7 +29,7 @@ def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, A
 
 
 def set_budget_of(
-    request: HttpRequest, tenant: Tenant, *, to: str, page: Callable[..., HttpResponse]
+    request: UserRequest, tenant: Tenant, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
     """Sets the budget that was posted, and goes on to the page named `to`."""
     # The form's address names its period, too, for a form whose own field is wrong.
@@ -46,7 +47,7 @@ def set_budget_of(
 
 
 def remove_budget_of(
-    request: HttpRequest, tenant: Tenant, pk: int, *, to: str, page: Callable[..., HttpResponse]
+    request: UserRequest, tenant: Tenant, pk: int, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
     """Removes one of the tenant's budgets, and goes on to the page named `to`."""
     budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)

@@ -7,7 +7,7 @@ from functools import partial
 
 from django.db.models import Case, Count, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Coalesce
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -25,6 +25,7 @@ from portal.administration.cluster_forms import (
 from portal.forms.form import Form
 from portal.forms.posting import perform, show
 from portal.sorting import Names, Since, Sorting
+from portal.user_request import UserRequest
 from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, Need
 from scheduling.clusters.attaching import (
     attach_cluster,
@@ -68,7 +69,7 @@ def _found() -> QuerySet[Cluster]:
     )
 
 
-def _clusters(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def _clusters(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     found = list(SORTING.order(_found(), request.GET))
     context = {
         "tab": "clusters",
@@ -82,7 +83,7 @@ def _clusters(request: HttpRequest, *, posted: Form | None = None) -> HttpRespon
 
 @permitted("cluster.read")
 @require_safe
-def clusters(request: HttpRequest) -> HttpResponse:
+def clusters(request: UserRequest) -> HttpResponse:
     return _clusters(request)
 
 
@@ -90,7 +91,7 @@ def clusters(request: HttpRequest) -> HttpResponse:
 @never_cache
 @sensitive_post_parameters("kubeconfig")
 @posted_from("admin_clusters")
-def attach(request: HttpRequest) -> HttpResponse:
+def attach(request: UserRequest) -> HttpResponse:
     return perform(
         request,
         AttachForm("attach", request),
@@ -101,7 +102,7 @@ def attach(request: HttpRequest) -> HttpResponse:
     )
 
 
-def cluster_page(request: HttpRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
+def cluster_page(request: UserRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
     found = get_object_or_404(_found(), pk=pk)
     access = getattr(found, "access", None)
     rows = rights_of(access) if access else []
@@ -149,13 +150,13 @@ def rights_of(access: ClusterAccess) -> list[NeededRights]:
 
 @permitted("cluster.read")
 @require_safe
-def cluster(request: HttpRequest, pk: int) -> HttpResponse:
+def cluster(request: UserRequest, pk: int) -> HttpResponse:
     return cluster_page(request, pk)
 
 
 @permitted("cluster.check")
 @posted_from("admin_cluster", "pk")
-def check(request: HttpRequest, pk: int) -> HttpResponse:
+def check(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
@@ -171,7 +172,7 @@ def check(request: HttpRequest, pk: int) -> HttpResponse:
 @never_cache
 @sensitive_post_parameters("kubeconfig")
 @posted_from("admin_cluster", "pk")
-def replace(request: HttpRequest, pk: int) -> HttpResponse:
+def replace(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
@@ -185,7 +186,7 @@ def replace(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
-def reachable(request: HttpRequest, pk: int) -> HttpResponse:
+def reachable(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
@@ -199,7 +200,7 @@ def reachable(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
-def bare_pods(request: HttpRequest, pk: int) -> HttpResponse:
+def bare_pods(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
@@ -213,7 +214,7 @@ def bare_pods(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
-def detach(request: HttpRequest, pk: int) -> HttpResponse:
+def detach(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,

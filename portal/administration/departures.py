@@ -7,7 +7,7 @@ from functools import partial
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.forms import RadioSelect
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_safe
@@ -19,6 +19,7 @@ from portal.administration.team import managed, team_or_home
 from portal.forms.fields import Choice, Row
 from portal.forms.form import Form
 from portal.forms.posting import perform, show
+from portal.user_request import UserRequest
 from scheduling.departures.actions import Fate, HandedOver, heirs, remove_member, work_of_member
 
 FATES = [
@@ -41,7 +42,7 @@ class WorkForm(Form):
         key: str,
         user: User,
         among: QuerySet[User],
-        request: HttpRequest | None = None,
+        request: UserRequest | None = None,
         *,
         has_left: bool = False,
     ) -> None:
@@ -57,7 +58,7 @@ class WorkForm(Form):
         return self.cleaned_data["fate"] or Fate.WAITS.value
 
 
-def tell(request: HttpRequest, done: object) -> None:
+def tell(request: UserRequest, done: object) -> None:
     """What was not handed over, as it names secrets."""
     if isinstance(done, HandedOver) and done.kept:
         text = f"Not handed over, as it names secrets: {', '.join(done.kept[:10])}"
@@ -65,7 +66,7 @@ def tell(request: HttpRequest, done: object) -> None:
 
 
 def _leaving(
-    request: HttpRequest, *, slug: str, pk: int, is_admin: bool, posted: Form | None = None
+    request: UserRequest, *, slug: str, pk: int, is_admin: bool, posted: Form | None = None
 ) -> HttpResponse:
     membership = _membership(request, slug, pk, is_admin=is_admin)
     context = {
@@ -80,7 +81,7 @@ def _leaving(
     return show(request, "administration/leaving.html", context, posted=posted)
 
 
-def _remove(request: HttpRequest, *, slug: str, pk: int, is_admin: bool) -> HttpResponse:
+def _remove(request: UserRequest, *, slug: str, pk: int, is_admin: bool) -> HttpResponse:
     membership = _membership(request, slug, pk, is_admin=is_admin)
 
     return perform(
@@ -95,36 +96,36 @@ def _remove(request: HttpRequest, *, slug: str, pk: int, is_admin: bool) -> Http
 
 @permitted("member.change")
 @require_safe
-def leaving(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def leaving(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     """Asks what becomes of the work of a member who is to be removed."""
     return _leaving(request, slug=slug, pk=pk, is_admin=True)
 
 
 @permitted("member.change")
 @posted_from("admin_member_leaving", "slug", "pk")
-def remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def remove(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     """Removes a member as the form of that page says."""
     return _remove(request, slug=slug, pk=pk, is_admin=True)
 
 
 @require_safe
-def leaving_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def leaving_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     """The same for managers of the team."""
     return _leaving(request, slug=slug, pk=pk, is_admin=False)
 
 
 @posted_from("team_member_leaving", "slug", "pk")
-def remove_from_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def remove_from_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     """The same for managers of the team."""
     return _remove(request, slug=slug, pk=pk, is_admin=False)
 
 
-def _work_form(request: HttpRequest, membership: Membership) -> WorkForm:
+def _work_form(request: UserRequest, membership: Membership) -> WorkForm:
     among = heirs(membership.tenant, request.user)
     return WorkForm("leave", membership.user, among, request if request.method == "POST" else None)
 
 
-def _membership(request: HttpRequest, slug: str, pk: int, *, is_admin: bool) -> Membership:
+def _membership(request: UserRequest, slug: str, pk: int, *, is_admin: bool) -> Membership:
     tenants = Tenant.objects.all() if is_admin else managed(request)
     among = Membership.objects.filter(tenant__in=tenants).select_related("user", "tenant")
     return get_object_or_404(among, tenant__slug=slug, pk=pk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db.models import Count, Prefetch
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
@@ -15,6 +15,7 @@ from portal.access import permitted, posted_from
 from portal.forms.fields import Exact, Moment, Text, Whole
 from portal.forms.form import Form
 from portal.forms.posting import perform, show
+from portal.user_request import UserRequest
 
 
 class GenerationForm(Form):
@@ -34,12 +35,12 @@ class PriceForm(Form):
     borrowed = Exact("Borrowed", required=False)
     since = Moment("From (empty: now)")
 
-    def __init__(self, generation: Generation, request: HttpRequest | None = None) -> None:
+    def __init__(self, generation: Generation, request: UserRequest | None = None) -> None:
         super().__init__(f"price-{generation.pk}", request)
         self.fields["per_gpu_hour"].label = f"New price, {settings.FAIRLOT_CURRENCY} a GPU-hour"
 
 
-def _generations(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def _generations(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     prices = Price.objects.order_by("-valid")
     found = Generation.objects.annotate(node_count=Count("nodes")).prefetch_related(
         Prefetch("prices", queryset=prices)
@@ -55,13 +56,13 @@ def _generations(request: HttpRequest, *, posted: Form | None = None) -> HttpRes
 
 @permitted("price.set")
 @require_safe
-def generations(request: HttpRequest) -> HttpResponse:
+def generations(request: UserRequest) -> HttpResponse:
     return _generations(request)
 
 
 @permitted("price.set")
 @posted_from("admin_generations")
-def create_generation(request: HttpRequest) -> HttpResponse:
+def create_generation(request: UserRequest) -> HttpResponse:
     return perform(
         request,
         GenerationForm("create", request),
@@ -74,7 +75,7 @@ def create_generation(request: HttpRequest) -> HttpResponse:
 
 @permitted("price.set")
 @posted_from("admin_generations")
-def set_price(request: HttpRequest, pk: int) -> HttpResponse:
+def set_price(request: UserRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(
         request,
@@ -88,7 +89,7 @@ def set_price(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("price.set")
 @posted_from("admin_generations")
-def delete_generation(request: HttpRequest, pk: int) -> HttpResponse:
+def delete_generation(request: UserRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(
         request,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 
 from accounting.models import Tenant, User
@@ -16,6 +16,7 @@ from portal.administration.tenants import tenant_page
 from portal.forms.form import Values
 from portal.forms.idle_rule import AS_ABOVE, IdleRuleForm
 from portal.forms.posting import perform
+from portal.user_request import UserRequest
 from scheduling.clusters.metrics import set_metrics_source
 from scheduling.idle.actions import IdleRules, remove_idle_rule, set_idle_rule
 from scheduling.models import Cluster, IdleRule
@@ -23,7 +24,7 @@ from scheduling.models import Cluster, IdleRule
 
 @permitted("idle_rule.set")
 @posted_from("admin_tenant", "slug")
-def of_tenant(request: HttpRequest, slug: str) -> HttpResponse:
+def of_tenant(request: UserRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
     return perform(
         request,
@@ -37,7 +38,7 @@ def of_tenant(request: HttpRequest, slug: str) -> HttpResponse:
 
 @permitted("idle_rule.set")
 @posted_from("admin_settings")
-def of_cluster(request: HttpRequest, pk: int) -> HttpResponse:
+def of_cluster(request: UserRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
@@ -51,7 +52,7 @@ def of_cluster(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("idle_rule.set")
 @posted_from("admin_settings")
-def of_all(request: HttpRequest) -> HttpResponse:
+def of_all(request: UserRequest) -> HttpResponse:
     return perform(
         request,
         IdleRuleForm.of_all(IdleRules.read(), request),
@@ -73,7 +74,7 @@ def _set(
 
 @permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
-def metrics(request: HttpRequest, pk: int) -> HttpResponse:
+def metrics(request: UserRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,

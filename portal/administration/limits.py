@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
@@ -19,13 +19,14 @@ from portal.administration.tenants import tenant_page, tenants_page
 from portal.forms.form import Form, Values
 from portal.forms.limit import LimitForm
 from portal.forms.posting import act_on, perform, previewed
+from portal.user_request import UserRequest
 from scheduling.shares.preview import preview
 from scheduling.shares.snapshot import Change
 
 
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
-def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
+def set_quota(request: UserRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
     form = LimitForm(found, request)
     return perform(
@@ -42,7 +43,7 @@ def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
 
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
-def remove_quota(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def remove_quota(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     quota = get_object_or_404(Quota, tenant__slug=slug, pk=pk)
     return perform(
         request,
@@ -56,7 +57,7 @@ def remove_quota(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
-def preview_quota(request: HttpRequest, slug: str) -> HttpResponse:
+def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
     """Shows what setting the limit of the form would do to shares."""
     tenant = get_object_or_404(Tenant, slug=slug)
     form = LimitForm(tenant, request)
@@ -72,7 +73,7 @@ def preview_quota(request: HttpRequest, slug: str) -> HttpResponse:
 
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
-def preview_removal(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     """Shows what removing a limit would do to shares."""
     quota = get_object_or_404(
         Quota.objects.select_related("tenant", "user", "generation"), tenant__slug=slug, pk=pk
@@ -84,7 +85,7 @@ def preview_removal(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @permitted("quota.set")
 @posted_from("admin_tenants")
-def preview_tickets(request: HttpRequest, slug: str) -> HttpResponse:
+def preview_tickets(request: UserRequest, slug: str) -> HttpResponse:
     """Shows what setting the tickets of the form would do to shares."""
     tenant = get_object_or_404(Tenant, slug=slug)
 
@@ -97,7 +98,7 @@ def preview_tickets(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _preview(
-    request: HttpRequest,
+    request: UserRequest,
     form: Form,
     read: Callable[[Values], Change],
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from django.db.models import Count, Prefetch, Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -20,6 +20,7 @@ from portal.forms.idle_rule import IdleRuleForm
 from portal.forms.posting import perform, show
 from portal.inputs import keeps_form
 from portal.sorting import Names, Sorting
+from portal.user_request import UserRequest
 from scheduling.clusters import actions as clusters
 from scheduling.draining import actions as draining
 from scheduling.draining.actions import DrainMode
@@ -42,7 +43,7 @@ SORTING = Sorting(
 )  # fmt: skip
 
 
-def _nodes(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def _nodes(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
     nodes = (
         Node.objects.present()
@@ -74,11 +75,11 @@ def _forms_of(cluster: Cluster, posted: Form | None) -> tuple[Form, Form]:
 
 @permitted("cluster.read")
 @require_safe
-def nodes(request: HttpRequest) -> HttpResponse:
+def nodes(request: UserRequest) -> HttpResponse:
     return _nodes(request)
 
 
-def _drain_page(request: HttpRequest, *, node: Node, posted: Form | None = None) -> HttpResponse:
+def _drain_page(request: UserRequest, *, node: Node, posted: Form | None = None) -> HttpResponse:
     jobs = jobs_to_drain(node, request.user)
     context = {
         "tab": "nodes",
@@ -93,7 +94,7 @@ def _drain_page(request: HttpRequest, *, node: Node, posted: Form | None = None)
 @permitted("node.drain")
 @keeps_form
 @require_http_methods(["GET", "HEAD", "POST"])
-def drain(request: HttpRequest, pk: int) -> HttpResponse:
+def drain(request: UserRequest, pk: int) -> HttpResponse:
     """Whom it concerns and how; posted, it is done."""
     node = get_object_or_404(Node.objects.present().select_related("cluster", "generation"), pk=pk)
     if request.method != "POST":
@@ -112,7 +113,7 @@ def drain(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("node.drain")
 @posted_from("admin_nodes")
-def put_back(request: HttpRequest, pk: int) -> HttpResponse:
+def put_back(request: UserRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node.objects.present(), pk=pk)
     return perform(
         request,
@@ -126,7 +127,7 @@ def put_back(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("node.declare")
 @posted_from("admin_nodes")
-def declare(request: HttpRequest, pk: int) -> HttpResponse:
+def declare(request: UserRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
@@ -140,7 +141,7 @@ def declare(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("node.declare")
 @posted_from("admin_nodes")
-def remove(request: HttpRequest, pk: int) -> HttpResponse:
+def remove(request: UserRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node.objects.present(), pk=pk)
     return perform(
         request,
@@ -154,7 +155,7 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("cluster.pause")
 @posted_from("admin_nodes")
-def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+def pause(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     """Pause or resume a cluster."""
     cluster = get_object_or_404(Cluster, pk=pk)
     form, act, done = {
@@ -171,7 +172,7 @@ def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     )
 
 
-def settings_page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def settings_page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     rules = IdleRules.read()
     found = list(Cluster.objects.attached().order_by(*by_name("name")))
     context = {
@@ -190,13 +191,13 @@ def settings_page(request: HttpRequest, *, posted: Form | None = None) -> HttpRe
 
 @permitted("cluster.read")
 @require_safe
-def cluster_settings(request: HttpRequest) -> HttpResponse:
+def cluster_settings(request: UserRequest) -> HttpResponse:
     return settings_page(request)
 
 
 @permitted("cluster.update")
 @posted_from("admin_settings")
-def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
+def change_settings(request: UserRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,

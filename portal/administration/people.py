@@ -7,7 +7,7 @@ from functools import partial
 
 from django.core.paginator import Paginator
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -25,6 +25,7 @@ from portal.forms.form import Form
 from portal.forms.posting import act_on, perform, show
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
+from portal.user_request import UserRequest
 from scheduling.departures.actions import Work, deactivate_user, settle_work
 
 USERS_PER_PAGE = 50
@@ -56,7 +57,7 @@ class NewUser(RoleForm):
 
 
 def _users(
-    request: HttpRequest, *, posted: Form | None = None, made: Credentials | None = None
+    request: UserRequest, *, posted: Form | None = None, made: Credentials | None = None
 ) -> HttpResponse:
     wanted = request.GET.get("q", "").strip()
     found = User.objects.prefetch_related("memberships__tenant")
@@ -82,14 +83,14 @@ def _users(
 
 @permitted("user.change")
 @require_safe
-def users(request: HttpRequest) -> HttpResponse:
+def users(request: UserRequest) -> HttpResponse:
     return _users(request)
 
 
 @permitted("user.change")
 @never_cache
 @posted_from("admin_users")
-def create(request: HttpRequest) -> HttpResponse:
+def create(request: UserRequest) -> HttpResponse:
     """Makes a user with a random password and shows it this one time."""
     form, made = NewUser("create", request), []
     if not act_on(form, lambda values: made.append(actions.create_user(actor=request.user, **values))):
@@ -98,7 +99,7 @@ def create(request: HttpRequest) -> HttpResponse:
 
 
 def _user(
-    request: HttpRequest, *, pk: int, posted: Form | None = None, made: Credentials | None = None
+    request: UserRequest, *, pk: int, posted: Form | None = None, made: Credentials | None = None
 ) -> HttpResponse:
     person = get_object_or_404(User, pk=pk)
     context = {
@@ -113,7 +114,7 @@ def _user(
     return show(request, "administration/user.html", context, posted=posted)
 
 
-def _work_form(person: User, request: HttpRequest | None) -> WorkForm:
+def _work_form(person: User, request: UserRequest | None) -> WorkForm:
     """Returns the form about the work of a user who is to be deactivated, or was."""
     heirs = User.objects.filter(is_active=True)
     if person.is_active:
@@ -123,13 +124,13 @@ def _work_form(person: User, request: HttpRequest | None) -> WorkForm:
 
 @permitted("user.change")
 @require_safe
-def user(request: HttpRequest, pk: int) -> HttpResponse:
+def user(request: UserRequest, pk: int) -> HttpResponse:
     return _user(request, pk=pk)
 
 
 @permitted("user.change")
 @posted_from("admin_user", "pk")
-def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     """Set the portal role, deactivate or reactivate, settle the work of one who is deactivated."""
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
@@ -153,13 +154,13 @@ def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
 @permitted("user.change")
 @never_cache
 @posted_from("admin_user", "pk")
-def reset_password(request: HttpRequest, pk: int) -> HttpResponse:
+def reset_password(request: UserRequest, pk: int) -> HttpResponse:
     """Gives a random password and shows it this one time; the user's API tokens end with the old one."""
     person = get_object_or_404(User, pk=pk)
     return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))
 
 
-def _locks(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def _locks(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     context = {"tab": "users", "locks": lockout.locks(), "most": lockout.MOST_LISTED}
     return show(request, "administration/locks.html", context, posted=posted)
 
@@ -167,14 +168,14 @@ def _locks(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
 @permitted("user.change")
 @never_cache
 @require_safe
-def locks(request: HttpRequest) -> HttpResponse:
+def locks(request: UserRequest) -> HttpResponse:
     """Lists logins that are locked after too many wrong passwords."""
     return _locks(request)
 
 
 @permitted("user.change")
 @posted_from("admin_locks")
-def lift(request: HttpRequest, pk: int) -> HttpResponse:
+def lift(request: UserRequest, pk: int) -> HttpResponse:
     """Lifts one lock."""
     return perform(
         request,

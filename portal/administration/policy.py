@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.forms import Field, HiddenInput, RadioSelect
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
@@ -18,6 +18,7 @@ from portal.access import permitted, posted_from
 from portal.forms.fields import Choice, Measure, Switch, Text, Whole
 from portal.forms.form import Form
 from portal.forms.posting import act_on, perform, previewed, show
+from portal.user_request import UserRequest
 from scheduling.clusters import actions as clusters
 from scheduling.models import Cluster
 from scheduling.rounds.comparison import compare
@@ -45,7 +46,7 @@ class PolicyForm(Form):
 
     policy = Text("Policy", widget=HiddenInput)
 
-    def __init__(self, cluster: Cluster, name: str, request: HttpRequest | None = None) -> None:
+    def __init__(self, cluster: Cluster, name: str, request: UserRequest | None = None) -> None:
         self.name = name if name in policies.names() else cluster.policy
         self.options = [
             one for one in options_of(policies.policy_type(self.name)) if one.name not in OWN_SETTINGS
@@ -78,7 +79,7 @@ class ShadowForm(Form):
 
     shadow = Choice("Policy")
 
-    def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
+    def __init__(self, cluster: Cluster, request: UserRequest | None = None) -> None:
         own = policy_of_cluster(cluster)
         self.versions = {
             f"{name}:{version}": [name, version]
@@ -97,7 +98,7 @@ class ShadowForm(Form):
         return self.versions.get(text)
 
 
-def policy_page(request: HttpRequest, *, pk: int, posted: Form | None = None) -> HttpResponse:
+def policy_page(request: UserRequest, *, pk: int, posted: Form | None = None) -> HttpResponse:
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     form = PolicyForm(cluster, request.GET.get("policy", "")).or_posted(posted)
     context = {
@@ -115,13 +116,13 @@ def policy_page(request: HttpRequest, *, pk: int, posted: Form | None = None) ->
 
 @permitted("cluster.read")
 @require_safe
-def policy(request: HttpRequest, pk: int) -> HttpResponse:
+def policy(request: UserRequest, pk: int) -> HttpResponse:
     return policy_page(request, pk=pk)
 
 
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
-def change(request: HttpRequest, pk: int) -> HttpResponse:
+def change(request: UserRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     form = PolicyForm(cluster, request.POST.get("policy", ""), request)
     return perform(
@@ -138,7 +139,7 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
-def preview(request: HttpRequest, pk: int) -> HttpResponse:
+def preview(request: UserRequest, pk: int) -> HttpResponse:
     """What the form's policy and options would do to shares."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     form = PolicyForm(cluster, request.POST.get("policy", ""), request)
@@ -158,7 +159,7 @@ def preview(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
-def shadow(request: HttpRequest, pk: int) -> HttpResponse:
+def shadow(request: UserRequest, pk: int) -> HttpResponse:
     """Which policy is asked beside the cluster's own, without effect."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     return perform(

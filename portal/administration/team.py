@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_safe
 
@@ -21,12 +21,13 @@ from portal.administration.tree import share_of, tickets_within
 from portal.forms.form import Form
 from portal.forms.membership import MemberForm, NewMember
 from portal.forms.posting import perform, show
+from portal.user_request import UserRequest
 
 LATEST_EVENTS = 20
 
 
 @require_safe
-def teams(request: HttpRequest) -> HttpResponse:
+def teams(request: UserRequest) -> HttpResponse:
     """The teams that the user manages; with one only, that one."""
     found = list(managed(request))
     if not found and not has_role(request.user, Membership.Role.MANAGER):  # as the navigation asks
@@ -36,7 +37,7 @@ def teams(request: HttpRequest) -> HttpResponse:
     return render(request, "administration/teams.html", {"teams": found})
 
 
-def team_page(request: HttpRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
+def team_page(request: UserRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
     tickets = tickets_within(tenant)
@@ -54,12 +55,12 @@ def team_page(request: HttpRequest, *, slug: str, posted: Form | None = None) ->
 
 
 @require_safe
-def team(request: HttpRequest, slug: str) -> HttpResponse:
+def team(request: UserRequest, slug: str) -> HttpResponse:
     return team_page(request, slug=slug)
 
 
 @posted_from("team", "slug")
-def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     membership = get_object_or_404(tenant.memberships.select_related("user", "tenant"), pk=pk)
     return perform(
@@ -73,7 +74,7 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 
 @posted_from("team", "slug")
-def add_member(request: HttpRequest, slug: str) -> HttpResponse:
+def add_member(request: UserRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     return perform(
         request,
@@ -88,23 +89,23 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @posted_from("team", "slug")
-def set_budget(request: HttpRequest, slug: str) -> HttpResponse:
+def set_budget(request: UserRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     return set_budget_of(request, tenant, to="team", page=team_page)
 
 
 @posted_from("team", "slug")
-def remove_budget(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def remove_budget(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     return remove_budget_of(request, tenant, pk, to="team", page=team_page)
 
 
-def team_or_home(request: HttpRequest, slug: str) -> tuple[str, ...]:
+def team_or_home(request: UserRequest, slug: str) -> tuple[str, ...]:
     """Where managers go who may have taken their own role away."""
     return ("team", slug) if managed(request).filter(slug=slug).exists() else ("home",)
 
 
-def managed(request: HttpRequest) -> TenantQuerySet:
+def managed(request: UserRequest) -> TenantQuerySet:
     """Teams that the user may manage by a role in them."""
     return (
         Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)

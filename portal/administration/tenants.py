@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
@@ -32,10 +32,11 @@ from portal.forms.idle_rule import IdleRuleForm
 from portal.forms.limit import LimitForm
 from portal.forms.membership import MemberForm
 from portal.forms.posting import act_on, perform, show
+from portal.user_request import UserRequest
 from scheduling.idle.actions import IdleRules
 
 
-def tenants_page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def tenants_page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     sort = SORTING.chosen(request.GET)
     branches = [(one, TicketsForm(one.tenant).or_posted(posted)) for one in read_tree(sort)]
     context = {"tab": "tenants", "branches": branches, "sort": sort, "new_team": NewTeam().or_posted(posted)}
@@ -44,13 +45,13 @@ def tenants_page(request: HttpRequest, *, posted: Form | None = None) -> HttpRes
 
 @permitted("tenant.change")
 @require_safe
-def tenants(request: HttpRequest) -> HttpResponse:
+def tenants(request: UserRequest) -> HttpResponse:
     return tenants_page(request)
 
 
 @permitted("tenant.change")
 @posted_from("admin_tenants")
-def create(request: HttpRequest) -> HttpResponse:
+def create(request: UserRequest) -> HttpResponse:
     return perform(
         request,
         NewTeam(request),
@@ -63,7 +64,7 @@ def create(request: HttpRequest) -> HttpResponse:
 
 @permitted("tenant.change")
 @posted_from("admin_tenants")
-def tickets(request: HttpRequest, slug: str) -> HttpResponse:
+def tickets(request: UserRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
     return perform(
         request,
@@ -77,14 +78,14 @@ def tickets(request: HttpRequest, slug: str) -> HttpResponse:
 
 @permitted("tenant.change")
 @posted_from("admin_tenants")
-def effect_of_making(request: HttpRequest) -> HttpResponse:
+def effect_of_making(request: UserRequest) -> HttpResponse:
     """Shows what the team in the form would take from its siblings, while the form is filled in."""
     return _effect(request, "create-effect", NewTeam(request), lambda values: effect_of_new(**values))
 
 
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
-def effect_of_changing(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
+def effect_of_changing(request: UserRequest, slug: str, verb: str) -> HttpResponse:
     """Shows what other tickets or another parent would do."""
     found = get_object_or_404(Tenant, slug=slug)
     forms: dict[str, tuple[Form, Callable[[Values], list[Effect]]]] = {
@@ -95,7 +96,7 @@ def effect_of_changing(request: HttpRequest, slug: str, verb: str) -> HttpRespon
 
 
 def _effect(
-    request: HttpRequest, key: str, form: Form, effect: Callable[[Values], list[Effect]]
+    request: UserRequest, key: str, form: Form, effect: Callable[[Values], list[Effect]]
 ) -> HttpResponse:
     context: dict[str, object] = {"id": key, "swap": True}
     if not act_on(form, lambda values: context.update(rows=effect(values))):
@@ -103,7 +104,7 @@ def _effect(
     return render(request, "administration/effect.html", context)
 
 
-def tenant_page(request: HttpRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
+def tenant_page(request: UserRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
     tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
     members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
     context = {
@@ -125,13 +126,13 @@ def tenant_page(request: HttpRequest, *, slug: str, posted: Form | None = None) 
 
 @permitted("tenant.change")
 @require_safe
-def tenant(request: HttpRequest, slug: str) -> HttpResponse:
+def tenant(request: UserRequest, slug: str) -> HttpResponse:
     return tenant_page(request, slug=slug)
 
 
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
-def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
+def change(request: UserRequest, slug: str, verb: str) -> HttpResponse:
     """Rename, move, archive, restore or delete a tenant."""
     found = get_object_or_404(Tenant, slug=slug)
     acts: dict[str, tuple[Form, Callable[..., object], str | Callable[[Values], str]]] = {
@@ -156,7 +157,7 @@ def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
 
 @permitted("member.change")
 @posted_from("admin_tenant", "slug")
-def add_member(request: HttpRequest, slug: str) -> HttpResponse:
+def add_member(request: UserRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
     return perform(
         request,
@@ -170,7 +171,7 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
 
 @permitted("member.change")
 @posted_from("admin_tenant", "slug")
-def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     membership = get_object_or_404(
         Membership.objects.select_related("user", "tenant"), tenant__slug=slug, pk=pk
     )

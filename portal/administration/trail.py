@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.numbers import read_key
 from accounting.models import AuditEvent, Price, Quota, Tenant, User
 from portal.access import permitted
+from portal.user_request import UserRequest
 
 EVENTS_PER_PAGE = 50
 # What the portal calls things of the data model.
@@ -138,7 +139,7 @@ def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEv
 
 @permitted("audit.read")
 @require_safe
-def audit(request: HttpRequest) -> HttpResponse:
+def audit(request: UserRequest) -> HttpResponse:
     visible = AuditEvent.objects.visible_to(request.user)
     page = Paginator(filtered(visible, request.GET), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {

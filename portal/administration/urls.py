@@ -1,4 +1,4 @@
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, re_path
 
@@ -19,10 +19,11 @@ from portal.administration import (
     trail,
     volumes,
 )
+from portal.user_request import UserRequest
 
 
 @permitted("cluster.read")
-def administration(request: HttpRequest) -> HttpResponse:
+def administration(request: UserRequest) -> HttpResponse:
     """To the first page that the user may open."""
     return redirect("admin_tenants" if request.user.is_admin else "admin_nodes")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 
 from portal.access import permitted, posted_from
@@ -12,13 +12,14 @@ from portal.administration.cluster_forms import VolumeForm
 from portal.administration.clusters import cluster_page
 from portal.forms.form import Form
 from portal.forms.posting import perform
+from portal.user_request import UserRequest
 from scheduling.jobs.volumes import grant_volume, withdraw_volume
 from scheduling.models import Cluster, Volume
 
 
 @permitted("volume.grant")
 @posted_from("admin_cluster", "pk")
-def grant(request: HttpRequest, pk: int) -> HttpResponse:
+def grant(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(
         request,
@@ -39,7 +40,7 @@ def grant(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permitted("volume.grant")
 @posted_from("admin_cluster", "pk")
-def withdraw(request: HttpRequest, pk: int, volume_id: int) -> HttpResponse:
+def withdraw(request: UserRequest, pk: int, volume_id: int) -> HttpResponse:
     found = get_object_or_404(Volume, pk=volume_id, cluster=pk)
     return perform(
         request,

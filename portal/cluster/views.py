@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
@@ -11,11 +11,12 @@ from accounting.core.prepared import Prepared
 from portal.cluster.gpu_map import legend_of, read_gpu_map
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs
+from portal.user_request import UserRequest
 from scheduling.models import Cluster
 
 
 @require_safe
-def cluster(request: HttpRequest) -> HttpResponse:
+def cluster(request: UserRequest) -> HttpResponse:
     """Shows every cluster, one below the other; there is usually one."""
     clusters = _attached()
     now = now_from_database()

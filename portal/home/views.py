@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Count, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.core.prepared import Prepared
@@ -15,13 +15,14 @@ from portal.fragments import render_page
 from portal.home import dashboard
 from portal.jobs.filters import with_generation
 from portal.live.topics import topics_of_jobs
+from portal.user_request import UserRequest
 from scheduling.models import Cluster, Job
 
 SHOWN_JOBS = 6
 
 
 @require_safe
-def home(request: HttpRequest) -> HttpResponse:
+def home(request: UserRequest) -> HttpResponse:
     """Shows the present state of the user's jobs, the teams' share and the machines."""
     user = request.user
     everybodys = (

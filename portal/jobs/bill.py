@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import F
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.actions import take_back_usage
@@ -24,6 +24,7 @@ from portal.forms.form import Form, Values
 from portal.forms.posting import perform, show
 from portal.jobs import detail
 from portal.jobs.views import frame, visible_job
+from portal.user_request import UserRequest
 from scheduling.models import Job
 
 LINES_PER_PAGE = 100
@@ -41,20 +42,20 @@ class CorrectionForm(Form):
     )
     reason = Text("Why", maxlength=500)
 
-    def __init__(self, request: HttpRequest | None = None) -> None:
+    def __init__(self, request: UserRequest | None = None) -> None:
         super().__init__("correct", request)
         self.fields["from"] = Moment("Lines that begin from", step=1, help_text="Empty: the first.")
         self.order_fields(["from"])
 
 
 @require_safe
-def bill(request: HttpRequest, pk: int) -> HttpResponse:
+def bill(request: UserRequest, pk: int) -> HttpResponse:
     return _page(request, shown=visible_job(request, pk))
 
 
 @permitted("ledger.correct")
 @posted_from("job_bill", "pk")
-def correct(request: HttpRequest, pk: int) -> HttpResponse:
+def correct(request: UserRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)
     return perform(
         request,
@@ -66,7 +67,7 @@ def correct(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-def lines_of(request: HttpRequest, shown: Job) -> Any:
+def lines_of(request: UserRequest, shown: Job) -> Any:
     """Returns every line of the job's bill that the user may see, including reversed ones; newest first."""
     lines = UsageSegment.objects.visible_to(request.user).filter(job_id=shown.pk)
     lines = lines.with_charges().annotate(in_all=F("full_cost"))
@@ -83,7 +84,7 @@ def archived_of(shown: Job) -> datetime | None:
     return until if before else None
 
 
-def _page(request: HttpRequest, *, shown: Job, posted: Form | None = None) -> HttpResponse:
+def _page(request: UserRequest, *, shown: Job, posted: Form | None = None) -> HttpResponse:
     lines = lines_of(request, shown)
     context = frame(request, shown, "bill") | {
         "cost": detail.cost_of(shown, request.user),
@@ -96,7 +97,7 @@ def _page(request: HttpRequest, *, shown: Job, posted: Form | None = None) -> Ht
     return show(request, "jobs/bill.html", context, posted=posted)
 
 
-def _take_back(request: HttpRequest, shown: Job, values: Values) -> Sequence[LedgerTransaction]:
+def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[LedgerTransaction]:
     """Reverses the lines that begin between the form's two moments, or all; with a team, bills that one instead."""
     begins, ends, team = values["from"], values["to"], values["team"]
     archived = archived_of(shown)

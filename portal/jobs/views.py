@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
@@ -31,6 +31,7 @@ from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
 from portal.live.topics import topics_of_jobs
+from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.idle.actions import snooze_idle
 from scheduling.jobs.actions import cancel_job
@@ -45,7 +46,7 @@ LEASES_PER_PAGE = 25
 
 
 @require_safe
-def jobs(request: HttpRequest) -> HttpResponse:
+def jobs(request: UserRequest) -> HttpResponse:
     """Lists all jobs of the user's teams; filter, order and page are in the URL."""
     chosen = JobFilter.read(request.GET)
     every = sees_every_tenant(request.user)
@@ -80,12 +81,12 @@ _label_keys = Prepared(
 
 
 @require_safe
-def job(request: HttpRequest, pk: int) -> HttpResponse:
+def job(request: UserRequest, pk: int) -> HttpResponse:
     """Shows a job's state, speed, cost and leases."""
     return overview(request, pk)
 
 
-def overview(request: HttpRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
+def overview(request: UserRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
     shown = visible_job(request, pk)
     head = frame(request, shown, "overview", posted=posted)
     if posted is None and wanted_part(request) in INCLUDED:  # needs nothing of the rest
@@ -109,7 +110,7 @@ _labels = Prepared(lambda job: JobLabel.objects.filter(job=job))
 
 
 @require_safe
-def events(request: HttpRequest, pk: int) -> HttpResponse:
+def events(request: UserRequest, pk: int) -> HttpResponse:
     """Shows a job's events, newest first."""
     shown = visible_job(request, pk)
     page = Paginator(shown.events.order_by("-id"), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
@@ -118,7 +119,7 @@ def events(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def spec(request: HttpRequest, pk: int) -> HttpResponse:
+def spec(request: UserRequest, pk: int) -> HttpResponse:
     """Shows a job's spec as YAML."""
     shown = visible_job(request, pk)
     context = frame(request, shown, "spec") | {"yaml": detail.yaml_of(shown)}
@@ -126,7 +127,7 @@ def spec(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+def cancel(request: UserRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)
     try:
         cancelled = cancel_job(actor=request.user, job=shown)
@@ -138,7 +139,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def sharing(request: HttpRequest, pk: int) -> HttpResponse:
+def sharing(request: UserRequest, pk: int) -> HttpResponse:
     """Makes a job preemptible, or ends that."""
     shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
     try:
@@ -165,7 +166,7 @@ class SnoozeForm(Form):
 
 
 @posted_from("job", "pk")
-def snooze(request: HttpRequest, pk: int) -> HttpResponse:
+def snooze(request: UserRequest, pk: int) -> HttpResponse:
     """Snoozes the idle warning of a job."""
     shown = visible_job(request, pk)
     return perform(
@@ -178,7 +179,7 @@ def snooze(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-def visible_job(request: HttpRequest, pk: int) -> Job:
+def visible_job(request: UserRequest, pk: int) -> Job:
     """Returns the job; raises Http404 if the user may not see it."""
     found = job_in_sight(request.user, _job.first(pk)) if pk < 2**63 else None
     if found is None:
@@ -193,7 +194,7 @@ _job = Prepared(
 )
 
 
-def frame(request: HttpRequest, shown: Job, tab: str, *, posted: Form | None = None) -> dict[str, Any]:
+def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = None) -> dict[str, Any]:
     """Returns the data of the head above every tab of a job."""
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)

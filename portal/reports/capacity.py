@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
@@ -21,6 +21,7 @@ from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
 from portal.reports.unsettled import state_of, unsettled_of
+from portal.user_request import UserRequest
 from scheduling.books.closing import keeping_open, may_be_closed_until
 from scheduling.models import Cluster, Lease
 
@@ -37,7 +38,7 @@ WORDS = {
 
 @require_safe
 @permitted("report.all")
-def capacity(request: HttpRequest) -> HttpResponse:
+def capacity(request: UserRequest) -> HttpResponse:
     cluster, period, report = read_capacity(request.GET, is_page=True)
     most = max((row.capacity for row in report.rows), default=Decimal(0))
     context = {
@@ -59,7 +60,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 @permitted("report.all")
-def capacity_file(request: HttpRequest, form: str) -> HttpResponseBase:
+def capacity_file(request: UserRequest, form: str) -> HttpResponseBase:
     return capacity_in_format(request.GET, form)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
@@ -24,6 +24,7 @@ from portal.reports.formats import answer
 from portal.reports.index_chart import draw_indices
 from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
 from portal.reports.scope import chosen_tenant
+from portal.user_request import UserRequest
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster
 from scheduling.shares.fairness import (
@@ -94,17 +95,17 @@ class WeightForm(Form):
 
     weight = Exact("Weight")
 
-    def __init__(self, generation: Generation, request: HttpRequest | None = None) -> None:
+    def __init__(self, generation: Generation, request: UserRequest | None = None) -> None:
         super().__init__(f"weight-{generation.pk}", request, initial={"weight": generation.weight})
         self.fields["weight"].label = generation.name
 
 
 @require_safe
-def fairness(request: HttpRequest) -> HttpResponse:
+def fairness(request: UserRequest) -> HttpResponse:
     return _page(request)
 
 
-def _page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def _page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     report = read_fairness(request.user, request.GET, is_page=True)
     chart = draw_indices(
         {
@@ -139,7 +140,7 @@ def _cells(amounts: Amounts) -> list[tuple[str, float]]:
 
 @permitted("weight.set")
 @posted_from("usage_fairness")
-def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
+def set_weight(request: UserRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(
         request,
@@ -152,7 +153,7 @@ def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def fairness_file(request: HttpRequest, form: str) -> HttpResponseBase:
+def fairness_file(request: UserRequest, form: str) -> HttpResponseBase:
     return fairness_in_format(request.user, request.GET, form)
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.access.visibility import tenants_seen
@@ -21,6 +21,7 @@ from portal.live.topics import topics_of_jobs
 from portal.reports.by_mail import by_mail
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from portal.reports.scope import chosen_tenant
+from portal.user_request import UserRequest
 from scheduling.idle.steps import STALE
 from scheduling.models import GpuUse, ProcesslessStretch
 
@@ -61,7 +62,7 @@ def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = Non
 
 
 @require_safe
-def idle(request: HttpRequest) -> HttpResponse:
+def idle(request: UserRequest) -> HttpResponse:
     tenant = chosen_tenant(request.user, request.GET)
     period = asked_period(request.GET, is_page=True)
     page = Paginator(idle_now(request.user, tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
 
@@ -16,6 +15,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.idle import BY_TEAM, TeamIdle, idle_by_team, idle_now
 from portal.reports.periods import Query, ReportPeriod, asked_period
 from portal.reports.scope import chosen_tenant
+from portal.user_request import UserRequest
 
 NOW = [
     Column("job_id", "Job", Kind.ID),
@@ -48,7 +48,7 @@ TEAMS = [
 
 
 @require_safe
-def idle_file(request: HttpRequest, form: str) -> HttpResponseBase:
+def idle_file(request: UserRequest, form: str) -> HttpResponseBase:
     return idle_in_format(request.user, request.GET, form)
 
 

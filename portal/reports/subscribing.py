@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
@@ -13,12 +13,13 @@ from accounting.actions.subscriptions import may_have
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
 from portal.reports.letters import page_of
+from portal.user_request import UserRequest
 
 Report = ReportSubscription.Report
 
 
 @require_POST
-def subscribe(request: HttpRequest) -> HttpResponse:
+def subscribe(request: UserRequest) -> HttpResponse:
     report = request.POST.get("report", Report.STATEMENT)
     tenant, slug = None, request.POST.get("team", "")
     if slug or report == Report.STATEMENT:
@@ -46,7 +47,7 @@ def subscribe(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def unsubscribe(request: HttpRequest, pk: int) -> HttpResponse:
+def unsubscribe(request: UserRequest, pk: int) -> HttpResponse:
     own = ReportSubscription.objects.of(request.user).select_related("tenant")
     subscription = get_object_or_404(own, pk=pk)
     actions.unsubscribe_from_report(actor=request.user, subscription=subscription)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -27,6 +27,7 @@ from portal.reports.periods import LABELS, Query, ReportPeriod, WrongQuestion, a
 from portal.reports.scope import chosen_tenant
 from portal.reports.unbooked import Unbooked, unbooked
 from portal.reports.unsettled import PROVISIONAL, unsettled_of
+from portal.user_request import UserRequest
 from portal.wording import money_digits
 from scheduling.models import Job, JobLabel
 from scheduling.reports.exports import may_export
@@ -73,7 +74,7 @@ class UsageQuestion:
 
 @require_safe
 @consistent_read()  # usage booked meanwhile is either in the figures or shown as unbooked
-def usage(request: HttpRequest) -> HttpResponse:
+def usage(request: UserRequest) -> HttpResponse:
     tenants = visible_tenants(request.user)
     number = page_number(request.GET.get("page", ""))
     question = read_question(request.user, request.GET, is_page=True)
@@ -115,7 +116,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def usage_file(request: HttpRequest, form: str) -> HttpResponseBase:
+def usage_file(request: UserRequest, form: str) -> HttpResponseBase:
     return usage_in_format(request.user, request.GET, form)
 
 
@@ -250,14 +251,14 @@ def name_of(row: UsageRow, by: By) -> str:
     return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))
 
 
-def _export_team(request: HttpRequest, tenant: Tenant | None) -> str | None:
+def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
     """Returns the slug of the chosen team if the reader may export it, not only see it."""
     if tenant is None or not exportable_tenants(request.user).filter(pk=tenant.pk).exists():
         return None
     return tenant.slug
 
 
-def _visible_jobs(request: HttpRequest, rows: Paginator, by: By) -> set[int]:
+def _visible_jobs(request: UserRequest, rows: Paginator, by: By) -> set[int]:
     """Returns the jobs to which rows may link: a job's usage outlives permission to see the job."""
     if by != By.JOB:
         return set()

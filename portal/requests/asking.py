@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
@@ -17,9 +17,10 @@ from portal.forms.form import Form, Values
 from portal.forms.posting import perform, show
 from portal.requests.forms import LimitRequest, TeamRequest, TicketsRequest, Why
 from portal.requests.views import managed, one_page, seen_by
+from portal.user_request import UserRequest
 
 
-def _page(request: HttpRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
+def _page(request: UserRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     context = {"tenant": tenant, "limits": limits_of(tenant)}
     context |= {f"{kind}_form": form.or_posted(posted) for kind, form in _forms(tenant).items()}
@@ -27,12 +28,12 @@ def _page(request: HttpRequest, *, slug: str, posted: Form | None = None) -> Htt
 
 
 @require_safe
-def new(request: HttpRequest, slug: str) -> HttpResponse:
+def new(request: UserRequest, slug: str) -> HttpResponse:
     return _page(request, slug=slug)
 
 
 @posted_from("request_new", "slug")
-def ask_for(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
+def ask_for(request: UserRequest, slug: str, verb: str) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     form = _forms(tenant, request)[verb]
 
@@ -53,7 +54,7 @@ def ask_for(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
     )
 
 
-def _forms(tenant: Tenant, request: HttpRequest | None = None) -> dict[str, Why]:
+def _forms(tenant: Tenant, request: UserRequest | None = None) -> dict[str, Why]:
     return {
         Request.Kind.TICKETS.value: TicketsRequest("tickets", request),
         Request.Kind.TEAM.value: TeamRequest("team", request),
@@ -62,7 +63,7 @@ def _forms(tenant: Tenant, request: HttpRequest | None = None) -> dict[str, Why]
 
 
 @posted_from("request", "pk")
-def extend(request: HttpRequest, pk: int) -> HttpResponse:
+def extend(request: UserRequest, pk: int) -> HttpResponse:
     """More time for what was granted until some time."""
     one = get_object_or_404(seen_by(request), pk=pk, tenant__in=managed(request))
     return perform(

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.db.models import Case, QuerySet, Value, When
 from django.db.models.functions import Coalesce
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
@@ -26,6 +26,7 @@ from portal.forms.form import Form
 from portal.forms.posting import act_on, perform, show
 from portal.requests.forms import ApproveForm, DeclineForm, Why
 from portal.sorting import Names, Sorting
+from portal.user_request import UserRequest
 from scheduling.grants import approve_request
 from scheduling.shares.preview import preview
 from scheduling.shares.snapshot import Change
@@ -42,7 +43,7 @@ SORTING = Sorting(
 PREVIEWED = frozenset({Request.Kind.TICKETS, Request.Kind.LIMIT})
 
 
-def seen_by(request: HttpRequest) -> QuerySet[Request]:
+def seen_by(request: UserRequest) -> QuerySet[Request]:
     """Returns the requests that the user may see; raises Http404 unless the user manages a team or is an operator."""
     user = request.user
     if not user.is_operator and not managed(request).exists():
@@ -50,7 +51,7 @@ def seen_by(request: HttpRequest) -> QuerySet[Request]:
     return Request.objects.visible_to(user).select_related("tenant", "asked_by", "decided_by")
 
 
-def managed(request: HttpRequest) -> QuerySet[Tenant]:
+def managed(request: UserRequest) -> QuerySet[Tenant]:
     return (
         Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
         .active()
@@ -59,7 +60,7 @@ def managed(request: HttpRequest) -> QuerySet[Tenant]:
 
 
 @require_safe
-def requests(request: HttpRequest) -> HttpResponse:
+def requests(request: UserRequest) -> HttpResponse:
     """Lists open requests first, then the latest."""
     page = Paginator(SORTING.order(seen_by(request), request.GET), A_PAGE).get_page(request.GET.get("page"))
     words = Words.of(page.object_list)
@@ -70,7 +71,7 @@ def requests(request: HttpRequest) -> HttpResponse:
 
 
 def one_page(
-    request: HttpRequest,
+    request: UserRequest,
     *,
     pk: int,
     posted: Form | None = None,
@@ -113,7 +114,7 @@ def _change(one: Request, values: Mapping[str, Any]) -> Change:
 
 
 @posted_from("request", "pk")
-def preview_answer(request: HttpRequest, pk: int) -> HttpResponse:
+def preview_answer(request: UserRequest, pk: int) -> HttpResponse:
     """Previews what the form would grant; nothing is saved."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
@@ -124,12 +125,12 @@ def preview_answer(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def request_page(request: HttpRequest, pk: int) -> HttpResponse:
+def request_page(request: UserRequest, pk: int) -> HttpResponse:
     return one_page(request, pk=pk)
 
 
 @posted_from("request", "pk")
-def approve(request: HttpRequest, pk: int) -> HttpResponse:
+def approve(request: UserRequest, pk: int) -> HttpResponse:
     """Grants the form's values, which an operator may have changed."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
@@ -152,7 +153,7 @@ def approve(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @posted_from("request", "pk")
-def close(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+def close(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     """Closes a request: declined by an operator, or withdrawn by a manager of the team."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if verb == "decline" and not request.user.is_operator:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -22,6 +22,7 @@ from portal.schedules.views import visible_schedule
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
+from portal.user_request import UserRequest
 from scheduling.models import Job, Schedule
 from scheduling.schedules.actions import change_schedule, create_schedule
 from scheduling.spec.job_spec import SpecError
@@ -31,7 +32,7 @@ from scheduling.timetable import zone_names
 @keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
-def new(request: HttpRequest) -> HttpResponse:
+def new(request: UserRequest) -> HttpResponse:
     """The page; `?job=` fills it with the spec of an earlier job."""
     if request.method == "POST":
         return _posted(request, None)
@@ -52,7 +53,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
-def edit(request: HttpRequest, pk: int) -> HttpResponse:
+def edit(request: UserRequest, pk: int) -> HttpResponse:
     schedule = visible_schedule(request, pk)
     if schedule.deleted_at:
         messages.error(request, f"{schedule.name} is deleted.")
@@ -68,14 +69,14 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
 
 @keeps_form
 @require_POST
-def preview(request: HttpRequest) -> HttpResponse:
+def preview(request: UserRequest) -> HttpResponse:
     """What changes beside the fields that say when, after one of them was edited."""
     timing = Timing.from_post(request.POST).checked()
     context = _timing_context(timing) | {"swap": True, "fields": FIELDS}
     return render(request, "schedules/previewed.html", context)
 
 
-def _posted(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
+def _posted(request: UserRequest, schedule: Schedule | None) -> HttpResponse:
     choices = _choices(request, schedule, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
     timing = Timing.from_post(request.POST, schedule).checked()
@@ -106,13 +107,13 @@ def _posted(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
     return _page(request, choices, draft, timing, schedule=schedule, status=422)
 
 
-def _choices(request: HttpRequest, schedule: Schedule | None, cluster: str) -> Choices:
+def _choices(request: UserRequest, schedule: Schedule | None, cluster: str) -> Choices:
     choices = Choices.of(request.user, cluster)
     return replace(choices, tenants=[schedule.tenant]) if schedule else choices
 
 
 def _page(
-    request: HttpRequest,
+    request: UserRequest,
     choices: Choices,
     draft: Draft,
     timing: Timing,

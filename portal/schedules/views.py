@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
@@ -22,6 +22,7 @@ from portal.jobs.detail import yaml_of
 from portal.live.topics import topics_of_jobs
 from portal.schedules.timing import preview_of
 from portal.sorting import Names, Since, Sorting
+from portal.user_request import UserRequest
 from scheduling.models import Schedule, ScheduleRun
 from scheduling.schedules.actions import delete_schedule, pause_schedule, resume_schedule
 from scheduling.schedules.schedule_runs import run_schedule_now
@@ -42,7 +43,7 @@ SORTING = Sorting(
 
 
 @require_safe
-def schedules(request: HttpRequest) -> HttpResponse:
+def schedules(request: UserRequest) -> HttpResponse:
     """Lists all schedules of the user's teams, the next one due first."""
     found = Schedule.objects.visible_to(request.user).kept()
     mine = request.GET.get("owner") == "me"
@@ -64,7 +65,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def schedule(request: HttpRequest, pk: int) -> HttpResponse:
+def schedule(request: UserRequest, pk: int) -> HttpResponse:
     """Shows what it runs and when, its next runs and the outcome of past ones."""
     shown = visible_schedule(request, pk)
     runs = shown.runs.select_related("job", "asked_by").order_by("-id")
@@ -87,7 +88,7 @@ def _preview(shown: Schedule) -> dict[str, Any] | None:
 
 
 @require_POST
-def run(request: HttpRequest, pk: int) -> HttpResponse:
+def run(request: UserRequest, pk: int) -> HttpResponse:
     key = request.POST.get("request_key", "")[:64] or None
     return _perform(
         request,
@@ -98,7 +99,7 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def pause(request: HttpRequest, pk: int) -> HttpResponse:
+def pause(request: UserRequest, pk: int) -> HttpResponse:
     reason = request.POST.get("reason", "")
     return _perform(
         request,
@@ -109,12 +110,12 @@ def pause(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def resume(request: HttpRequest, pk: int) -> HttpResponse:
+def resume(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(request, pk, lambda one: resume_schedule(actor=request.user, schedule=one), "goes on.")
 
 
 @require_POST
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+def delete(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
         request,
         pk,
@@ -125,7 +126,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _perform(
-    request: HttpRequest, pk: int, act: Callable[[Schedule], object], done: str, to: str = ""
+    request: UserRequest, pk: int, act: Callable[[Schedule], object], done: str, to: str = ""
 ) -> HttpResponse:
     shown = visible_schedule(request, pk)
     try:
@@ -139,10 +140,10 @@ def _perform(
     return redirect("schedule", pk=pk)
 
 
-def visible_schedule(request: HttpRequest, pk: int) -> Schedule:
+def visible_schedule(request: UserRequest, pk: int) -> Schedule:
     """Returns the schedule; raises Http404 if the user may not see it."""
     return get_object_or_404(_seen(request), pk=pk)
 
 
-def _seen(request: HttpRequest) -> QuerySet[Schedule]:
+def _seen(request: UserRequest) -> QuerySet[Schedule]:
     return Schedule.objects.visible_to(request.user).select_related("tenant", "owner", "cluster")

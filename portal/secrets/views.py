@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -16,6 +16,7 @@ from portal.forms.form import Form
 from portal.forms.posting import perform, show
 from portal.secrets.forms import HIDDEN, NewSecret, SecretForm
 from portal.sorting import Names, Sorting
+from portal.user_request import UserRequest
 from scheduling.jobs.secrets import create_secret, delete_secret, replace_secret
 from scheduling.models import Job, Secret
 
@@ -28,7 +29,7 @@ SORTING = Sorting(
 )  # fmt: skip
 
 
-def _page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def _page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     context = {
         "secrets": SORTING.order(_found(request).select_related("owner", "tenant"), request.GET),
         "sort": SORTING.chosen(request.GET),
@@ -38,7 +39,7 @@ def _page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
     return show(request, "secrets/secrets.html", context, posted=posted)
 
 
-def _found(request: HttpRequest) -> QuerySet[Secret]:
+def _found(request: UserRequest) -> QuerySet[Secret]:
     unfinished = ~Q(uses__job__state__in=Job.ENDED) & Q(uses__isnull=False)
     return Secret.objects.visible_to(request.user).annotate(job_count=Count("uses", filter=unfinished))
 
@@ -46,7 +47,7 @@ def _found(request: HttpRequest) -> QuerySet[Secret]:
 @never_cache
 @sensitive_post_parameters(*HIDDEN)
 @require_http_methods(["GET", "POST"])
-def secrets(request: HttpRequest) -> HttpResponse:
+def secrets(request: UserRequest) -> HttpResponse:
     """All that the user's jobs may name; POST keeps a new one."""
     if request.method == "GET":
         return _page(request)
@@ -63,7 +64,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _one(request: HttpRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
+def _one(request: UserRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
     found = get_object_or_404(Secret.objects.writable_by(request.user).select_related("tenant"), pk=pk)
     return show(
         request,
@@ -76,7 +77,7 @@ def _one(request: HttpRequest, pk: int, *, posted: Form | None = None) -> HttpRe
 @never_cache
 @sensitive_post_parameters(*HIDDEN)
 @require_http_methods(["GET", "POST"])
-def secret(request: HttpRequest, pk: int) -> HttpResponse:
+def secret(request: UserRequest, pk: int) -> HttpResponse:
     """Where one is replaced, by those who may write it."""
     if request.method == "GET":
         return _one(request, pk)
@@ -93,7 +94,7 @@ def secret(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @posted_from("secrets")
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+def delete(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Secret.objects.writable_by(request.user), pk=pk)
     return perform(
         request,

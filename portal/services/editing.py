@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
@@ -17,6 +17,7 @@ from portal.services.views import visible_service
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
+from portal.user_request import UserRequest
 from scheduling.models import Service
 from scheduling.services.actions import change_service, create_service
 from scheduling.spec.job_spec import SpecError
@@ -27,7 +28,7 @@ BEGIN = Fields(port="8000", readiness_path="/")
 @keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
-def new(request: HttpRequest) -> HttpResponse:
+def new(request: UserRequest) -> HttpResponse:
     if request.method == "POST":
         return _posted(request, None)
     choices = Choices.of(request.user)
@@ -37,7 +38,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
-def update(request: HttpRequest, pk: int) -> HttpResponse:
+def update(request: UserRequest, pk: int) -> HttpResponse:
     """Another revision; it is rolled out at once."""
     service = visible_service(request, pk)
     if service.removed_at or not Service.objects.changeable_by(request.user).filter(pk=pk).exists():
@@ -49,7 +50,7 @@ def update(request: HttpRequest, pk: int) -> HttpResponse:
     return _page(request, choices, draft, Rules(), service=service)
 
 
-def _posted(request: HttpRequest, service: Service | None) -> HttpResponse:
+def _posted(request: UserRequest, service: Service | None) -> HttpResponse:
     choices = _choices(request, service)
     draft, rules = Draft.from_post(request.POST, choices), Rules.from_post(request.POST)
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
@@ -72,7 +73,7 @@ def _posted(request: HttpRequest, service: Service | None) -> HttpResponse:
     return _page(request, choices, draft, rules, service=service, status=422)
 
 
-def _saved(request: HttpRequest, draft: Draft, rules: Rules, service: Service | None) -> Service:
+def _saved(request: UserRequest, draft: Draft, rules: Rules, service: Service | None) -> Service:
     given = {"spec": draft.spec, "even_if_never": draft.even_if_never}
     if service:
         return change_service(actor=request.user, service=service, **given)
@@ -81,7 +82,7 @@ def _saved(request: HttpRequest, draft: Draft, rules: Rules, service: Service | 
     )
 
 
-def _choices(request: HttpRequest, service: Service | None) -> Choices:
+def _choices(request: UserRequest, service: Service | None) -> Choices:
     chosen = str(service.cluster_id) if service else request.POST.get("cluster", "")
     choices = Choices.of(request.user, chosen)
     if service is None:
@@ -90,7 +91,7 @@ def _choices(request: HttpRequest, service: Service | None) -> Choices:
 
 
 def _page(
-    request: HttpRequest,
+    request: UserRequest,
     choices: Choices,
     draft: Draft,
     rules: Rules,

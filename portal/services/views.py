@@ -9,7 +9,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -28,6 +28,7 @@ from portal.services.rules import Rules
 from portal.sessions import hosts
 from portal.sessions.visits import invite_to_service, may_use
 from portal.sorting import Names, Since, Sorting
+from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.leases.interruptions import of_service
 from scheduling.models import Cluster, Service
@@ -48,7 +49,7 @@ SORTING = Sorting(
 
 
 @require_safe
-def services(request: HttpRequest) -> HttpResponse:
+def services(request: UserRequest) -> HttpResponse:
     """Lists all services of the user's teams."""
     found = Service.objects.visible_to(request.user).kept().with_counts()
     mine = request.GET.get("owner") == "me"
@@ -69,12 +70,12 @@ def services(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def service(request: HttpRequest, pk: int) -> HttpResponse:
+def service(request: UserRequest, pk: int) -> HttpResponse:
     """Shows its replicas, revisions, history and cost."""
     return _page(request, visible_service(request, pk))
 
 
-def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
+def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
     """Renders the page; with the refused `rules` as they were typed, and then with status 422."""
     pk = shown.pk
     members = detail.members_of(shown)
@@ -107,7 +108,7 @@ def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> H
 @login_not_required
 @never_cache
 @require_safe
-def enter(request: HttpRequest, pk: int) -> HttpResponse:
+def enter(request: UserRequest, pk: int) -> HttpResponse:
     """Redirects to the service's host, with a ticket for members of its team; `path` is the target there."""
     if not request.user.is_authenticated:
         # Not back to here: by the portal's policy a form, such as the login's, must not lead to other hosts.
@@ -124,7 +125,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @posted_from("service", "pk")
-def scale(request: HttpRequest, pk: int) -> HttpResponse:
+def scale(request: UserRequest, pk: int) -> HttpResponse:
     """Sets the number of replicas and the rules of rollouts."""
     rules = Rules.from_post(request.POST)
     try:
@@ -139,21 +140,21 @@ def scale(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def stop(request: HttpRequest, pk: int) -> HttpResponse:
+def stop(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
         request, pk, lambda one: change_service(actor=request.user, service=one, stopped=True), "stopped."
     )
 
 
 @require_POST
-def start(request: HttpRequest, pk: int) -> HttpResponse:
+def start(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
         request, pk, lambda one: change_service(actor=request.user, service=one, stopped=False), "started."
     )
 
 
 @require_POST
-def roll_back(request: HttpRequest, pk: int) -> HttpResponse:
+def roll_back(request: UserRequest, pk: int) -> HttpResponse:
     asked = request.POST.get("revision", "")
     number = read_key(asked)
     return _perform(
@@ -165,14 +166,14 @@ def roll_back(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def remove(request: HttpRequest, pk: int) -> HttpResponse:
+def remove(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
         request, pk, lambda one: remove_service(actor=request.user, service=one), "removed.", to="services"
     )
 
 
 def _perform(
-    request: HttpRequest, pk: int, act: Callable[[Service], object], done: str, to: str = ""
+    request: UserRequest, pk: int, act: Callable[[Service], object], done: str, to: str = ""
 ) -> HttpResponse:
     shown = visible_service(request, pk)
     try:
@@ -186,7 +187,7 @@ def _perform(
     return redirect("service", pk=pk)
 
 
-def visible_service(request: HttpRequest, pk: int) -> Service:
+def visible_service(request: UserRequest, pk: int) -> Service:
     """Returns the service with its counts; raises Http404 if the user may not see it."""
     seen = Service.objects.visible_to(request.user).with_counts()
     return get_object_or_404(seen.select_related("tenant", "owner", "cluster", "current", "good"), pk=pk)

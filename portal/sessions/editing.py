@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
@@ -17,6 +17,7 @@ from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
+from portal.user_request import UserRequest
 from scheduling.jobs.programs import has_program
 from scheduling.models import Cluster, Session
 from scheduling.sessions.actions import start_session
@@ -64,7 +65,7 @@ class Limits:
 @keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
-def new(request: HttpRequest) -> HttpResponse:
+def new(request: UserRequest) -> HttpResponse:
     """The page; POST begins the session, or with `do` = form or yaml only rewrites the other side."""
     if request.method == "GET":
         if again := request.GET.get("again"):
@@ -98,7 +99,7 @@ def new(request: HttpRequest) -> HttpResponse:
     return _page(request, choices, draft, limits, status=422)
 
 
-def _as_before(request: HttpRequest, again: str) -> HttpResponse:
+def _as_before(request: UserRequest, again: str) -> HttpResponse:
     """The form filled with what an earlier session was begun with."""
     seen = Session.objects.visible_to(request.user).select_related("job__tenant")
     session = get_object_or_404(seen, pk=int(again) if again.isdecimal() and len(again) < 19 else 0)
@@ -122,7 +123,7 @@ def lacks_jupyter(cluster: Cluster | None) -> bool:
 
 
 def _page(
-    request: HttpRequest, choices: Choices, draft: Draft, limits: Limits, status: int = 200
+    request: UserRequest, choices: Choices, draft: Draft, limits: Limits, status: int = 200
 ) -> HttpResponse:
     context = form_context(draft, choices) | {
         "limits": limits,

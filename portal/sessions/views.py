@@ -9,7 +9,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -24,6 +24,7 @@ from portal.live.topics import topics_of_jobs
 from portal.sessions import detail, hosts
 from portal.sessions.visits import invite
 from portal.sorting import Names, Sorting
+from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
@@ -41,7 +42,7 @@ SORTING = Sorting(
 
 
 @require_safe
-def sessions(request: HttpRequest) -> HttpResponse:
+def sessions(request: UserRequest) -> HttpResponse:
     """Sessions of the user's teams, latest first; ended ones too."""
     found = Session.objects.visible_to(request.user)
     mine = request.GET.get("owner") == "me"
@@ -61,7 +62,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def session(request: HttpRequest, pk: int) -> HttpResponse:
+def session(request: UserRequest, pk: int) -> HttpResponse:
     """How it is, how long it lasts, and the ways in."""
     shown = visible_session(request, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
@@ -82,7 +83,7 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
 @login_not_required
 @never_cache
 @require_safe
-def enter(request: HttpRequest, pk: int) -> HttpResponse:
+def enter(request: UserRequest, pk: int) -> HttpResponse:
     """Leads to the session's own host, with a ticket for who may work in it; `path` is where to."""
     if not request.user.is_authenticated:
         # Not back to here: by the portal's own policy a form, as that of the login, must not lead to other hosts.
@@ -100,19 +101,19 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def keep(request: HttpRequest, pk: int) -> HttpResponse:
+def keep(request: UserRequest, pk: int) -> HttpResponse:
     """Somebody still wants it."""
     return _perform(request, pk, lambda one: keep_session(actor=request.user, session=one), "kept.")
 
 
 @require_POST
-def stop(request: HttpRequest, pk: int) -> HttpResponse:
+def stop(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
         request, pk, lambda one: stop_session(actor=request.user, session=one), "is being stopped."
     )
 
 
-def _perform(request: HttpRequest, pk: int, act: Callable[[Session], object], done: str) -> HttpResponse:
+def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], done: str) -> HttpResponse:
     shown = visible_session(request, pk)
     try:
         act(shown)
@@ -123,7 +124,7 @@ def _perform(request: HttpRequest, pk: int, act: Callable[[Session], object], do
     return redirect("session", pk=pk)
 
 
-def visible_session(request: HttpRequest, pk: int) -> Session:
+def visible_session(request: UserRequest, pk: int) -> Session:
     """The session with its job, or 404 for who may not see it."""
     seen = Session.objects.visible_to(request.user)
     related = seen.select_related("job__tenant", "job__owner", "job__cluster")

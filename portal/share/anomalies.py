@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from django.core.paginator import Paginator
 from django.db.models import Count, QuerySet, Sum
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
@@ -21,6 +21,7 @@ from portal.forms.form import Form
 from portal.forms.posting import perform, show
 from portal.reports.by_mail import by_mail
 from portal.reports.scope import chosen_cluster, chosen_tenant
+from portal.user_request import UserRequest
 from scheduling.anomalies.actions import LONGEST, analyse_last_days, is_tried_again, repeat_analysis
 from scheduling.anomalies.seen import CAUSES, read_analyses, read_anomalies, read_parts, seen
 from scheduling.models import Cluster, SharingAnalysis
@@ -46,11 +47,11 @@ class AgainForm(Form):
 
 
 @require_safe
-def anomalies(request: HttpRequest) -> HttpResponse:
+def anomalies(request: UserRequest) -> HttpResponse:
     return anomalies_page(request)
 
 
-def anomalies_page(request: HttpRequest, *, posted: Form | None = None) -> HttpResponse:
+def anomalies_page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     clusters = list(Cluster.objects.order_by(*by_name("name")))
     cluster = chosen_cluster(request.GET, clusters)
     tenants = list(Tenant.objects.visible_to(request.user))
@@ -95,7 +96,7 @@ def anomalies_page(request: HttpRequest, *, posted: Form | None = None) -> HttpR
 
 @permitted("anomalies.analyse")
 @posted_from("share_anomalies")
-def analyse(request: HttpRequest) -> HttpResponse:
+def analyse(request: UserRequest) -> HttpResponse:
     return perform(
         request,
         AnalyseForm("analyse", request),
@@ -108,7 +109,7 @@ def analyse(request: HttpRequest) -> HttpResponse:
 
 @permitted("anomalies.analyse")
 @posted_from("share_anomalies")
-def again(request: HttpRequest) -> HttpResponse:
+def again(request: UserRequest) -> HttpResponse:
     """Asks again for the teams of an analysis without a result."""
     return perform(
         request,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, tzinfo
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -19,6 +19,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import Query, ReportPeriod
 from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.anomalies import EXPECTED, chosen_analysis
+from portal.user_request import UserRequest
 from scheduling.anomalies.seen import CAUSES, SeenAnomaly, read_analyses, read_anomalies, read_parts, seen
 from scheduling.models import Cluster, SharingAnalysis, SharingPart
 
@@ -46,7 +47,7 @@ PRIVATE = [
 
 
 @require_safe
-def anomalies_file(request: HttpRequest, form: str) -> HttpResponseBase:
+def anomalies_file(request: UserRequest, form: str) -> HttpResponseBase:
     return anomalies_in_format(request.user, request.GET, form)
 
 

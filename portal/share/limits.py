@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from django.forms import BoundField
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods
 
@@ -16,6 +16,7 @@ from accounting.models.tenants import TenantQuerySet
 from portal.forms.fields import Choice, Exact, Percentage
 from portal.forms.form import Form
 from portal.forms.posting import perform, show
+from portal.user_request import UserRequest
 from scheduling.limits.actions import Allowance, set_trade_limits
 from scheduling.models import TradeLimit
 
@@ -28,7 +29,7 @@ ALL, OTHERS = "all", "Other GPUs"  # the row of generations that have no terms o
 class TradeLimitsForm(Form):
     """Which GPUs a team trades: three fields for each generation, and for those that have no terms of their own."""
 
-    def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
+    def __init__(self, tenant: Tenant, request: UserRequest | None = None) -> None:
         super().__init__("limits", request)
         own = {limit.generation_id: limit for limit in tenant.trade_limits.all()}
         self.generations = [(str(one.pk), one) for one in Generation.objects.all()]
@@ -100,7 +101,7 @@ _limits = Prepared(
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def trade_limits(request: HttpRequest, slug: str) -> HttpResponse:
+def trade_limits(request: UserRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(managed(request.user), slug=slug)
     page = partial(_page, tenant=tenant)
     if request.method != "POST":
@@ -116,7 +117,7 @@ def trade_limits(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
-def _page(request: HttpRequest, *, tenant: Tenant, posted: Form | None = None) -> HttpResponse:
+def _page(request: UserRequest, *, tenant: Tenant, posted: Form | None = None) -> HttpResponse:
     context = {
         "tenant": tenant,
         "form": TradeLimitsForm(tenant).or_posted(posted),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -16,6 +15,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import Query
 from portal.reports.scope import chosen_tenant
 from portal.share.periods import Period, asked_stretch
+from portal.user_request import UserRequest
 from scheduling.models import Trade
 from scheduling.reports.trades import SeenTrade, Side, read_trades, seen, totals
 
@@ -23,7 +23,7 @@ AT_ONCE = 500
 
 
 @require_safe
-def trades_file(request: HttpRequest, form: str) -> HttpResponseBase:
+def trades_file(request: UserRequest, form: str) -> HttpResponseBase:
     return trades_in_format(request.user, request.GET, form)
 
 

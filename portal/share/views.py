@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
@@ -24,6 +24,7 @@ from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, may_limit
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, named_period
+from portal.user_request import UserRequest
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Trade
 from scheduling.reports.trade_runs import read_runs
@@ -35,7 +36,7 @@ TRADES_PER_PAGE = 25
 
 
 @require_safe
-def share(request: HttpRequest) -> HttpResponse:
+def share(request: UserRequest) -> HttpResponse:
     """Shows what one team was entitled to, received, lent, borrowed, bought and sold on one cluster."""
     clusters = _clusters()
     cluster = chosen_cluster(request.GET, clusters)
@@ -54,7 +55,7 @@ def share(request: HttpRequest) -> HttpResponse:
     return render(request, "share/share.html", context)
 
 
-def _shared(request: HttpRequest, tenant: Tenant, visible: list[Tenant], cluster: Cluster) -> dict[str, Any]:
+def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster: Cluster) -> dict[str, Any]:
     """Returns the page's data for one of the teams that the user sees, and those below it."""
     teams = [one.pk for one in visible if one.path.startswith(tenant.path)]
     key = request.GET.get("period", "")
@@ -81,7 +82,7 @@ def _shared(request: HttpRequest, tenant: Tenant, visible: list[Tenant], cluster
 
 
 @require_safe
-def trades(request: HttpRequest) -> HttpResponse:
+def trades(request: UserRequest) -> HttpResponse:
     """Shows who gave which GPU time for which, and what it was worth to the reader's team."""
     tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request.user, request.GET)
@@ -131,7 +132,7 @@ def _sees_all(user: User, tenant: Tenant | None) -> bool:
     return user.is_operator and tenant is None
 
 
-def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | None:
+def _run_of(request: UserRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | None:
     """Returns the single trades of the run that contains trade `?run=`; raises Http404 if it is not the user's."""
     asked = request.GET.get("run", "")
     if not asked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
@@ -14,6 +14,7 @@ from accounting.core.numbers import read_key
 from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
+from portal.user_request import UserRequest
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
 from scheduling.spec.job_spec import SpecError
@@ -24,7 +25,7 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 @keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
-def submit(request: HttpRequest) -> HttpResponse:
+def submit(request: UserRequest) -> HttpResponse:
     """The page; POST submits, or with `do` = form or yaml only rewrites the other side (no script needed)."""
     if request.method == "GET":
         return _first_page(request)
@@ -54,7 +55,7 @@ def submit(request: HttpRequest) -> HttpResponse:
 
 @keeps_form
 @require_POST
-def convert(request: HttpRequest) -> HttpResponse:
+def convert(request: UserRequest) -> HttpResponse:
     """What changes on the page after one side was edited (`from` = form or yaml)."""
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
@@ -71,7 +72,7 @@ def convert(request: HttpRequest) -> HttpResponse:
     return render(request, "submit/converted.html", context)
 
 
-def _first_page(request: HttpRequest) -> HttpResponse:
+def _first_page(request: UserRequest) -> HttpResponse:
     """Empty, with the example, or as an earlier job was."""
     clone = request.GET.get("clone", "")
     if not clone:
@@ -90,7 +91,7 @@ def _first_page(request: HttpRequest) -> HttpResponse:
     return _page(request, choices, draft)
 
 
-def _page(request: HttpRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:
+def _page(request: UserRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:
     return render(request, "submit/submit.html", form_context(draft, choices), status=status)
 
 

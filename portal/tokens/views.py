@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
@@ -13,6 +13,7 @@ from accounting.core.numbers import read_whole
 from portal.models import ApiToken
 from portal.sorting import Names, Since, Sorting
 from portal.tokens.actions import create_token, revoke_all, revoke_token
+from portal.user_request import UserRequest
 
 LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "": "no end"}
 
@@ -28,7 +29,7 @@ SORTING = Sorting(
 
 @never_cache
 @require_http_methods(["GET", "POST"])
-def tokens(request: HttpRequest) -> HttpResponse:
+def tokens(request: UserRequest) -> HttpResponse:
     """Lists the user's tokens; POST makes one and shows its text this one time."""
     context = {"lifetimes": LIFETIMES.items(), "days": "90", "name": "", "problems": {}}
     status = 200
@@ -64,7 +65,7 @@ def parse_days(text: str) -> int | None:
 
 
 @require_POST
-def revoke(request: HttpRequest, pk: int) -> HttpResponse:
+def revoke(request: UserRequest, pk: int) -> HttpResponse:
     token = revoke_token(
         actor=request.user, token=get_object_or_404(ApiToken.objects.of(request.user), pk=pk)
     )
@@ -73,7 +74,7 @@ def revoke(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def revoke_every(request: HttpRequest) -> HttpResponse:
+def revoke_every(request: UserRequest) -> HttpResponse:
     """All of the user's tokens at once."""
     revoked = revoke_all(actor=request.user)
     messages.success(request, f"{how_many(revoked)} revoked." if revoked else "No token was left to revoke.")

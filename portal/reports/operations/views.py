@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -22,6 +22,7 @@ from portal.reports.operations.pictures import draw_demand, draw_week, node_cell
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
 from portal.reports.periods import LABELS, Query, asked_period
 from portal.templatetags.figures import gpu_hours
+from portal.user_request import UserRequest
 from portal.wording import duration
 from scheduling.models import Cluster
 
@@ -54,7 +55,7 @@ class ShownTable:
 
 @require_safe
 @permitted("report.all")
-def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
+def operations(request: UserRequest, subject: str = "use") -> HttpResponse:
     asked, document = read_operations(request.GET, subject, page=request.GET.get("page", "1"))
     context = {
         "subject": subject,
@@ -101,7 +102,7 @@ def _pictures(subject: str, asked: Asked) -> dict[str, Any]:
 
 @require_safe
 @permitted("report.all")
-def operations_file(request: HttpRequest, subject: str, form: str) -> HttpResponseBase:
+def operations_file(request: UserRequest, subject: str, form: str) -> HttpResponseBase:
     return operations_in_format(request.GET, subject, form)
 
 

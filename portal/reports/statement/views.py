@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -21,6 +21,7 @@ from portal.reports.scope import chosen_tenant
 from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import Statement, period_name, statement_of
 from portal.reports.statement.tables import document_of
+from portal.user_request import UserRequest
 
 # Tables that are shown as charts: the columns that name a row, and the one that is its bar.
 PICTURES = {
@@ -47,7 +48,7 @@ class Shown:
 
 
 @require_safe
-def statement(request: HttpRequest) -> HttpResponse:
+def statement(request: UserRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user).order_by("path"))
     if not tenants:
         return render(request, "reports/statement_of_nobody.html")
@@ -72,7 +73,7 @@ def statement(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def statement_file(request: HttpRequest, form: str) -> HttpResponseBase:
+def statement_file(request: UserRequest, form: str) -> HttpResponseBase:
     return statement_in_format(request.user, request.GET, form)
 
 

@@ -1,0 +1,13 @@
+"""The request of a signed-in user."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from accounting.models import User
+
+
+class UserRequest(HttpRequest):
+    """A request whose user has signed in. `LoginRequiredMiddleware` lets no other reach a view."""
+
+    user: User
