@@ -6,14 +6,16 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.http import Http404, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpResponseNotAllowed
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from accounting.access.permissions import may
 from portal.inputs import keeps_form
 from portal.user_request import UserRequest
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def permitted(verb: str) -> Callable[[View], View]:
@@ -21,7 +23,7 @@ def permitted(verb: str) -> Callable[[View], View]:
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def guarded(request: UserRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: UserRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not may(request.user, verb):
                 raise Http404
             return view(request, *args, **kwargs)
@@ -40,9 +42,9 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         @keeps_form
         @wraps(view)
-        def guarded(request: UserRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: UserRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method in {"GET", "HEAD"}:
-                return redirect(page, **{key: kwargs[key] for key in keys})
+                return redirect(reverse(page, kwargs={key: kwargs[key] for key in keys}))
             if request.method != "POST":
                 return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
             return view(request, *args, **kwargs)

@@ -1,6 +1,7 @@
 """The ASGI entry point, for granian or any other ASGI server."""
 
 import os
+from typing import cast
 
 import django
 
@@ -9,7 +10,7 @@ django.setup(set_prefix=False)
 
 from accounting.core.statements import plan_once  # noqa: E402 - needs the settings
 from portal.addresses import with_client_address  # noqa: E402 - as above
-from portal.edge.app import with_edge  # noqa: E402 - as above
+from portal.edge.app import App, with_edge  # noqa: E402 - as above
 from portal.edge.handler import Handler  # noqa: E402 - as above
 from portal.edge.places import share_places  # noqa: E402 - as above
 from portal.response_headers import with_security_headers  # noqa: E402 - as above
@@ -17,7 +18,7 @@ from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need 
 from portal.warm_up import load_pages, look_around  # noqa: E402 - as above
 from scheduling.core.safe_streams import outlive_full_disks  # noqa: E402 - as above
 
-application = with_client_address(with_sessions(with_security_headers(with_edge(Handler()))))
+application = with_client_address(with_sessions(with_security_headers(with_edge(cast(App, Handler())))))
 outlive_full_disks()
 share_places()
 plan_once()

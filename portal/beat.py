@@ -19,7 +19,9 @@ class Scheduler(beat.Scheduler):
     def setup_schedule(self) -> None:
         super().setup_schedule()
         for entry in self.schedule.values():
-            entry.last_run_at = entry.default_now() - timedelta(seconds=entry.options.get("expires", 0))
+            entry.last_run_at = entry.default_now() - timedelta(
+                seconds=(entry.options or {}).get("expires", 0)
+            )
 
     def apply_async(self, *args: Any, **named: Any) -> Any:
         sent = super().apply_async(*args, **named)

@@ -30,4 +30,5 @@ class SessionStore(db.SessionStore):
         if not found:
             self._session_key = None
             return None
-        return Session(self.session_key, *found[0])
+        data, expires = found[0]
+        return Session(session_key=self.session_key or "", session_data=data, expire_date=expires)

@@ -32,17 +32,20 @@ class SignedInMiddleware(LoginRequiredMiddleware):
             return None
         answer = super().process_view(request, view_func, view_args, view_kwargs)
         if answer is None and request.user.is_authenticated:
-            request.user = get_user(request)  # a lazy user costs at every access, and pages have many
-            if request.method in ONLY_READS:
-                request.user.keep_roles()
-            timezone.activate(zone_named(request.user.time_zone))
+            request.user = user = get_user(request)  # a lazy user costs at every access, and pages have many
+            if user.is_authenticated:
+                if request.method in ONLY_READS:
+                    user.keep_roles()
+                timezone.activate(zone_named(user.time_zone))
         return answer
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         timezone.deactivate()
         return response
 
-    def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponse:
+    def handle_no_permission(  # type: ignore[override]  # Django's is always a redirect
+        self, request: HttpRequest, view_func: View
+    ) -> HttpResponse:
         """Answers the refresh of a fragment with a status, because a login page would be inserted into the fragment."""
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})
@@ -66,7 +69,7 @@ class LivePositionMiddleware:
     ) -> HttpResponseBase | None:
         is_page = "text/html" in request.headers.get("Accept", "") and "HX-Request" not in request.headers
         if is_page and request.method == "GET" and request.user.is_authenticated:
-            request.live_position = pubsub.recent_position()
+            request.live_position = pubsub.recent_position()  # type: ignore[attr-defined]  # for portal.context
         return None
 
 

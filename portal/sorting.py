@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from django.db.models import Case, F, Model, QuerySet, Value, When
-from django.db.models.expressions import Combinable, OrderBy
+from django.db.models import Case, Expression, F, Model, QuerySet, Value, When
+from django.db.models.expressions import OrderBy
 from django.db.models.functions import Lower
 from django.http import QueryDict
 
@@ -32,7 +32,7 @@ class Since:
 class Sorting:
     """The columns that a list can be sorted by, the default, and the tie-breaker."""
 
-    columns: Mapping[str, Sequence[str | Names | Since | Combinable]]
+    columns: Mapping[str, Sequence[str | Names | Since | Expression]]
     usual: str
     last: str = "pk"
 
@@ -47,7 +47,7 @@ class Sorting:
     def by(self, sort: str) -> list[OrderBy]:
         """Returns the order; rows without a value come last in both directions, unless `Since` makes that a value."""
         back = sort.startswith("-")
-        found: list[Combinable] = []
+        found: list[Expression | F] = []
         for what in self.columns[sort.removeprefix("-")]:
             match what:
                 case Names(field):

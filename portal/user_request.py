@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from django.http import HttpRequest
 
 from accounting.models import User
@@ -11,3 +13,4 @@ class UserRequest(HttpRequest):
     """A request whose user has signed in. `LoginRequiredMiddleware` lets no other reach a view."""
 
     user: User
+    auser: Callable[[], Awaitable[User]]

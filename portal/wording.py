@@ -8,7 +8,7 @@ from decimal import Decimal
 from math import inf
 from typing import Any
 
-from accounting.core.wording import duration, exact, fixed, number, percent, to_the_second  # noqa: F401 - pages have them from here
+from accounting.core.wording import fixed
 from accounting.models import Membership
 from accounting.models.tenants import has_role
 from scheduling.models import Job

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from django.core.exceptions import EmptyResultSet
 from django.db import DEFAULT_DB_ALIAS, connection, models
 from django.db.models.query import QuerySet, get_related_populators
-from psycopg2.extensions import AsIs  # type: ignore[import-untyped]
+from psycopg2.extensions import AsIs
 
 from accounting.core.statements import Statement
 

@@ -20,6 +20,7 @@ T = TypeVar("T")
 class LoginForm(AuthenticationForm):
     """Django's, with counted tries; `minutes` says how long none is accepted after too many."""
 
+    request: HttpRequest
     minutes: int | None = None
 
     def clean(self) -> dict[str, Any]:

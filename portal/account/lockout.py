@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from django.conf import settings
 from django.core import signing
@@ -201,6 +201,7 @@ def forget_ended() -> None:
 
 def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple[int, datetime]:
     """Adds one to a counter, or begins its next window; returns the counter and the window's beginning."""
+    values: dict[str, Any] = {"username": username, "network": network, "browser": browser, "window": WINDOW}
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -213,7 +214,7 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
                              ELSE tries.since END
             RETURNING failures, since
             """,
-            {"username": username, "network": network, "browser": browser, "window": WINDOW},
+            values,
         )
         failures, since = cursor.fetchone()
     return failures, since

@@ -6,17 +6,21 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django.contrib import messages
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, PasswordChangeView
-from django.http import HttpResponse
+from django.forms import RadioSelect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.actions import set_preferences
-from accounting.core.errors import Refused
 from accounting.models import User
 from portal.account import lockout
 from portal.account.forms import LoginForm, OwnPasswordForm
+from portal.forms.fields import Choice, Text
+from portal.forms.form import Form, Values
+from portal.forms.posting import act_on, show
 from portal.models import ApiToken
 from portal.user_request import UserRequest
 from scheduling.shares.situations import some_cluster_lets_jobs_take_turns
@@ -28,13 +32,13 @@ class Login(LoginView):
     redirect_authenticated_user = True
     authentication_form = LoginForm
 
-    def form_valid(self, form: LoginForm) -> HttpResponse:
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         answer = super().form_valid(form)
         lockout.remember_browser(self.request, answer, form.get_user().get_username())
         return answer
 
-    def form_invalid(self, form: LoginForm) -> HttpResponse:
-        if form.minutes is None:
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        if not isinstance(form, LoginForm) or form.minutes is None:
             return super().form_invalid(form)
         answer = render(self.request, "registration/locked.html", {"minutes": form.minutes}, status=429)
         answer["Retry-After"] = str(form.minutes * 60)
@@ -56,29 +60,46 @@ def password_changed(request: UserRequest) -> HttpResponse:
     return redirect("preferences")
 
 
+class PreferencesForm(Form):
+    """What users set for themselves."""
+
+    theme = Choice("Look", User.Theme.choices, widget=RadioSelect({"data-theme-choice": ""}))
+    time_zone = Text(
+        "Time zone",
+        list="time-zones",
+        autocomplete="off",
+        help_text="Pages, reports and their files are in this zone; the API, and exports of jobs, are in UTC.",
+    )
+    job_order = Choice(
+        "Your jobs share your GPU time",
+        User.JobOrder.choices,
+        widget=RadioSelect,
+        help_text="In order: by priority, then the oldest first. Evenly: jobs of one priority take turns.",
+    )
+
+    def __init__(self, user: User, request: HttpRequest | None = None) -> None:
+        initial = {name: getattr(user, name) for name in self.base_fields}
+        super().__init__("preferences", request, initial=initial)
+        if not some_cluster_lets_jobs_take_turns():
+            del self.fields["job_order"]
+
+
 @never_cache
 @require_http_methods(["GET", "POST"])
 def preferences(request: UserRequest) -> HttpResponse:
     """Shows and sets theme, time zone, and how the user's jobs share."""
-    problems: dict[str, str] = {}
-    names = ["theme", "time_zone"]
-    if some_cluster_lets_jobs_take_turns():
-        names.append("job_order")
-    values: dict[str, str | None] = {name: getattr(request.user, name) for name in names}
-    if request.method == "POST":
-        values = {name: request.POST.get(name) for name in names}
-        try:
-            set_preferences(actor=request.user, **values)
-        except Refused as refused:
-            problems[refused.field or ""] = refused.message
-        else:
-            messages.success(request, "Your preferences are saved.")
-            return redirect("preferences")
-    context = values | {
-        "problems": problems,
-        "themes": User.Theme.choices,
-        "job_orders": User.JobOrder.choices,
+    form = PreferencesForm(request.user, request if request.method == "POST" else None)
+
+    def act(values: Values) -> None:
+        given = {name: value for name, value in values.items() if name in form.data}
+        set_preferences(actor=request.user, **given)
+
+    if form.is_bound and act_on(form, act):
+        messages.success(request, "Your preferences are saved.")
+        return redirect("preferences")
+    context = {
+        "form": form,
         "time_zones": sorted(available_timezones()),
         "tokens": ApiToken.objects.of(request.user).usable().count(),
     }
-    return render(request, "account/preferences.html", context, status=422 if problems else 200)
+    return show(request, "account/preferences.html", context, posted=form)

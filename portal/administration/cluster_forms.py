@@ -8,7 +8,7 @@ from django.utils.safestring import mark_safe
 
 from accounting.core.name_order import by_name
 from accounting.models import Tenant
-from portal.forms.fields import CODE, Choice, Measure, Row, SecretInput, Switch, Text, Whole
+from portal.forms.fields import Choice, Measure, Row, SecretInput, Switch, Text, Whole
 from portal.forms.form import Form
 from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
 from scheduling.backends.kubernetes.metrics import USUAL_QUERY
@@ -25,7 +25,8 @@ class KubeconfigForm(Form):
         required=False,
         widget=SecretInput,
         placeholder="apiVersion: v1 …",
-        **CODE | {"class": "code"},
+        is_code=True,
+        css="code",
         help_text="With a token or certificate of its own, no files and no programs. It is encrypted and "
         "never shown again.",
     )
@@ -120,8 +121,8 @@ class MetricsForm(Form):
 class VolumeForm(Form):
     """A volume to grant."""
 
-    name = Text("Name", maxlength=63, placeholder="imagenet", **CODE)
-    source = Text("PersistentVolumeClaim", maxlength=400, **CODE)
+    name = Text("Name", maxlength=63, placeholder="imagenet", is_code=True)
+    source = Text("PersistentVolumeClaim", maxlength=400, is_code=True)
     team = Row(
         "For", Tenant.objects.active().order_by(*by_name("name")), required=False, others={"": "all teams"}
     )

@@ -33,9 +33,6 @@ class WorkForm(Form):
     """What becomes of the work of a user who leaves. Nobody is asked who leaves none."""
 
     fate = Choice("What becomes of it", FATES, widget=RadioSelect)
-    to = Row(
-        "New owner, if it is handed over", User.objects.none(), required=False, others={"": "Choose a member"}
-    )
 
     def __init__(
         self,
@@ -49,10 +46,10 @@ class WorkForm(Form):
         """`among` are the users who may be the new owner."""
         super().__init__(key, request, initial={} if has_left else {"fate": Fate.WAITS})
         if has_left:
-            self.fields["fate"].choices = FATES[1:]
-        to = self.fields["to"]
-        to.queryset = among
-        to.listed = among.exclude(pk=user.pk).order_by(*by_name("username"))
+            self.offer("fate", FATES[1:])
+        others = {"": "Choose a member"}
+        self.fields["to"] = Row("New owner, if it is handed over", among, required=False, others=others)
+        self.offer("to", among.exclude(pk=user.pk).order_by(*by_name("username")))
 
     def clean_fate(self) -> str:
         return self.cleaned_data["fate"] or Fate.WAITS.value

@@ -106,9 +106,8 @@ def _preview(
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
     """Shows shares before and after the change that `read` makes of the form, and a form that saves it."""
-    context: dict[str, object] = {"tab": "tenants", "save": save}
-    if not act_on(form, lambda values: context.update(change=read(values))):
+    changes: list[Change] = []
+    if not act_on(form, lambda values: changes.append(read(values))):
         return page(request, posted=form)
-    return render(
-        request, "administration/preview.html", context | previewed(form, preview(context["change"]))
-    )
+    context = {"tab": "tenants", "save": save, "change": changes[0], **previewed(form, preview(changes[0]))}
+    return render(request, "administration/preview.html", context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
@@ -16,12 +16,13 @@ from portal.administration.tenants import tenant_page
 from portal.administration.tree import tickets_within
 from portal.forms.membership import MemberForm
 from portal.forms.posting import act_on, previewed
+from portal.user_request import UserRequest
 from scheduling.shares.preview import preview
 from scheduling.shares.snapshot import Change
 
 
 @posted_from("team", "slug")
-def of_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def of_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     """For managers of the team."""
     tenant = get_object_or_404(managed(request), slug=slug)
     save, back = reverse("team_member_change", args=[slug, pk]), reverse("team", args=[slug])
@@ -30,7 +31,7 @@ def of_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @permitted("member.change")
 @posted_from("admin_tenant", "slug")
-def of_admin(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def of_admin(request: UserRequest, slug: str, pk: int) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
     save, back = (
         reverse("admin_member_change", args=[slug, pk]),
@@ -40,7 +41,7 @@ def of_admin(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def _preview(
-    request: HttpRequest, tenant: Tenant, pk: int, *, page: Callable[..., HttpResponse], save: str, back: str
+    request: UserRequest, tenant: Tenant, pk: int, *, page: Callable[..., HttpResponse], save: str, back: str
 ) -> HttpResponse:
     member = get_object_or_404(tenant.memberships.select_related("user"), pk=pk)
     form = MemberForm(member, request)

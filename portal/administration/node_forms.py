@@ -6,10 +6,10 @@ from django.core.exceptions import ValidationError
 from django.forms import BoundField, RadioSelect
 from django.http import HttpRequest
 
+from accounting.core.wording import duration
 from accounting.models import Generation
 from portal.forms.fields import Choice, Measure, Moment, Percentage, Row, Switch, Text, Whole
 from portal.forms.form import Form
-from portal.wording import duration
 from scheduling.clusters import actions as clusters
 from scheduling.draining.actions import DrainMode
 from scheduling.models import Cluster

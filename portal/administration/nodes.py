@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from django.db.models import Count, Prefetch, Q
@@ -50,12 +51,11 @@ def _nodes(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
         .select_related("generation")
         .annotate(held=held, may_go=clusters.may_be_removed())
     )
-    nodes = SORTING.order(nodes, request.GET)
     found = list(
         Cluster.objects.attached()
         .order_by(*by_name("name"))
         .select_related("access")
-        .prefetch_related(Prefetch("nodes", queryset=nodes))
+        .prefetch_related(Prefetch("nodes", queryset=SORTING.order(nodes, request.GET)))
     )
     context = {
         "tab": "nodes",
@@ -158,10 +158,11 @@ def remove(request: UserRequest, pk: int) -> HttpResponse:
 def pause(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     """Pause or resume a cluster."""
     cluster = get_object_or_404(Cluster, pk=pk)
-    form, act, done = {
+    acts: dict[str, tuple[type[Form], Callable[..., object], str]] = {
         "pause": (PauseForm, clusters.pause_cluster, f"{cluster.name} is paused; what runs goes on."),
         "resume": (Form, clusters.resume_cluster, f"{cluster.name} goes on."),
-    }[verb]
+    }
+    form, act, done = acts[verb]
     return perform(
         request,
         form(f"{verb}-{pk}", request),

@@ -89,7 +89,7 @@ class ShadowForm(Form):
         now = ":".join(map(str, cluster.shadow)) if cluster.shadow else ""
         super().__init__("shadow", request, initial={"shadow": now})
         named = [(key, f"{name}, version {version}") for key, (name, version) in self.versions.items()]
-        self.fields["shadow"].choices = [("", "None"), *named]
+        self.offer("shadow", [("", "None"), *named])
 
     def clean_shadow(self) -> list[Any] | None:
         text = self.cleaned_data["shadow"]

@@ -19,7 +19,7 @@ from portal.administration.limit_usage import limits_of
 from portal.administration.trail import entries
 from portal.administration.tree import share_of, tickets_within
 from portal.forms.form import Form
-from portal.forms.membership import MemberForm, NewMember
+from portal.forms.membership import MemberForm, NewMemberByName
 from portal.forms.posting import perform, show
 from portal.user_request import UserRequest
 
@@ -46,7 +46,7 @@ def team_page(request: UserRequest, *, slug: str, posted: Form | None = None) ->
         "tenant": tenant,
         "branch": share_of(tenant),
         "members": [(one, MemberForm(one).or_posted(posted), one.tickets / tickets) for one in members],
-        "add": NewMember("add").or_posted(posted),
+        "add": NewMemberByName("add").or_posted(posted),
         "limits": limits_of(tenant),
         **budgets_of(tenant, request.user, posted),
         "entries": entries(events, request.user),
@@ -78,7 +78,7 @@ def add_member(request: UserRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     return perform(
         request,
-        NewMember("add", request),
+        NewMemberByName("add", request),
         lambda values: actions.add_member(
             actor=request.user, tenant=tenant, **values | {"user": find_user(values["user"])}
         ),

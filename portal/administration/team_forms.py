@@ -19,11 +19,11 @@ TOP = "top"
 class Parent(Row):
     """The team above another, None for the top level. Neither is a default."""
 
-    def __init__(self, help_text: str) -> None:
+    def __init__(self, help_text: str, *others: tuple[str, str]) -> None:
         errors = {"required": "Choose the team that it belongs to, or the top level."}
-        others = {"": "Choose…", TOP: "– the top level –"}
-        teams = Tenant.objects.order_by(*by_name("name"))
-        super().__init__("Belongs to", teams, others=others, error_messages=errors, help_text=help_text)
+        named = dict([*others, (TOP, "– the top level –")])
+        teams = Tenant.objects.all()
+        super().__init__("Belongs to", teams, others=named, error_messages=errors, help_text=help_text)
 
     def clean(self, value: Any) -> Tenant | None:
         parent = super().clean(value)
@@ -34,12 +34,12 @@ class NewTeam(Form):
     """A team to make."""
 
     name = Text("Name", maxlength=80, autocomplete="off")
-    parent = Parent("At the top level it takes its share from every other team there.")
+    parent = Parent("At the top level it takes its share from every other team there.", ("", "Choose…"))
     tickets = Whole("Tickets", initial=100, help_text="Its weight among the teams of the same level.")
 
     def __init__(self, request: HttpRequest | None = None) -> None:
         super().__init__("create", request)
-        self.fields["parent"].listed = Tenant.objects.active().order_by(*by_name("name"))
+        self.offer("parent", Tenant.objects.active().order_by(*by_name("name")))
 
 
 class TicketsForm(Form):
@@ -70,10 +70,9 @@ class MoveForm(Form):
 
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__("move", request, initial={"parent": tenant.parent_id or TOP})
-        parent = self.fields["parent"]
-        parent.listed = parent.queryset.active().exclude(path__startswith=tenant.path)
-        parent.others = {TOP: parent.others[TOP]}
-        parent.widget.attrs |= {
+        above = Tenant.objects.active().exclude(path__startswith=tenant.path)
+        self.offer("parent", above.order_by(*by_name("name")))
+        self.fields["parent"].widget.attrs |= {
             "hx-post": reverse("admin_tenant_effect", args=[tenant.slug, "move"]),
             "hx-trigger": "change",
             "hx-swap": "none",
@@ -91,9 +90,9 @@ class Candidate(Row):
 class NewMemberFromList(NewMember):
     """A member to add, from all users."""
 
-    user = Candidate("User", User.objects.order_by(*by_name("username")), others={"": "Choose…"})
+    user = Candidate("User", User.objects.all(), others={"": "Choose…"})
 
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__("add", request)
-        user = self.fields["user"]
-        user.listed = user.queryset.filter(is_active=True).exclude(memberships__tenant=tenant)
+        candidates = User.objects.filter(is_active=True).exclude(memberships__tenant=tenant)
+        self.offer("user", candidates.order_by(*by_name("username")))

@@ -100,7 +100,7 @@ def _effect(
 ) -> HttpResponse:
     context: dict[str, object] = {"id": key, "swap": True}
     if not act_on(form, lambda values: context.update(rows=effect(values))):
-        context["problem"] = " ".join(text for texts in form.errors.values() for text in texts)
+        context["problem"] = " ".join(str(text) for texts in form.errors.values() for text in texts)
     return render(request, "administration/effect.html", context)
 
 

@@ -145,7 +145,7 @@ def audit(request: UserRequest) -> HttpResponse:
     context = {
         "tab": "audit",
         "page": page,
-        "entries": entries(page.object_list, request.user),
+        "entries": entries(list(page.object_list), request.user),
         "verbs": visible.order_by("verb").values_list("verb", flat=True).distinct(),
     }
     return render(request, "administration/audit.html", context)

@@ -32,7 +32,7 @@ class CheckedParser(Parser):
         return data
 
 
-def why_no_json(error: Exception) -> str:
+def why_no_json(error: BaseException) -> str:
     """What is wrong with a body that could not be read, in words."""
     if isinstance(error, json.JSONDecodeError):
         return f"The body is not JSON: {error.msg} in line {error.lineno}, column {error.colno}."

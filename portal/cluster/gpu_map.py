@@ -13,7 +13,7 @@ from accounting.models.tenants import ids_with_role, sees_every_tenant
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
 FREE, OWN, OTHER, DRAINED, AWAY = "free", "own", "other", "drained", "away"
-UNHELD = {Node.State.READY: FREE, Node.State.DRAINED: DRAINED}  # by the state of the node
+UNHELD: dict[str, str] = {Node.State.READY: FREE, Node.State.DRAINED: DRAINED}  # by the state of the node
 COLOURS = 6  # --series-1 to --series-6
 
 
@@ -135,7 +135,7 @@ def _cells(node: Node, holders: dict[int, Job], teams: dict[int, int]) -> list[C
         else:
             kind, job = OTHER, None
         last = cells[-1] if cells else None
-        if kind == OWN and last and last.job and last.job.pk == job.pk:
+        if kind == OWN and job and last and last.job and last.job.pk == job.pk:
             cells[-1] = replace(last, span=last.span + 1)
         else:
             cells.append(Cell(kind, index, 1, job, teams[job.tenant_id] if job else 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 
 from django.db.backends.postgresql import base
-from psycopg2.extensions import (  # type: ignore[import-untyped]
+from psycopg2.extensions import (
     TRANSACTION_STATUS_IDLE,
     TRANSACTION_STATUS_INTRANS,
 )

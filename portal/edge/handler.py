@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from threading import Lock
-from typing import IO
+from typing import IO, Any, cast
 
 from asgiref.sync import sync_to_async
 from django.core import signals
@@ -15,10 +15,11 @@ from django.http import FileResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from portal.edge.bodies import Message, Receive, Scope
 from portal.edge.racing import first_of
 
-Send = Callable[[Message], Awaitable[None]]
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class Handler(ASGIHandler):
@@ -56,13 +57,13 @@ class Handler(ASGIHandler):
         signals.request_started.send(sender=self.__class__, scope=scope)
         try:
             request, refusal = self.create_request(scope, body)
-            answer = refusal if request is None else self.get_response(request)
+            answer = cast(HttpResponseBase, refusal) if request is None else self.get_response(request)
         except BaseException:  # the client of an asynchronous view left: there is no answer to close
             signals.request_finished.send(sender=self.__class__)
             raise
         finally:
             body.close()
-        answer._handler_class = self.__class__
+        answer._handler_class = self.__class__  # type: ignore[attr-defined]  # as Django's own
         if isinstance(answer, FileResponse):
             answer.block_size = self.chunk_size
         visit.answer = answer

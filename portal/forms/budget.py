@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -20,7 +21,7 @@ NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
 class Percentages(Text):
     """Whole numbers with commas between, as a list."""
 
-    def to_python(self, value: str | None) -> list[int]:
+    def to_python(self, value: Any) -> Any:
         if not NUMBERS.fullmatch(value or ""):
             raise ValidationError("These must be whole numbers with commas between, such as 80, 100.")
         return [int(one) for one in (value or "").split(",")]
@@ -31,7 +32,7 @@ class BudgetForm(Form):
 
     budget_period = Text("Period", widget=HiddenInput)
     amount = Exact("Amount")
-    percentages = Percentages("Warn at %", **{"class": "input-number"})
+    percentages = Percentages("Warn at %", css="input-number")
     webhook_url = Text("Webhook", required=False, type="url", maxlength=500)
     by_forecast = Switch("and by forecast")
 

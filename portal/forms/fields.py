@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.forms.models import ModelChoiceIterator
 from django.utils import timezone
 
@@ -16,23 +17,38 @@ from accounting.core.numbers import read_decimal, read_key, read_whole, why_not_
 from scheduling.timetable.local_time import when_shown
 
 MOST_DIGITS = 15  # before and behind the point
+if TYPE_CHECKING:  # generic for the type checker alone
+    RowsOfField = ModelChoiceIterator[Any]
+    FieldOfRows = forms.ModelChoiceField[Any]
+else:
+    RowsOfField, FieldOfRows = ModelChoiceIterator, forms.ModelChoiceField
+
 NOT_LISTED = "Choose one of the list."
 # Attributes of an input for names and programs, which no browser should complete or correct.
-CODE = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+CODE: dict[str, Any] = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
 
 
 class Text(forms.CharField):
     """A text. `required` and `maxlength` are for the browser alone."""
 
-    def __init__(self, label: str, *, rows: int = 0, required: bool = True, **named: Any) -> None:
+    def __init__(
+        self,
+        label: str,
+        *,
+        rows: int = 0,
+        required: bool = True,
+        is_code: bool = False,
+        css: str = "",
+        **named: Any,
+    ) -> None:
         """Takes the arguments of Django's fields; all others become attributes of the input.
 
-        `rows` makes it a text of several lines.
+        `rows` makes it a text of several lines. No browser completes or corrects `is_code`, such as a name.
         """
         own = {name: named.pop(name) for name in ("initial", "help_text", "strip", "widget") if name in named}
-        attributes = {name: value for name, value in named.items() if value is not None}
         kind = own.pop("widget", forms.Textarea if rows else forms.TextInput)
-        widget = kind(attrs=attributes | ({"rows": rows} if rows else {}))
+        given = {"rows": rows or None, "class": css or None} | named | (CODE if is_code else {})
+        widget = kind(attrs={name: value for name, value in given.items() if value is not None})
         super().__init__(label=label, required=required, widget=widget, **own)
 
     def validate(self, value: Any) -> None:
@@ -171,7 +187,8 @@ class Choice(forms.ChoiceField):
         """Accepts every value."""
 
 
-class RowIterator(ModelChoiceIterator):
+class RowIterator(RowsOfField):
+    field: Row
     """The choices of a `Row`: first those that are no rows, then the listed rows."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -179,7 +196,7 @@ class RowIterator(ModelChoiceIterator):
         yield from map(self.choice, self.queryset if self.field.listed is None else self.field.listed)
 
 
-class Row(forms.ModelChoiceField):
+class Row(FieldOfRows):
     """A row of a QuerySet, which the browser sends by its key.
 
     `others` are choices that are no rows, by value. A chosen one of them is its own value; "" is None. `listed` is
@@ -189,6 +206,7 @@ class Row(forms.ModelChoiceField):
     listed: Iterable[Any] | None = None
 
     iterator = RowIterator
+    queryset: QuerySet[Any]
 
     def __init__(
         self, label: str, queryset: Any, *, others: dict[str, str] | None = None, **named: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 from django import forms
@@ -9,6 +10,7 @@ from django.forms.renderers import TemplatesSetting
 from django.forms.utils import ErrorList
 from django.http import HttpRequest
 
+from portal.forms.fields import Choice, Row
 from portal.inputs import unstorable_of
 
 Values = dict[str, Any]
@@ -68,6 +70,14 @@ class Form(forms.Form):
     def refuse(self, message: str, field: str | None = None) -> None:
         """Notes a problem of one field, or of the whole form where it has no such field."""
         self.add_error(field if field in self.fields else None, message)
+
+    def offer(self, field: str, offered: Iterable[Any]) -> None:
+        """Sets what a field lists: the rows of a `Row`, or the values and labels of a `Choice`."""
+        match self.fields[field]:
+            case Row() as row:
+                row.listed = offered
+            case Choice() as choice:
+                choice.choices = list(offered)
 
     def or_posted(self, posted: Form | None) -> Self:
         """Returns `posted` where it is this form of the page."""

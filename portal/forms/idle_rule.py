@@ -39,7 +39,7 @@ class IdleRuleForm(Form):
         shown = rule or holds or USUAL
         initial = {name: getattr(shown, name) for name in (*NUMBERS, "services")}
         super().__init__(key, request, initial=initial | {"action": rule.action if rule else AS_ABOVE})
-        self.fields["action"].choices = [(AS_ABOVE, above), *IdleRule.Action.choices]
+        self.offer("action", [(AS_ABOVE, above), *IdleRule.Action.choices])
 
     @classmethod
     def of_all(cls, rules: IdleRules, request: HttpRequest | None = None) -> Self:

@@ -24,13 +24,13 @@ class LimitForm(Form):
     generation = Row("GPU", Generation.objects.all(), required=False, others={"": "all together"})
     period = Choice("Hours and money in a", PERIODS, initial="month")
     days = Whole("Last days", required=False)
-    limit = Text("Limit", inputmode="decimal", autocomplete="off", **{"class": "input-number"})
+    limit = Text("Limit", inputmode="decimal", autocomplete="off", css="input-number")
     at_limit = Choice("Then", Quota.AtLimit.choices, initial=Quota.AtLimit.BLOCK)
 
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__("quota", request)
         within = User.objects.filter(is_active=True, memberships__tenant__path__startswith=tenant.path)
-        self.fields["user"].listed = within.order_by(*by_name("username")).distinct()
+        self.offer("user", within.order_by(*by_name("username")).distinct())
 
     def clean_limit(self) -> Decimal:
         """Returns the limit; GPUs and jobs are counted, so theirs is a whole number."""

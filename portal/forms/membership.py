@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest
 
 from accounting.models import Membership
-from portal.forms.fields import CODE, Choice, Text, Whole
+from portal.forms.fields import Choice, Text, Whole
 from portal.forms.form import Form
 
 
@@ -23,8 +23,15 @@ class MemberForm(Form):
 
 
 class NewMember(Form):
-    """A member to add, by user name or e-mail address."""
+    """A member to add."""
 
-    user = Text("User name or e-mail", maxlength=254, **CODE)
+    field_order = ("user",)
+
     role = Choice("Role", Membership.Role.choices, initial=Membership.Role.MEMBER)
     tickets = Whole("Tickets", initial=100)
+
+
+class NewMemberByName(NewMember):
+    """A member to add, whom a manager names."""
+
+    user = Text("User name or e-mail", maxlength=254, is_code=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.db.models import Count, QuerySet
@@ -28,6 +28,9 @@ def home(request: UserRequest) -> HttpResponse:
     everybodys = (
         user.is_operator and not Job.objects.filter(owner=user).exists()
     )  # operators see the state of the cluster
+    states: Iterable[tuple[str, int]]
+    unfinished: Iterable[Job]
+    ended: Iterable[Job]
     if user.is_operator:
         jobs = Job.objects.all() if everybodys else Job.objects.filter(owner=user)
         states, unfinished, ended = _states(jobs), _unfinished(jobs), _ended(jobs)

@@ -125,7 +125,7 @@ def few_leases(job: Job) -> list[Lease] | None:
     for gpu in _held_gpus(list(gpus)):
         gpus[gpu.lease_id].append(gpu)
     for lease in found:
-        lease.gpu_list = gpus[lease.pk]
+        lease.gpu_list = gpus[lease.pk]  # type: ignore[attr-defined]  # annotated
     return found
 
 
@@ -133,9 +133,9 @@ def why_ended(lease: Lease) -> str:
     """Returns why a lease from `leases_of` ended, for people; empty while it is open."""
     if lease.end_reason != str(End.STOPPED):
         return LEASE_ENDS.get(lease.end_reason, lease.end_reason)
-    told = lease.told or ""
-    if lease.moved_to:
-        return f"moved to {'other GPUs' if lease.moved_to == lease.generation.name else lease.moved_to}"
+    told = lease.told or ""  # type: ignore[attr-defined]  # annotated
+    if lease.moved_to:  # type: ignore[attr-defined]  # annotated
+        return f"moved to {'other GPUs' if lease.moved_to == lease.generation.name else lease.moved_to}"  # type: ignore[attr-defined]  # annotated
     why = "drained" if BEING_DRAINED in told else "shutdown" if told == SHUTTING_DOWN else lease.end_reason
     return LEASE_ENDS[why]
 
@@ -149,7 +149,7 @@ def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:
 
 def places(lease: Lease) -> list[tuple[str, str]]:
     """Returns, node by node, the GPUs of a lease from `leases_of`: ("k1", "0, 1")."""
-    grouped = groupby(lease.gpu_list, key=lambda gpu: gpu.node.name)
+    grouped = groupby(lease.gpu_list, key=lambda gpu: gpu.node.name)  # type: ignore[attr-defined]  # annotated
     return [(node, ", ".join(str(gpu.gpu_index) for gpu in gpus)) for node, gpus in grouped]
 
 
@@ -187,8 +187,8 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
         row.gpu_seconds += seconds
         row.cost += cost
 
-    for row in _booked(job, user):
-        add(*row)
+    for booked in _booked(job, user):
+        add(*booked)
     unbooked = Decimal(0)
     for lease, seconds, cost, currency in unbooked_costs(job.leases.all() if leases is None else leases):
         add(lease.generation.name, currency, seconds, cost)
@@ -210,7 +210,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
     seen = plan.scope.tenants
 
     def asking(keys: list[int] | None) -> Sql | None:
-        pk, *teams = keys or ()
+        pk, *teams = keys or [0]
         booked = plan.of(None if seen is None else teams, job_id=pk)
         # Archived months have only rollups.
         parts = [(some, "cost") for some in booked.rollups()] + [
@@ -233,7 +233,8 @@ def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
     held = _held_leases(job.pk) if leases is None else [one for one in leases if one.held_from is not None]
     if not held:
         return None
-    begins = job.created_at if len(held) < MOST_STRIPES else held[-1].held_from
+    first = job.created_at if len(held) < MOST_STRIPES else held[-1].held_from
+    begins = first or job.created_at
     ends = job.ended_at or now_from_database()
     whole = max((ends - begins).total_seconds(), 1e-6)
     series = colours_of(lease.generation for lease in held)
@@ -244,8 +245,9 @@ def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
     stripes = []
     for lease in reversed(held):
         until = lease.held_until or ends
-        x = percent((lease.held_from - begins).total_seconds())
-        width = max(percent((until - lease.held_from).total_seconds()), 0.15)
+        since = lease.held_from or begins
+        x = percent((since - begins).total_seconds())
+        width = max(percent((until - since).total_seconds()), 0.15)
         stripes.append(
             Stripe(
                 x=f"{x:.3f}%",

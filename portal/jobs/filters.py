@@ -140,7 +140,7 @@ class JobFilter:
             jobs = jobs.filter(preemptible=True)
         if self.label:
             jobs = labelled(jobs, self.label)
-        if self.team:
+        if self.team and user:
             roots = Tenant.objects.visible_to(user).filter(slug=self.team).values("pk")
             jobs = jobs.filter(tenant__in=Tenant.objects.subtree_of(roots))
         if self.generation:

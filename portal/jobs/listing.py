@@ -24,7 +24,7 @@ def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob
         paginator.count = rows[0][-1] if rows else 0
         return paginator.page(1)
     found = Paginator(chosen.apply(Job.objects.visible_to(user), user), JOBS_PER_PAGE)
-    page = found.get_page(number)
+    page: Page[Any] = found.get_page(number)
     page.object_list = [ListedJob(*row) for row in page.object_list]
     return page
 

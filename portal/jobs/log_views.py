@@ -12,7 +12,6 @@ from asgiref.sync import sync_to_async
 from django.db import Error
 from django.http import (
     Http404,
-    HttpRequest,
     HttpResponse,
     HttpResponseBadRequest,
     JsonResponse,
@@ -37,6 +36,7 @@ from portal.live.streams import (
     stream,
     while_allowed,
 )
+from portal.user_request import UserRequest
 from scheduling.backends.base import LogUnreadable
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
@@ -51,7 +51,7 @@ MOST_FOUND = 1000
 
 
 @require_safe
-def log(request: HttpRequest, pk: int) -> HttpResponse:
+def log(request: UserRequest, pk: int) -> HttpResponse:
     """Shows the viewer, or the head above it when that refreshes."""
     job = visible_job(request, pk)
     try:
@@ -63,7 +63,7 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
     return render_page(request, "jobs/log.html", context)
 
 
-async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
+async def log_stream(request: UserRequest, pk: int) -> StreamingHttpResponse:
     """Streams the log as it grows, as server-sent events.
 
     An event's id is the byte offset after it: a browser that returns with Last-Event-ID continues there, without
@@ -76,11 +76,11 @@ async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
     return stream(_follow_or_say_why_not(log_file, offset, _rights(request, user, pk)))
 
 
-def _rights(request: HttpRequest, user: User, pk: int) -> Rights:
+def _rights(request: UserRequest, user: User, pk: int) -> Rights:
     return Rights(request, user, lambda reader: Job.objects.visible_to(reader).filter(pk=pk).exists())
 
 
-def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, int | None]:
+def _prepare_stream(request: UserRequest, user: User, pk: int) -> tuple[LogFile, int | None]:
     log_file = _log_file(request, _job_of(user, pk))
     return log_file, _offset(request.headers.get("Last-Event-ID") or request.GET.get("offset", ""))
 
@@ -153,7 +153,7 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
 
 @never_cache
 @require_safe
-def log_piece(request: HttpRequest, pk: int) -> HttpResponse:
+def log_piece(request: UserRequest, pk: int) -> HttpResponse:
     """Returns other lines than the last: those that end at `?end=`, begin at `?begin=`, or surround `?around=`."""
     log_file = _log_file(request, visible_job(request, pk))
     asked = {name: _offset(request.GET.get(name, "")) for name in ("begin", "end", "around")}
@@ -177,7 +177,7 @@ def log_piece(request: HttpRequest, pk: int) -> HttpResponse:
 
 @never_cache
 @require_safe
-async def log_search(request: HttpRequest, pk: int) -> HttpResponse:
+async def log_search(request: UserRequest, pk: int) -> HttpResponse:
     """Returns the offsets of lines that contain `?q=` (with `regex=1` match it), from byte `?from=` on.
 
     A search is bounded in bytes, time and matches: `next` is where to continue, null at the end of the log. It stops
@@ -201,11 +201,11 @@ async def log_search(request: HttpRequest, pk: int) -> HttpResponse:
     return JsonResponse({"offsets": found.offsets, "complete": found.complete, "next": found.next})
 
 
-def _prepare_search(user: User, request: HttpRequest, pk: int) -> LogFile:
+def _prepare_search(user: User, request: UserRequest, pk: int) -> LogFile:
     return _log_file(request, _job_of(user, pk))
 
 
-async def log_raw(request: HttpRequest, pk: int) -> HttpResponseBase:
+async def log_raw(request: UserRequest, pk: int) -> HttpResponseBase:
     """Returns the whole log byte by byte, for download."""
     user = request.user
     try:
@@ -223,7 +223,7 @@ async def log_raw(request: HttpRequest, pk: int) -> HttpResponseBase:
     )
 
 
-def _prepare_raw(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, str, int]:
+def _prepare_raw(request: UserRequest, user: User, pk: int) -> tuple[LogFile, str, int]:
     job = _job_of(user, pk)
     log_file = _log_file(request, job)
     return log_file, f"{slugify(job.name) or 'job'}-{pk}-rank-{log_file.rank}.log", log_file.size()
@@ -247,7 +247,7 @@ def _job_of(user: User, pk: int) -> Job:
     return job
 
 
-def _log_file(request: HttpRequest, job: Job) -> LogFile:
+def _log_file(request: UserRequest, job: Job) -> LogFile:
     rank = _rank(request)
     if rank >= job.workers:
         raise Http404
@@ -258,6 +258,6 @@ def _offset(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else None
 
 
-def _rank(request: HttpRequest) -> int:
+def _rank(request: UserRequest) -> int:
     rank = request.GET.get("rank", "0")
     return int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 6 else 0

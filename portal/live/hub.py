@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import redis.asyncio
@@ -139,9 +140,9 @@ async def missed(since: str) -> tuple[str, list[str] | None]:
     try:
         async with client:
             if not POSITION.fullmatch(since):
-                latest = await client.xrevrange(NEWS, count=1)
+                latest: Any = await client.xrevrange(NEWS, count=1)
                 return (latest[0][0].decode() if latest else NOTHING_YET), None
-            found = await client.xrange(NEWS, min=since)
+            found: Any = await client.xrange(NEWS, min=since)
     except (RedisError, OSError) as error:
         logger.warning("what a page has missed is not known: %s", error)
         return "", None

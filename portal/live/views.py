@@ -8,7 +8,7 @@ from contextlib import closing
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, JsonResponse, StreamingHttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -17,9 +17,10 @@ from portal.edge.questions import Probe
 from portal.live.hub import hub, missed
 from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, Rights, event, stream
 from portal.live.topics import MOST_TOPICS, may_hear
+from portal.user_request import UserRequest
 
 
-async def live(request: HttpRequest) -> HttpResponse:
+async def live(request: UserRequest) -> StreamingHttpResponse:
     """Streams the topics named by `?topics=a,b`; 404 if the user may not subscribe to one of them.
 
     `?since=` is the stream position when the page was read from the database, or the id of the last event that it
@@ -56,7 +57,7 @@ async def _relay(topics: set[str], position: str, rights: Rights) -> AsyncIterat
 @login_not_required
 @never_cache
 @require_safe
-async def healthz(request: HttpRequest) -> JsonResponse:
+async def healthz(request: UserRequest) -> JsonResponse:
     """Reports whether the database and Redis answer, and which disks are full; 503 if one does not answer.
 
     Behind `portal.edge` this is answered before any view.

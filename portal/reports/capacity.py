@@ -78,7 +78,7 @@ def read_capacity(
     name = query.get("cluster", "")
     cluster = get_object_or_404(Cluster, name=name) if name else None
     period = asked_period(query, is_page=is_page)
-    return cluster, period, capacity_report(period.begins, period.ends, book=cluster and cluster.pk)
+    return cluster, period, capacity_report(period.begins, period.ends, book=cluster.pk if cluster else None)
 
 
 def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> Document:
@@ -149,7 +149,7 @@ def capacity_facts(
 def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> list[tuple[str, str]]:
     """Returns nothing if all hours of the period are closed and their class prices settled."""
     is_closed = report.until is not None and report.until >= period.ends
-    waiting = unsettled_of(None, period.begins, period.ends, book=cluster and cluster.pk)
+    waiting = unsettled_of(None, period.begins, period.ends, book=cluster.pk if cluster else None)
     return state_of(waiting, period.zone, is_over=is_closed)
 
 

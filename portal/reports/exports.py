@@ -55,5 +55,5 @@ def jobs_in_format(request: UserRequest, user: User, form: str) -> HttpResponseB
 
 async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
     """Yields the pieces; each is read when the previous one is sent, in any free thread."""
-    while (piece := await sync_to_async(next)(pieces, None)) is not None:
+    while (piece := await sync_to_async(lambda: next(pieces, None))()) is not None:
         yield piece

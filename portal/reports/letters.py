@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from accounting.core.consistent_read import consistent_read
+from accounting.core.wording import number
 from accounting.ledger.heads import printed
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.reports.capacity import capacity_report
@@ -31,10 +32,10 @@ from portal.share.anomaly_tables import analyses_ended_in, document_of_analyses
 from portal.share.periods import period_of_days
 from portal.share.trade_book import file_name as trades_file_name
 from portal.share.trade_book import trade_book
-from portal.wording import money, number
+from portal.wording import money
 
 Report = ReportSubscription.Report
-PAGES = {Report.USAGE: "usage", Report.TRADES: "trades", Report.ANOMALIES: "share_anomalies"}
+PAGES: dict[str, str] = {Report.USAGE: "usage", Report.TRADES: "trades", Report.ANOMALIES: "share_anomalies"}
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def _letter(
     )
 
 
-def _of_team(subscription: ReportSubscription, **more: object) -> str:
+def _of_team(subscription: ReportSubscription, **more: str) -> str:
     """Returns the path of the page that shows it, for the same team."""
     tenant = subscription.tenant
     query = ({"team": tenant.slug} if tenant else {}) | more
@@ -143,7 +144,7 @@ def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
     """Returns the last analysis of each cluster that ended in the period."""
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
-    more = {"cluster": analyses[0].cluster.name, "analysis": analyses[0].pk} if analyses else {}
+    more = {"cluster": analyses[0].cluster.name, "analysis": str(analyses[0].pk)} if analyses else {}
     name = f"fairlot-anomalies-{period.in_a_name}"
     return _letter(period, document, _of_team(of, **more), name)
 
@@ -191,5 +192,5 @@ def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool)
     )
 
 
-def _dates(period: ReportPeriod) -> dict[str, object]:
-    return {"period": GIVEN, "from": period.first, "to": period.last}
+def _dates(period: ReportPeriod) -> dict[str, str]:
+    return {"period": GIVEN, "from": str(period.first), "to": str(period.last)}

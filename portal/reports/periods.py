@@ -62,7 +62,7 @@ def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
     `WrongQuestion`, because programs would take the figures for those of the days that they asked for.
     """
     zone = timezone.get_current_timezone()
-    period = read_report_period(query, now=now_from_database(), zone=zone)  # type: ignore[arg-type]
+    period = read_report_period(query, now=now_from_database(), zone=zone)
     if period.problems and not is_page:
         raise WrongQuestion(period.problems)
     return period

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -80,7 +81,7 @@ def usage(request: UserRequest) -> HttpResponse:
     question = read_question(request.user, request.GET, is_page=True)
     tenant, by, period = question.tenant, question.by, question.period
     report = answer_to(question, page=number)
-    page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(number)
+    page: Page[Any] = Paginator(range(report.count), ROWS_PER_PAGE).get_page(number)
     if by != By.DAY and page.number != number:  # there is no such page
         report = answer_to(question, page=page.number)
         page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(page.number)
@@ -138,7 +139,7 @@ def largest_first(report: UsageReport) -> UsageReport:
     """Returns rows in the order of the page, because a PDF has only the first ones. Days keep their order."""
     if By.DAY in report.by:
         return report
-    return replace(report, rows=sorted(report.rows, key=lambda row: -row.gpu_seconds))
+    return replace(report, rows=tuple(sorted(report.rows, key=lambda row: -row.gpu_seconds)))
 
 
 def file_name(by: By, period: ReportPeriod) -> str:
@@ -258,9 +259,9 @@ def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
     return tenant.slug
 
 
-def _visible_jobs(request: UserRequest, rows: Paginator, by: By) -> set[int]:
+def _visible_jobs(request: UserRequest, rows: Iterable[UsageRow], by: By) -> set[int]:
     """Returns the jobs to which rows may link: a job's usage outlives permission to see the job."""
     if by != By.JOB:
         return set()
-    ids = [row.job_id for row in rows]
+    ids = [row.job_id for row in rows if row.job_id is not None]
     return set(Job.objects.visible_to(request.user).filter(pk__in=ids).values_list("pk", flat=True))

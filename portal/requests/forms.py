@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.forms import BoundField
 from django.http import HttpRequest
@@ -71,14 +71,15 @@ class ApproveForm(Form):
     def __init__(self, asked: Request, request: HttpRequest | None = None) -> None:
         self.asked = asked
         super().__init__("approve", request, initial=asked.wanted | {"until": asked.until})
-        self.fields["until"].asked = asked.until
+        cast(AskedUntil, self.fields["until"]).asked = asked.until
         for name in {"name", "tickets", "limit"} - CHANGED[asked.kind]:
             del self.fields[name]
 
     def granted(self) -> dict[str, Any]:
         """Returns what is granted, as `Request.granted` keeps it."""
         values = {name: self.cleaned_data[name] for name in CHANGED[self.asked.kind]}
-        return self.asked.wanted | values | ({"limit": str(values["limit"])} if "limit" in values else {})
+        wanted: dict[str, Any] = self.asked.wanted
+        return wanted | values | ({"limit": str(values["limit"])} if "limit" in values else {})
 
 
 # What an operator may change of each kind of request.

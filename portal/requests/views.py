@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -158,10 +158,11 @@ def close(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     one = get_object_or_404(seen_by(request), pk=pk)
     if verb == "decline" and not request.user.is_operator:
         raise Http404
-    form, act, done = {
+    acts: dict[str, tuple[type[Form], Callable[..., object], str]] = {
         "decline": (DeclineForm, decline_request, "The request is declined."),
         "withdraw": (Form, withdraw_request, "The request is withdrawn."),
-    }[verb]
+    }
+    form, act, done = acts[verb]
     return perform(
         request,
         form(verb, request),

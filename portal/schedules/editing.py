@@ -84,7 +84,8 @@ def _posted(request: UserRequest, schedule: Schedule | None) -> HttpResponse:
         return _page(request, choices, rewritten, timing, schedule=schedule)
     draft = draft.ready_to_send()
     if draft.spec and draft.cluster and draft.tenant and not timing.problems:
-        spec, where = draft.spec, {"cluster": draft.cluster, "terms": timing.read()}
+        spec = draft.spec
+        where: dict[str, Any] = {"cluster": draft.cluster, "terms": timing.read()}
         try:
             if schedule:
                 change_schedule(actor=request.user, schedule=schedule, spec=spec, **where)

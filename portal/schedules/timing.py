@@ -37,7 +37,8 @@ class Timing:
 
     @classmethod
     def from_post(cls, post: QueryDict, stored: Schedule | None = None) -> Self:
-        return cls(**{name: post.get(name, "").strip()[:200] for name in FIELDS}, stored=stored)
+        texts: dict[str, Any] = {name: post.get(name, "").strip()[:200] for name in FIELDS}
+        return cls(**texts, stored=stored)
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:

@@ -52,12 +52,12 @@ def schedules(request: UserRequest) -> HttpResponse:
     latest = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-id").values("pk")[:1]
     found = found.annotate(latest=Subquery(latest)).select_related("tenant", "owner", "cluster")
     page = Paginator(SORTING.order(found, request.GET), SCHEDULES_PER_PAGE).get_page(request.GET.get("page"))
-    runs = ScheduleRun.objects.in_bulk([one.latest for one in page if one.latest])
+    runs = ScheduleRun.objects.in_bulk([one.latest for one in page if one.latest])  # type: ignore[attr-defined]  # annotated
     context = {
         "mine": mine,
         "sort": SORTING.chosen(request.GET),
         "page": page,
-        "rows": [(one, runs.get(one.latest)) for one in page],
+        "rows": [(one, runs.get(one.latest)) for one in page],  # type: ignore[attr-defined]  # annotated
         "teams": Tenant.objects.visible_to(request.user).count(),
         "topics": topics_of_jobs(request.user),
     }

@@ -9,7 +9,7 @@ from django.utils.safestring import mark_safe
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from portal.forms.fields import CODE, NOT_LISTED, Choice, SecretInput, Text
+from portal.forms.fields import NOT_LISTED, Choice, SecretInput, Text
 from portal.forms.form import Form
 from portal.submit.lines import read_variables
 from scheduling.models.secrets import ONLY_KEY
@@ -28,7 +28,8 @@ class SecretForm(Form):
         strip=False,
         widget=SecretInput,
         help_text="Such as a token. Kept encrypted and never shown again, to anybody.",
-        **CODE | {"class": "code"},
+        is_code=True,
+        css="code",
     )
     lines = Text(
         "Keys and texts",
@@ -41,7 +42,8 @@ class SecretForm(Form):
             "One <code>KEY=VALUE</code> on each line instead of one text. A job names a variable's by "
             "<code>secret/key</code>; as files, each key is one."
         ),
-        **CODE | {"class": "code"},
+        is_code=True,
+        css="code",
     )
 
     def texts(self) -> dict[str, str]:
@@ -64,7 +66,7 @@ class NewSecret(SecretForm):
         "Name",
         maxlength=63,
         help_text=mark_safe("Small letters, digits and -, such as <code>hf-token</code>."),
-        **CODE,
+        is_code=True,
     )
     team = Choice("For")
 
@@ -73,7 +75,7 @@ class NewSecret(SecretForm):
         managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER).active()
         self.teams = {team.slug: team for team in managed.order_by(*by_name("name"))}
         named = [(slug, f"all members of {team.name}") for slug, team in self.teams.items()]
-        self.fields["team"].choices = [("", "my own jobs"), *named]
+        self.offer("team", [("", "my own jobs"), *named])
 
     def clean_team(self) -> Tenant | None:
         slug = self.cleaned_data["team"]

@@ -77,9 +77,9 @@ def status_of(service: Service) -> Status:
         return Status("Scaled to 0", "muted", "pause")
     if service.good_id != service.current_id:
         return Status("Rolling out", "info", "starting")
-    if service.ready >= service.replicas:
+    if service.ready >= service.replicas:  # type: ignore[attr-defined]  # annotated
         return Status("Up", "good", "check-circle")
-    return Status("Partly up" if service.ready else "Down", "warn", "clock")
+    return Status("Partly up" if service.ready else "Down", "warn", "clock")  # type: ignore[attr-defined]  # annotated
 
 
 def members_of(service: Service) -> list[Member]:
@@ -87,7 +87,7 @@ def members_of(service: Service) -> list[Member]:
     return members_by_service([service]).get(service.pk, [])
 
 
-def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
+def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Member]]:
     """Returns the replicas of each service that have not ended, by slot."""
     holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation", "cluster")
     jobs = (
@@ -97,10 +97,11 @@ def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
         .prefetch_related(Prefetch("leases", holding, to_attr="held"))
         .order_by("slot")
     )
-    found: dict[int, list[Member]] = {}
+    found: dict[int | None, list[Member]] = {}
     for job in jobs:
         reason = SHORT[job.reason] if job.state in Job.WAITING else ""
-        found.setdefault(job.service_id, []).append(Member(job, next(iter(job.held), None), reason))
+        held: list[Lease] = job.held  # type: ignore[attr-defined]  # prefetched
+        found.setdefault(job.service_id, []).append(Member(job, next(iter(held), None), reason))
     return found
 
 
@@ -228,14 +229,14 @@ def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tupl
     return [(line[0], line[1:]) for line in list(lines)[2:] if line[0] in "+-"]
 
 
-def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[str, Decimal]]]:
+def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[tuple[str, Decimal]]]:
     """Returns, by service, what all its replicas have cost until now: currency and sum."""
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
     of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
     booked = UsagePlan(Scope(user, None, None, {"job_id__in": jobs.values("pk")}), by_job=True)
-    sums: dict[int, dict[str, Decimal]] = {}
+    sums: dict[int | None, dict[str, Decimal]] = {}
 
-    def add(service_id: int, currency: str, money: Decimal) -> None:
+    def add(service_id: int | None, currency: str, money: Decimal) -> None:
         found = sums.setdefault(service_id, {})
         found[currency] = found.get(currency, Decimal(0)) + money
 
@@ -244,8 +245,8 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
     for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
         for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
             add(row["service"], row["currency"], row["money"])
-    for lease, _, cost, currency in unbooked_costs(Lease.objects.filter(job__in=jobs).select_related("job")):
-        add(lease.job.service_id, currency, cost)
+    for lease, _, spent, currency in unbooked_costs(Lease.objects.filter(job__in=jobs).select_related("job")):
+        add(lease.job.service_id, currency, spent)
     return {service_id: sorted(found.items()) for service_id, found in sums.items()}
 
 

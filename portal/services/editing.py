@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
@@ -40,8 +41,9 @@ def new(request: UserRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def update(request: UserRequest, pk: int) -> HttpResponse:
     """Another revision; it is rolled out at once."""
-    service = visible_service(request, pk)
-    if service.removed_at or not Service.objects.changeable_by(request.user).filter(pk=pk).exists():
+    service = visible_service(request.user, pk)
+    is_changeable = Service.objects.changeable_by(request.user).filter(pk=pk).exists()
+    if service.removed_at or service.current is None or not is_changeable:
         raise PermissionDenied
     if request.method == "POST":
         return _posted(request, service)
@@ -74,12 +76,11 @@ def _posted(request: UserRequest, service: Service | None) -> HttpResponse:
 
 
 def _saved(request: UserRequest, draft: Draft, rules: Rules, service: Service | None) -> Service:
-    given = {"spec": draft.spec, "even_if_never": draft.even_if_never}
+    given: dict[str, Any] = {"spec": draft.spec, "even_if_never": draft.even_if_never}
     if service:
         return change_service(actor=request.user, service=service, **given)
-    return create_service(
-        actor=request.user, tenant=draft.tenant, cluster=draft.cluster, **given, **rules.read()
-    )
+    where: dict[str, Any] = {"tenant": draft.tenant, "cluster": draft.cluster}
+    return create_service(actor=request.user, **where, **given, **rules.read())
 
 
 def _choices(request: UserRequest, service: Service | None) -> Choices:

@@ -31,12 +31,12 @@ class Rules:
 
     @classmethod
     def of(cls, service: Service) -> Self:
-        numbers = {name: str(getattr(service, name)) for name in NUMBERS}
+        numbers: dict[str, Any] = {name: str(getattr(service, name)) for name in NUMBERS}
         return cls(**numbers, auto_rollback=service.auto_rollback)
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
-        numbers = {name: post.get(name, "") for name in NUMBERS}
+        numbers: dict[str, Any] = {name: post.get(name, "") for name in NUMBERS}
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
 
     def read(self) -> dict[str, Any]:

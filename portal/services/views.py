@@ -9,7 +9,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
-from accounting.models import Tenant
+from accounting.models import Tenant, User
 from portal import interruptions
 from portal.access import posted_from
 from portal.fragments import render_page
@@ -72,7 +72,7 @@ def services(request: UserRequest) -> HttpResponse:
 @require_safe
 def service(request: UserRequest, pk: int) -> HttpResponse:
     """Shows its replicas, revisions, history and cost."""
-    return _page(request, visible_service(request, pk))
+    return _page(request, visible_service(request.user, pk))
 
 
 def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
@@ -98,7 +98,7 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "cost": detail.costs_of([shown], request.user).get(shown.pk, []),
         "rules": rules or Rules.of(shown),
         "address": hosts.origin_of_service(pk),
-        "may_open": bool(shown.ready and hosts.origin_of_service(pk)) and may_use(pk, request.user),
+        "may_open": bool(shown.ready and hosts.origin_of_service(pk)) and may_use(pk, request.user),  # type: ignore[attr-defined]  # annotated
         "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
         "may_change": not shown.removed_at and changeable.exists(),
     }
@@ -108,16 +108,18 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
 @login_not_required
 @never_cache
 @require_safe
-def enter(request: UserRequest, pk: int) -> HttpResponse:
+def enter(request: HttpRequest, pk: int) -> HttpResponse:
     """Redirects to the service's host, with a ticket for members of its team; `path` is the target there."""
     if not request.user.is_authenticated:
         # Not back to here: by the portal's policy a form, such as the login's, must not lead to other hosts.
         return redirect_to_login(reverse("service", args=[pk]))
-    opened = visible_service(request, pk)
+    opened = visible_service(request.user, pk)
     if not hosts.origin_of_service(pk) or opened.removed_at:
         return redirect("service", pk)
     try:
-        ticket = invite_to_service(actor=request.user, service=opened, login=request.session.session_key)
+        ticket = invite_to_service(
+            actor=request.user, service=opened, login=request.session.session_key or ""
+        )
     except NotAllowed as refused:
         raise PermissionDenied(str(refused)) from None
     path = request.GET.get("path", "")
@@ -136,7 +138,7 @@ def scale(request: UserRequest, pk: int) -> HttpResponse:
             "changed.",
         )
     except SpecError as error:
-        return _page(request, visible_service(request, pk), rules.with_problems(error))
+        return _page(request, visible_service(request.user, pk), rules.with_problems(error))
 
 
 @require_POST
@@ -175,7 +177,7 @@ def remove(request: UserRequest, pk: int) -> HttpResponse:
 def _perform(
     request: UserRequest, pk: int, act: Callable[[Service], object], done: str, to: str = ""
 ) -> HttpResponse:
-    shown = visible_service(request, pk)
+    shown = visible_service(request.user, pk)
     try:
         act(shown)
     except (NotAllowed, Refused) as refused:
@@ -187,7 +189,7 @@ def _perform(
     return redirect("service", pk=pk)
 
 
-def visible_service(request: UserRequest, pk: int) -> Service:
+def visible_service(user: User, pk: int) -> Service:
     """Returns the service with its counts; raises Http404 if the user may not see it."""
-    seen = Service.objects.visible_to(request.user).with_counts()
+    seen = Service.objects.visible_to(user).with_counts()
     return get_object_or_404(seen.select_related("tenant", "owner", "cluster", "current", "good"), pk=pk)

@@ -47,11 +47,13 @@ class Limits:
 
     @classmethod
     def of(cls, session: Session) -> Self:
-        return cls(**{name: str(getattr(session, name)) for name in NUMBERS})
+        texts: dict[str, Any] = {name: str(getattr(session, name)) for name in NUMBERS}
+        return cls(**texts)
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
-        return cls(**{name: post.get(name, "") for name in NUMBERS})
+        texts: dict[str, Any] = {name: post.get(name, "") for name in NUMBERS}
+        return cls(**texts)
 
     def read(self) -> dict[str, Any]:
         """As the action takes them: numbers, or the text as it is for it to refuse."""

@@ -9,14 +9,14 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.core.errors import NotAllowed, Refused
-from accounting.models import Tenant
+from accounting.models import Tenant, User
 from portal import interruptions
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
@@ -64,7 +64,7 @@ def sessions(request: UserRequest) -> HttpResponse:
 @require_safe
 def session(request: UserRequest, pk: int) -> HttpResponse:
     """How it is, how long it lasts, and the ways in."""
-    shown = visible_session(request, pk)
+    shown = visible_session(request.user, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
     told = detail.details_of([shown], request.user)[0]
     context = {
@@ -83,16 +83,16 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
 @login_not_required
 @never_cache
 @require_safe
-def enter(request: UserRequest, pk: int) -> HttpResponse:
+def enter(request: HttpRequest, pk: int) -> HttpResponse:
     """Leads to the session's own host, with a ticket for who may work in it; `path` is where to."""
     if not request.user.is_authenticated:
         # Not back to here: by the portal's own policy a form, as that of the login, must not lead to other hosts.
         return redirect_to_login(reverse("session", args=[pk]))
-    shown = visible_session(request, pk)
+    shown = visible_session(request.user, pk)
     if not hosts.origin_of(pk) or shown.job.has_ended:
         return redirect("session", pk)
     try:
-        ticket = invite(actor=request.user, session=shown, login=request.session.session_key)
+        ticket = invite(actor=request.user, session=shown, login=request.session.session_key or "")
     except NotAllowed as refused:
         raise PermissionDenied(str(refused)) from None
     path = request.GET.get("path", "")
@@ -114,7 +114,7 @@ def stop(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], done: str) -> HttpResponse:
-    shown = visible_session(request, pk)
+    shown = visible_session(request.user, pk)
     try:
         act(shown)
     except (NotAllowed, Refused) as refused:
@@ -124,8 +124,8 @@ def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], do
     return redirect("session", pk=pk)
 
 
-def visible_session(request: UserRequest, pk: int) -> Session:
+def visible_session(user: User, pk: int) -> Session:
     """The session with its job, or 404 for who may not see it."""
-    seen = Session.objects.visible_to(request.user)
+    seen = Session.objects.visible_to(user)
     related = seen.select_related("job__tenant", "job__owner", "job__cluster")
     return get_object_or_404(related, pk=pk)

@@ -130,9 +130,9 @@ def document_of_analyses(
         nothing = "No analysis whose time ended in this period is finished."
         return Document("Sharing anomalies", [], [*facts, ("Teams", teams), ("State", nothing)], period.zone)
     if len(told) == 1:
-        [one] = told
-        analysed = [("Analysed" if label == "Period" else label, text) for label, text in one.facts]
-        return replace(one, facts=[*facts, *analysed])
+        [only] = told
+        analysed = [("Analysed" if label == "Period" else label, text) for label, text in only.facts]
+        return replace(only, facts=[*facts, *analysed])
     tables = [
         replace(table, key=f"{table.key} {one.cluster.name}", title=f"{table.title}, {one.cluster.name}")
         for one, document in zip(analyses, told, strict=True)

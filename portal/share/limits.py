@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import partial
 
 from django.forms import BoundField
@@ -43,7 +44,7 @@ class TradeLimitsForm(Form):
             Exact(f"Most GPUs of {name} to give", required=False),
             Percentage(f"Most per cent of the share of {name} to give", required=False),
         )
-        values = (choices[0][0], None, None)
+        values: tuple[str, Decimal | None, Decimal | None] = (choices[0][0], None, None)
         if limit is not None:
             values = (YES if limit.trades else NO, limit.most_gpus, limit.most_part)
         for kind, field, value in zip(KINDS, fields, values, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -92,9 +92,9 @@ def trades(request: UserRequest) -> HttpResponse:
     mine = visible_ids(request.user)
     single = _run_of(request, found)
     shown = found if single is None else single
-    page = Paginator(read_runs(found, mine) if single is None else single, TRADES_PER_PAGE).get_page(
-        request.GET.get("page")
-    )
+    page: Page[Any] = Paginator(
+        read_runs(found, mine) if single is None else single, TRADES_PER_PAGE
+    ).get_page(request.GET.get("page"))
     sides = set(Tenant.objects.within(tenant).values_list("pk", flat=True)) & mine if tenant else mine
     of = None if _sees_all(request.user, tenant) else sides
     booked = booked_trades(period.begins, period.ends, of)

@@ -34,7 +34,7 @@ def submit(request: UserRequest) -> HttpResponse:
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten)
     draft = draft.ready_to_send()
-    if draft.spec and draft.cluster:
+    if draft.spec and draft.cluster and draft.tenant:
         try:
             job = submit_job(
                 actor=request.user,

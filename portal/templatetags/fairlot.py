@@ -20,6 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst, get_text_list
 
 from accounting.access import permissions
+from accounting.core import wording as amounts
 from accounting.core.name_order import by_name
 from accounting.limits.quotas import figure
 from accounting.models import Tenant, User
@@ -173,7 +174,7 @@ def ago_at(moment: datetime, now: datetime) -> str:
     # Nothing to escape: digits, Fairlot's words, and names of days, months and zones.
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
-        f' title="{wording.exact(timezone.localtime(moment))}" data-ago>'
+        f' title="{amounts.exact(timezone.localtime(moment))}" data-ago>'
         f"{wording.relative(moment, now)}</time>"
     )
 
@@ -184,7 +185,7 @@ def lasting(since: datetime) -> str:
     return format_html(
         '<time datetime="{}" title="since {}" data-lasting>{}</time>',
         since.isoformat(timespec="seconds"),
-        wording.exact(timezone.localtime(since)),
+        amounts.exact(timezone.localtime(since)),
         wording.lasting(since, timezone.now()),
     )
 
@@ -197,8 +198,8 @@ def moment(at: datetime | None, empty: str = "–") -> str:
     local = timezone.localtime(at)
     # Nothing to escape: digits, and names of days, months and zones.
     return SafeString(
-        f'<time datetime="{at.isoformat(timespec="seconds")}" title="{wording.exact(local)}">'
-        f"{wording.to_the_second(local, timezone.now())}</time>"
+        f'<time datetime="{at.isoformat(timespec="seconds")}" title="{amounts.exact(local)}">'
+        f"{amounts.to_the_second(local, timezone.now())}</time>"
     )
 
 
@@ -230,7 +231,7 @@ def as_sentence(text: str) -> str:
 @register.filter
 def duration(seconds: float | Decimal | None) -> str:
     """Returns seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
-    return "–" if seconds is None else wording.duration(float(seconds))
+    return "–" if seconds is None else amounts.duration(float(seconds))
 
 
 @register.filter
@@ -248,13 +249,13 @@ def lease_end(lease: Lease) -> str:
 @register.filter
 def gpu_time(gpu_seconds: float | Decimal | None) -> str:
     """Returns GPU-seconds as GPU-hours with a sensible number of digits."""
-    return "–" if gpu_seconds is None else f"{wording.number(float(gpu_seconds) / 3600)} GPU-h"
+    return "–" if gpu_seconds is None else f"{amounts.number(float(gpu_seconds) / 3600)} GPU-h"
 
 
 @register.filter
 def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
     """Returns GPU-seconds as GPU-hours, without the unit."""
-    return "–" if gpu_seconds is None else wording.number(float(gpu_seconds) / 3600)
+    return "–" if gpu_seconds is None else amounts.number(float(gpu_seconds) / 3600)
 
 
 @register.filter
@@ -278,7 +279,7 @@ def money_at(digits: int, amount: Decimal, currency: str = "") -> str:
 @register.filter
 def amount(value: float | Decimal | None) -> str:
     """Returns a number with separated thousands and no more digits than are meaningful."""
-    return "–" if value is None else wording.number(float(value))
+    return "–" if value is None else amounts.number(float(value))
 
 
 @register.filter
@@ -290,7 +291,7 @@ def of_a_limit(value: Decimal) -> str:
 @register.filter
 def decimals(value: float | Decimal | None, digits: int) -> str:
     """Returns a number with `digits` decimals, for figures that are compared."""
-    return "–" if value is None else wording.fixed(value, digits)
+    return "–" if value is None else amounts.fixed(value, digits)
 
 
 @register.simple_tag
@@ -302,7 +303,7 @@ def bar(
     def percent(part: float) -> str:
         return f"{100 * min(max(part / most, 0), 1) if most else 0:.2f}%"
 
-    label = label or f"{wording.number(float(value))} of {wording.number(float(most))}"
+    label = label or f"{amounts.number(float(value))} of {amounts.number(float(most))}"
     return format_html(
         '<svg class="bar bar-{}" role="img" aria-label="{}" width="100%" height="8"><title>{}</title>'
         '<rect class="bar-track" width="100%" height="8" rx="4"/>'
@@ -334,7 +335,7 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 @register.simple_tag(takes_context=True)
 def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
     """Returns a table heading that sorts by `key`, or in the other direction if it already does (`?sort=-key`)."""
-    now = context.get("sort", "")
+    now: str = context.get("sort") or ""
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)
     direction = {key: "ascending", f"-{key}": "descending"}.get(now, "")
     return format_html(

@@ -13,7 +13,7 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from portal import wording
+from accounting.core import wording as amounts
 from portal.templatetags.fairlot import gpu_hours, moment
 from scheduling.core.amounts import Amounts
 
@@ -23,7 +23,7 @@ register = template.Library()
 @register.filter
 def percent(part: float | None) -> str:
     """Returns 0.834 as "83 %"; two digits below 10 %."""
-    return "–" if part is None else wording.percent(part)
+    return "–" if part is None else amounts.percent(part)
 
 
 class FigureCell(Protocol):
@@ -83,7 +83,7 @@ def item(mapping: Mapping[str, object], key: str) -> object:
 
 @register.filter
 def absolute(value: float | Decimal) -> float | Decimal:
-    return abs(value)
+    return -value if value < 0 else value
 
 
 @register.filter

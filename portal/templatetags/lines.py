@@ -32,11 +32,12 @@ def job_lines(jobs: Iterable[Job]) -> SafeString:
 
 
 def _job_line(job: Job, address: str, now: datetime) -> str:
-    now_on = f" · {escape(job.now_on)}" if job.now_on else ""
+    holds, wanted = job.now_on, job.wanted  # type: ignore[attr-defined]  # annotated
+    now_on = f" · {escape(holds)}" if holds else ""
     return (
         f'<li id="line-{job.pk}"><a class="job-line-name break" href="{address}{job.pk}/">{escape(job.name)}</a>\n'
         f'<span class="job-line-end">{state_chip(job)}</span>\n'
-        f'<span class="muted small">{job.wanted} GPU{"" if job.wanted == 1 else "s"}{now_on} · '
+        f'<span class="muted small">{wanted} GPU{"" if wanted == 1 else "s"}{now_on} · '
         f"{ago_at(job.ended_at or job.created_at, now)}</span>\n"
         f'<span class="job-line-end job-line-why">{reason_chip(job)}</span></li>'
     )

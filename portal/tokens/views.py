@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounting.core.errors import Refused
 from accounting.core.numbers import read_whole
+from portal.forms.fields import Choice, Switch, Text
+from portal.forms.form import Form
+from portal.forms.posting import act_on, show
 from portal.models import ApiToken
 from portal.sorting import Names, Since, Sorting
 from portal.tokens.actions import create_token, revoke_all, revoke_token
@@ -27,41 +30,37 @@ SORTING = Sorting(
 )  # fmt: skip
 
 
+class NewToken(Form):
+    """An API token to make."""
+
+    name = Text(
+        "Name", maxlength=80, autocomplete="off", help_text="What it is for, such as “nightly training”."
+    )
+    days = Choice("Works for", LIFETIMES.items(), initial="90")
+    may_write = Switch("May also submit and cancel jobs")
+
+    def clean_days(self) -> int | None:
+        text = self.cleaned_data["days"]
+        days = read_whole(text)
+        if text and days is None:
+            raise ValidationError("Choose one of the lifetimes.")
+        return days
+
+
 @never_cache
 @require_http_methods(["GET", "POST"])
 def tokens(request: UserRequest) -> HttpResponse:
     """Lists the user's tokens; POST makes one and shows its text this one time."""
-    context = {"lifetimes": LIFETIMES.items(), "days": "90", "name": "", "problems": {}}
-    status = 200
-    if request.method == "POST":
-        context |= {
-            "name": request.POST.get("name", ""),
-            "days": request.POST.get("days", ""),
-            "may_write": request.POST.get("may_write") == "on",
-        }
-        try:
-            context["made"], context["text"] = create_token(
-                actor=request.user,
-                name=context["name"],
-                may_write=context["may_write"],
-                days=parse_days(context["days"]),
-            )
-            context["name"] = ""
-        except Refused as error:
-            context |= (
-                {"problems": {error.field: error.message}} if error.field else {"problem": error.message}
-            )
-            status = 422
-    context["tokens"] = SORTING.order(ApiToken.objects.of(request.user), request.GET)
-    context["sort"] = SORTING.chosen(request.GET)
-    return render(request, "tokens/tokens.html", context, status=status)
-
-
-def parse_days(text: str) -> int | None:
-    days = read_whole(text)
-    if text and days is None:
-        raise Refused("Choose one of the lifetimes.", field="days")
-    return days
+    form = NewToken("token", request) if request.method == "POST" else None
+    made: list[tuple[ApiToken, str]] = []
+    is_made = form and act_on(form, lambda values: made.append(create_token(actor=request.user, **values)))
+    context = {
+        "made": made[0] if is_made else None,
+        "new": NewToken("token").or_posted(None if is_made else form),
+        "tokens": SORTING.order(ApiToken.objects.of(request.user), request.GET),
+        "sort": SORTING.chosen(request.GET),
+    }
+    return show(request, "tokens/tokens.html", context, posted=form)
 
 
 @require_POST

@@ -11,6 +11,7 @@ from accounting.access.visibility import ANOTHER
 from accounting.core.name_order import by_name
 from accounting.models import Tenant, User
 from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAnomaly, SharingPart
+from scheduling.models.anomalies import SharingAnalysisQuerySet
 
 CAUSES = dict(SharingAnomaly.Cause.choices)
 
@@ -34,7 +35,7 @@ class SeenAnomaly:
     holders: list[SeenHolder]
 
 
-def read_analyses(user: User, cluster: Cluster | None) -> QuerySet[SharingAnalysis]:
+def read_analyses(user: User, cluster: Cluster | None) -> SharingAnalysisQuerySet:
     """Returns the analyses of the cluster that `user` may see, with their progress, latest period first."""
     return SharingAnalysis.objects.visible_to(user).filter(cluster=cluster).with_progress()
 

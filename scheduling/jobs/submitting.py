@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from django.db import DataError, IntegrityError, transaction
-from psycopg2.errors import ForeignKeyViolation, UniqueViolation  # type: ignore[import-untyped]
+from psycopg2.errors import ForeignKeyViolation, UniqueViolation
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database

@@ -107,7 +107,7 @@ class _Writer:
             sheet.write_datetime(line, place, local, style(pattern, strong=strong))
         elif isinstance(cell, date):
             sheet.write_datetime(line, place, cell, style("yyyy-mm-dd", strong=strong))
-        else:
+        elif cell is not None:
             whole = "0" if column.kind == Kind.ID else "#,##0"
             pattern = whole + (f".{'0' * column.digits}" if column.digits else "")
             sheet.write_number(line, place, in_unit(column, cell), style(pattern, strong=strong))

@@ -49,11 +49,11 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
     for day, name in enumerate(WEEKDAYS, start=1):
         for hour in range(24):
             use = week.get((day, hour))
-            held = use.part_held if use else None
+            held, busy = (use.part_held, use.part_busy) if use else (None, None)
             told = (
                 "no closed hour"
-                if use is None or held is None
-                else f"{percent(held)} held, {percent(use.part_busy)} busy"
+                if held is None or busy is None
+                else f"{percent(held)} held, {percent(busy)} busy"
             )
             title = f"{name} {hour:02}:00: {told}"
             cells.append(HeatCell(LABEL + hour * step, step, (day - 1) * ROW, held, title))
@@ -69,7 +69,9 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
 
 def draw_demand(demand: Sequence[Demand]) -> IndexChart:
     """Returns average GPUs in each interval: wanted, usable and held."""
-    series = {name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")}
+    series: dict[str, Sequence[float | None]] = {
+        name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")
+    }
     most = max((value for values in series.values() for value in values if value is not None), default=0.0)
     return draw_lines(series, axis(0.0, round(most, 9)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -130,7 +130,7 @@ class Asked:
         return node_health(*self.bounds, cluster=self.cluster)
 
     @cached_property
-    def page_of_nodes(self) -> Page:
+    def page_of_nodes(self) -> Page[NodeHealth]:
         return Paginator(self.nodes, NODES_PER_PAGE).get_page(self.page)
 
     @cached_property
@@ -161,7 +161,7 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
 
 
 def _stretch(
-    begins: datetime, ends: datetime, use: dict[datetime, Use], wanted: dict[datetime, Decimal]
+    begins: datetime, ends: datetime, use: Mapping[datetime, Use], wanted: Mapping[datetime, Decimal]
 ) -> Demand:
     """Returns the sums of the hours that begin in the interval."""
     hour = timedelta(hours=1)

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
 from accounting.core.name_order import by_name
+from accounting.core.wording import duration
 from portal.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, cut_note, shown
@@ -21,9 +22,8 @@ from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
 from portal.reports.periods import LABELS, Query, asked_period
-from portal.templatetags.figures import gpu_hours
+from portal.templatetags.fairlot import gpu_hours
 from portal.user_request import UserRequest
-from portal.wording import duration
 from scheduling.models import Cluster
 
 LONG = 24  # characters
@@ -131,13 +131,14 @@ def read_operations(query: Query, subject: str, *, page: str | None = None) -> t
 def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:
     """Returns a table's rows for the page: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
-    some = len(table.rows[rows])
-    left_out = cut_note(some, len(table.rows) + table.more - some)
+    every = list(table.rows)
+    some = every[rows]
+    left_out = cut_note(len(some), len(every) + table.more - len(some))
     return ShownTable(
         table.key,
         table.title,
         headings,
-        [_cells(table, row, document) for row in table.rows[rows]],
+        [_cells(table, row, document) for row in some],
         [_cells(table, row, document) for row in table.totals],
         f"{table.note} {left_out}".strip(),
     )

@@ -159,7 +159,7 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
     users, of_jobs = (ALL, ALL) if whole else (MOST_USERS, MOST_JOBS)
     usage = usage_of_team(reader, zone=period.zone, days=not is_long, most=users)
     jobs = largest_jobs_of(reader, most=of_jobs)
-    labels, more_keys = _labels(reader, tenant, usage.totals, whole=whole)
+    labels, more_keys = _labels(viewer, reader, tenant, usage.totals, whole=whole)
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
         tenant=tenant,
@@ -232,10 +232,10 @@ def _ahead(
 
 
 def _labels(
-    reader: UsageReader, tenant: Tenant, totals: Sequence[UsageRow], *, whole: bool
+    viewer: User, reader: UsageReader, tenant: Tenant, totals: Sequence[UsageRow], *, whole: bool
 ) -> tuple[list[ByLabel], int]:
     """Returns usage by each of the first label keys, and the number of further keys."""
-    known = LabelKey.objects.visible_to(reader.viewer).filter(tenant__path__startswith=tenant.path)
+    known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
     every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
     keys = every if whole else every[:MOST_KEYS]
     if not keys:

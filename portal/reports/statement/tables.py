@@ -57,7 +57,8 @@ def document_of(statement: Statement) -> Document:
 
 def tables_of(statement: Statement) -> Iterator[Table]:
     """Yields the tables, with the currency in the headings of amounts if there is only one."""
-    currencies = {one.currency for one in (*statement.totals, *statement.taken_back, *statement.lines)}
+    currencies = {one.currency for one in statement.totals} | {one.currency for one in statement.lines}
+    currencies |= {one.currency for one in statement.taken_back}
     of_table = {
         "budgets": {settings.FAIRLOT_CURRENCY},
         "forecast": {one.currency for one in statement.ahead},
@@ -363,7 +364,7 @@ def _shares(statement: Statement) -> Table:
     columns = [
         Column(f"{name}_gpu_seconds", f"{name.capitalize()}, GPU-h", Kind.GPU_TIME, 2) for name in MEASURES
     ]
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (generation, *(_exact(getattr(amounts, name)) for name in MEASURES))
         for generation, amounts in statement.shares
     ]
@@ -451,5 +452,5 @@ def _exact(seconds: float) -> Decimal:
 
 def _sums(rows: Sequence[Sequence[Cell]], places: Sequence[int]) -> list[Decimal]:
     return [
-        sum((row[place] for row in rows if isinstance(row[place], Decimal)), Decimal(0)) for place in places
+        sum((cell for row in rows if isinstance(cell := row[place], Decimal)), Decimal(0)) for place in places
     ]

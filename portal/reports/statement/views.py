@@ -15,7 +15,7 @@ from accounting.core.name_order import in_order
 from accounting.models import ReportSubscription, Tenant, User
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, cut_note, shown
-from portal.reports.formats.document import NUMERIC
+from portal.reports.formats.document import NUMERIC, Cell
 from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
 from portal.reports.scope import chosen_tenant
 from portal.reports.statement.chart import draw_days
@@ -115,7 +115,7 @@ def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> 
 
 
 def _shown(table: Table, document: Document) -> Shown:
-    def texts(row: Sequence[object]) -> list[tuple[str, bool, str]]:
+    def texts(row: Sequence[Cell]) -> list[tuple[str, bool, str]]:
         return [
             (shown(column, cell, document.zone), column.kind in NUMERIC, column.heading)
             for column, cell in zip(table.columns, row, strict=True)
@@ -125,10 +125,10 @@ def _shown(table: Table, document: Document) -> Shown:
     bars: list[tuple[str, Decimal, str]] = []
     if table.key in PICTURES:
         names, size = PICTURES[table.key]
-        largest = sorted(rows, key=lambda row: -row[size])[:BARS]
+        sized = [(row, amount) for row in rows if isinstance(amount := row[size], Decimal)]
         bars = [
-            (" ".join(row[at] for at in names), row[size], shown(table.columns[size], row[size]))
-            for row in largest
+            (" ".join(str(row[at]) for at in names), amount, shown(table.columns[size], amount))
+            for row, amount in sorted(sized, key=lambda one: -one[1])[:BARS]
         ]
     return Shown(
         table,

@@ -10,10 +10,10 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
+from accounting.core import wording as amounts
 from accounting.core.clock import zone_named
 from accounting.models import AuditEvent, User
 from fairshare import policies
-from portal import wording
 from scheduling.models import Job
 from tests.make import user
 from tests.portal.scene import Scene
@@ -193,7 +193,7 @@ def test_the_page_for_broken_things_needs_no_database() -> None:
      (90000, "1 d 1 h")],
 )  # fmt: skip
 def test_durations_read_as_people_say_them(seconds: float, words: str) -> None:
-    assert wording.duration(seconds) == words
+    assert amounts.duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_durations_read_as_people_say_them(seconds: float, words: str) -> None:
     ],
 )  # fmt: skip
 def test_amounts_are_short_and_never_a_false_nothing(value: float, words: str) -> None:
-    assert wording.number(value) == words
+    assert amounts.number(value) == words
 
 
 def test_the_home_of_who_runs_the_portal_tells_of_everybodys_jobs(scene: Scene, browser_of) -> None:

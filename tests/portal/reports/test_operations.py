@@ -15,6 +15,7 @@ from django.db import transaction
 from accounting.actions import take_back_usage
 from accounting.core.calendar import HOUR, start_of_hour
 from accounting.core.clock import now_from_database
+from accounting.core.wording import duration
 from accounting.ledger import Usage, book_usage
 from accounting.models import ClosedBook, Price, UsageSegment
 from accounting.reports.capacity import capacity_report
@@ -25,7 +26,6 @@ from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unsettled import PROVISIONAL
 from portal.templatetags.figures import gpu_hours
-from portal.wording import duration
 from scheduling.models import Cluster, HeldGpu, Node
 from scheduling.reports import node_health
 from tests.accounting.booking import book as book_usage_of

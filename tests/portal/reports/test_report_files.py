@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from accounting.core.calendar import HOUR, start_of_hour
 from accounting.core.clock import now_from_database
+from accounting.core.wording import duration
 from accounting.ledger import TradedTime, Usage, book_trades, book_usage
 from accounting.limits.periods import period_of
 from portal.reports import capacity
@@ -24,7 +25,6 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answers,
 from portal.reports.formats.document import NUMERIC, in_unit, told
 from portal.templatetags.fairlot import money
 from portal.templatetags.figures import gpu_hours, percent
-from portal.wording import duration
 from scheduling.models import FinishTime, JobSpeed, SharingAnalysis, SharingPart
 from tests.accounting.booking import close_hours
 from tests.portal.administration.test_budgets import shown as page_text
