@@ -68,13 +68,13 @@ class PreferencesForm(Form):
         "Time zone",
         list="time-zones",
         autocomplete="off",
-        help_text="Pages, reports and their files are in this zone; the API, and exports of jobs, are in UTC.",
+        help_text="Pages, reports and their files use this zone. The API and job exports use UTC.",
     )
     job_order = Choice(
-        "Your jobs share your GPU time",
+        "How your jobs share your GPU time",
         User.JobOrder.choices,
         widget=RadioSelect,
-        help_text="In order: by priority, then the oldest first. Evenly: jobs of one priority take turns.",
+        help_text="In order: by priority, then the oldest first. Evenly: jobs of equal priority share the time.",
     )
 
     def __init__(self, user: User, request: HttpRequest | None = None) -> None:

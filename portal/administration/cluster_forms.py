@@ -27,8 +27,8 @@ class KubeconfigForm(Form):
         placeholder="apiVersion: v1 …",
         is_code=True,
         css="code",
-        help_text="With a token or certificate of its own, no files and no programs. It is encrypted and "
-        "never shown again.",
+        help_text="It must contain a token or certificate, and name no files or programs. It is "
+        "encrypted and never shown again.",
     )
     file = forms.FileField(label="or its file", required=False, allow_empty_file=True, widget=forms.FileInput)
 
@@ -52,7 +52,7 @@ class AttachForm(KubeconfigForm):
     name = Text(
         "Name",
         maxlength=63,
-        help_text="As people choose it when they submit. A detached cluster goes on under its own name.",
+        help_text="Users choose it by this name. Use the old name to attach a detached cluster again.",
     )
     namespace_prefix = Text(
         "Namespaces begin with",
@@ -65,10 +65,10 @@ class AttachForm(KubeconfigForm):
         "Claim for checkpoints",
         maxlength=253,
         required=False,
-        help_text="Its name in each team's namespace; many nodes must be able to write to it. "
-        "Without one, a job that loses its turn begins anew.",
+        help_text="Its name in each team's namespace. It must be writable from many nodes. "
+        "Without one, a preempted job starts from the beginning.",
     )
-    writes_per_second = Measure("Changes a second", initial=50)
+    writes_per_second = Measure("Writes per second", initial=50)
     writes_at_once = Whole("At once", initial=100)
 
 
@@ -82,14 +82,14 @@ class ReachableForm(Form):
         spellcheck="false",
         autocapitalize="off",
         placeholder="10.20.0.0/16",
-        help_text="One a line; empty: nothing; 0.0.0.0/0 is the whole of IPv4.",
+        help_text="One range per line. Empty: none. 0.0.0.0/0: all of IPv4.",
     )
 
 
 class BarePodsForm(Form):
     """How jobs of one worker run."""
 
-    bare_pods = Switch("Run new ones as pods without a Job")
+    bare_pods = Switch("Run new jobs of one worker as bare pods")
 
 
 class MetricsForm(Form):
@@ -101,7 +101,7 @@ class MetricsForm(Form):
         type="url",
         maxlength=500,
         placeholder="https://prometheus.example.org",
-        help_text="Empty: nothing is asked.",
+        help_text="Empty: no metrics.",
     )
     query = Text(
         "Query",
@@ -112,8 +112,8 @@ class MetricsForm(Form):
         autocapitalize="off",
         placeholder=USUAL_QUERY,
         help_text=mark_safe(
-            "Percent by <code>namespace</code> and <code>pod</code>; <code>$window</code> becomes "
-            "the time that it must look back. Empty: the usual one."
+            "Percent by <code>namespace</code> and <code>pod</code>; <code>$window</code> is "
+            "replaced by the time window. Empty: the default query."
         ),
     )
 

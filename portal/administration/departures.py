@@ -32,7 +32,7 @@ FATES = [
 class WorkForm(Form):
     """What becomes of the work of a user who leaves. Nobody is asked who leaves none."""
 
-    fate = Choice("What becomes of it", FATES, widget=RadioSelect)
+    fate = Choice("What to do with it", FATES, widget=RadioSelect)
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class WorkForm(Form):
         if has_left:
             self.offer("fate", FATES[1:])
         others = {"": "Choose a member"}
-        self.fields["to"] = Row("New owner, if it is handed over", among, required=False, others=others)
+        self.fields["to"] = Row("New owner, when handed over", among, required=False, others=others)
         self.offer("to", among.exclude(pk=user.pk).order_by(*by_name("username")))
 
     def clean_fate(self) -> str:

@@ -30,14 +30,14 @@ class PriceForm(Form):
     """A price of a generation from some time on."""
 
     per_gpu_hour = Exact("New price")
-    idle = Exact("Held idle (empty: the same)", required=False)
+    idle = Exact("Idle (empty: the same)", required=False)
     preemptible = Exact("Preemptible", required=False)
     borrowed = Exact("Borrowed", required=False)
     since = Moment("From (empty: now)")
 
     def __init__(self, generation: Generation, request: UserRequest | None = None) -> None:
         super().__init__(f"price-{generation.pk}", request)
-        self.fields["per_gpu_hour"].label = f"New price, {settings.FAIRLOT_CURRENCY} a GPU-hour"
+        self.fields["per_gpu_hour"].label = f"New price, {settings.FAIRLOT_CURRENCY} per GPU-hour"
 
 
 def _generations(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:

@@ -34,19 +34,19 @@ class Reason(Text):
 class PauseForm(Form):
     """Why a cluster is paused."""
 
-    reason = Reason("Whoever waits for GPUs reads this.")
+    reason = Reason("Shown to the owners of waiting jobs.")
 
 
 class DrainForm(Form):
     """How a node is drained."""
 
-    reason = Reason("Shown on the node and to the owners of what runs there.")
+    reason = Reason("Shown on the node and to the owners of its jobs.")
     mode = Choice(
-        "What runs there",
+        "Running jobs",
         DrainMode.choices,
         initial=DrainMode.FINISH,
         widget=RadioSelect,
-        help_text="What is stopped gets its grace to save, waits in the queue, and goes on elsewhere.",
+        help_text="A stopped job gets its grace period to save, waits in the queue, and continues elsewhere.",
     )
     deadline = Moment("Deadline", help_text="Only for “until a deadline”.")
 
@@ -73,15 +73,15 @@ class SchedulingForm(Form):
         "Ordering",
         Cluster.Ordering.choices,
         widget=RadioSelect,
-        help_text="How gangs are picked when not all fit. Both are fair in the long run; a lottery can be "
-        "drawn again from its stored seed.",
+        help_text="How gangs are chosen when not all fit. Both are fair over time. A lottery can be "
+        "reproduced from its stored seed.",
     )
     slicing = Choice(
         "Time slicing",
         Cluster.Slicing.choices,
         widget=RadioSelect,
-        help_text="What happens to a gang whose turn is over: it saves its state and ends, or it is "
-        "stopped where it is and keeps its memory.",
+        help_text="What happens to a preempted gang: it saves a checkpoint and exits, or it is frozen "
+        "and keeps its memory.",
     )
     quantum_seconds = Measure("Quantum, seconds")
     min_hold_seconds = Measure(
@@ -89,26 +89,25 @@ class SchedulingForm(Form):
     )
     notice_seconds = Measure(
         "Notice to services, seconds",
-        help_text="Replicas and sessions are warned so long before others' claims stop them.",
+        help_text="Replicas and sessions get this much notice before they are preempted.",
     )
-    overhead_limit = Percentage("Most overhead, %")
-    cpu_per_gpu = Measure("Processors", required=False)
+    overhead_limit = Percentage("Switching overhead at most, %")
+    cpu_per_gpu = Measure("CPUs", required=False)
     memory_per_gpu = Measure("Memory, GiB", required=False)
-    cpu_limit_per_gpu = Measure("Processors at most", required=False)
+    cpu_limit_per_gpu = Measure("CPUs at most", required=False)
     memory_limit_per_gpu = Measure("Memory at most, GiB", required=False)
-    trading = Switch("Trade time between generations")
+    trading = Switch("Trade time between GPU types")
 
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
         initial = {name: getattr(cluster, name) for name in self.base_fields}
         super().__init__(f"settings-{cluster.pk}", request, initial=initial)
-        self.fields[
-            "quantum_seconds"
-        ].help_text = (
-            f"Time between two rounds; now {duration(cluster.effective_quantum)} with the cost of switching."
+        self.fields["quantum_seconds"].help_text = (
+            "Time between two rounds. "
+            f"Now {duration(cluster.effective_quantum)}, including the cost of switching."
         )
         self.fields["overhead_limit"].help_text = (
-            "The quantum is stretched so that switching costs no more. "
-            f"Measured: {cluster.switch_seconds:.1f} s a switch."
+            "The quantum is stretched to keep below this. "
+            f"Measured: {cluster.switch_seconds:.1f} s per switch."
         )
         for name in ("notice_seconds", *OF_WORKERS):
             if self.is_bound and name not in self.data:

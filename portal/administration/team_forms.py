@@ -23,7 +23,7 @@ class Parent(Row):
         errors = {"required": "Choose the team that it belongs to, or the top level."}
         named = dict([*others, (TOP, "– the top level –")])
         teams = Tenant.objects.all()
-        super().__init__("Belongs to", teams, others=named, error_messages=errors, help_text=help_text)
+        super().__init__("Parent team", teams, others=named, error_messages=errors, help_text=help_text)
 
     def clean(self, value: Any) -> Tenant | None:
         parent = super().clean(value)
@@ -34,8 +34,10 @@ class NewTeam(Form):
     """A team to make."""
 
     name = Text("Name", maxlength=80, autocomplete="off")
-    parent = Parent("At the top level it takes its share from every other team there.", ("", "Choose…"))
-    tickets = Whole("Tickets", initial=100, help_text="Its weight among the teams of the same level.")
+    parent = Parent(
+        "At the top level, its share reduces those of all other top-level teams.", ("", "Choose…")
+    )
+    tickets = Whole("Tickets", initial=100, help_text="Its weight among the teams with the same parent.")
 
     def __init__(self, request: HttpRequest | None = None) -> None:
         super().__init__("create", request)
@@ -60,13 +62,13 @@ class TicketsForm(Form):
 class RenameForm(Form):
     """Another name for a team."""
 
-    name = Text("Name", maxlength=80, help_text="Addresses and past bookings keep the old name.")
+    name = Text("Name", maxlength=80, help_text="URLs and past bills keep the old name.")
 
 
 class MoveForm(Form):
     """Another team above a team."""
 
-    parent = Parent("With all teams below it.")
+    parent = Parent("Moves its subteams, too.")
 
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__("move", request, initial={"parent": tenant.parent_id or TOP})

@@ -20,10 +20,10 @@ USUAL = IdleRule(action="warn", after_minutes=60, grace_minutes=30, snooze_hours
 class IdleRuleForm(Form):
     """A rule. Its fields begin with the rule that is set, else with the one that holds instead."""
 
-    action = Choice("Where nobody uses GPUs")
+    action = Choice("When GPUs are idle")
     after_minutes = Whole("After, minutes")
     grace_minutes = Whole("Grace, minutes")
-    snooze_hours = Whole("Put off at most, hours")
+    snooze_hours = Whole("Longest snooze, hours")
     services = Switch("Warn of replicas of services, too")
 
     def __init__(

@@ -27,7 +27,7 @@ class SecretForm(Form):
         required=False,
         strip=False,
         widget=SecretInput,
-        help_text="Such as a token. Kept encrypted and never shown again, to anybody.",
+        help_text="Such as a token. It is encrypted and never shown again.",
         is_code=True,
         css="code",
     )
@@ -39,8 +39,8 @@ class SecretForm(Form):
         widget=SecretInput,
         placeholder="api-key=…",
         help_text=mark_safe(
-            "One <code>KEY=VALUE</code> on each line instead of one text. A job names a variable's by "
-            "<code>secret/key</code>; as files, each key is one."
+            "One <code>KEY=VALUE</code> per line instead of one text. A job names one by "
+            "<code>secret/key</code>. As files, each key is one file."
         ),
         is_code=True,
         css="code",

@@ -36,7 +36,7 @@ class NewToken(Form):
     name = Text(
         "Name", maxlength=80, autocomplete="off", help_text="What it is for, such as “nightly training”."
     )
-    days = Choice("Works for", LIFETIMES.items(), initial="90")
+    days = Choice("Valid for", LIFETIMES.items(), initial="90")
     may_write = Switch("May also submit and cancel jobs")
 
     def clean_days(self) -> int | None:

@@ -168,7 +168,7 @@ def test_a_reload_sends_no_form_again(people: People) -> None:
     page = people.sign_in("bob").page
     page.goto("/account/tokens/")
     page.get_by_label("Name", exact=True).fill("nightly")
-    page.get_by_role("button", name="Make token").click()
+    page.get_by_role("button", name="Create token").click()
     tokens = page.get_by_role("rowheader", name="nightly")
     expect(tokens).to_have_count(1)
     page.reload()
@@ -213,14 +213,14 @@ def shorten_the_quantum(ada: Person) -> None:
     page.get_by_role("navigation", name="Main", exact=True).get_by_role("link", name="Admin").click()
     page.get_by_role("link", name="Scheduling").click()
     page.get_by_label("Quantum, seconds").fill("5")
-    page.get_by_label("Most overhead, %").fill("100")
+    page.get_by_label("Switching overhead at most, %").fill("100")
     page.get_by_label(
-        "Trade time between generations"
+        "Trade time between GPU types"
     ).uncheck()  # otherwise Astro would buy all the time it wants
     page.get_by_role("button", name="Save").click()
     expect(page.locator("[data-answers]")).to_contain_text("demo")
     expect(page.get_by_label("Quantum, seconds")).to_have_value("5")
-    expect(page.get_by_label("Trade time between generations")).not_to_be_checked()
+    expect(page.get_by_label("Trade time between GPU types")).not_to_be_checked()
 
 
 def submit_the_digits(page: Page) -> int:

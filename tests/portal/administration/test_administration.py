@@ -190,7 +190,7 @@ def test_a_drain_is_asked_for_on_a_page_that_lists_whom_it_concerns(scene, brows
     assert olga.post(path, far).status_code == 302
     nodes = " ".join(olga.get("/admin/nodes/").content.decode().split())
     assert "Draining" in nodes
-    assert "What still runs is stopped at" in nodes
+    assert "Running jobs are stopped at" in nodes
     assert scene.world.states([scene.job]) == ["running"]
     assert olga.post(f"/admin/nodes/{node.pk}/return/").status_code == 302
     node.refresh_from_db()

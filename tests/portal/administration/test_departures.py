@@ -55,7 +55,7 @@ def test_who_is_deactivated_with_waiting_work_is_settled_later(scene: Scene, bro
     assert ada.post(f"{url}deactivate/", {"fate": "waits"}).status_code == 302
     assert User.objects.get(pk=people.bob.pk).is_active is False
     page = ada.get(url).content.decode()
-    assert "Work left behind" in page
+    assert "Unfinished work" in page
     assert 'value="waits"' not in page
     assert ada.post(f"{url}settle/", {"fate": "cancel"}).status_code == 302
     scene.job.refresh_from_db()

@@ -224,7 +224,7 @@ def test_removing_a_limit_is_previewed(scene: Scene, browser_of) -> None:
     assert f'action="{url}preview/"' in shown(ada.get("/admin/tenants/astro/"))
     response = ada.post(f"{url}preview/")
     page = shown(response)
-    assert "Astro: GPUs at once: no limit any more instead of 1. Nothing is saved yet." in page
+    assert "Astro: GPUs at once: no limit instead of 1. Nothing is saved yet." in page
     asked = ada.post(f"/api/v1/limits/{scene.quota.pk}/removal/preview", content_type="application/json")
     by_api = {(row["team"], row["generation"]): row["share_after"] for row in asked.json()}
     rows = {(row.tenant.slug, row.generation): row for row in response.context["rows"]}

@@ -27,7 +27,7 @@ def test_without_a_mail_server_no_report_is_offered_by_mail(scene: Scene, browse
     told = browser.put("/api/v1/subscriptions", asked, content_type="application/json")
     assert told.json()["detail"] == NO_MAIL
     budgets = text_of(browser_of(scene.people.ada), "/admin/tenants/astro/")
-    assert "managers are not warned, as this portal knows of no mail server" in budgets
+    assert "managers get no mail, because no mail server is configured" in budgets
 
 
 def test_who_has_no_address_is_told_so_before_subscribing(scene: Scene, browser_of, settings) -> None:

@@ -128,7 +128,7 @@ def test_the_form_offers_what_the_team_may_use_where_the_job_goes(
     browser = browser_of(scene.people.bob)
     wrong = submitted(browser, kubernetes, Fields(name="x", command="x", environment="x", volumes="nope"))
     page = wrong.content.decode()
-    assert "There is: imagenet (read-only)." in page
+    assert "Available: imagenet (read-only)." in page
     assert "nope is not granted to Astro in kubernetes; there is: imagenet" in page
     assert 'id="shm"' in page
     fields = Fields(

@@ -294,7 +294,7 @@ def test_what_can_never_run_has_no_price(scene: Scene, browser_of) -> None:
 
 
 def test_who_is_in_no_team_learns_whom_to_ask(scene: Scene, browser_of) -> None:
-    assert "Make yourself a member" in browser_of(scene.people.ada).get("/submit/").content.decode()
+    assert "Add yourself to one" in browser_of(scene.people.ada).get("/submit/").content.decode()
     assert "Ask an admin" in browser_of(scene.people.olga).get("/submit/").content.decode()
 
 
@@ -314,7 +314,8 @@ def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client)
 
 def test_the_page_says_that_comments_in_the_yaml_do_not_last(bob: Client) -> None:
     assert (
-        "Comments and your own layout last until the form is edited" in bob.get("/submit/").content.decode()
+        "Editing the form rewrites the YAML, without your comments and layout."
+        in bob.get("/submit/").content.decode()
     )
 
 
@@ -346,10 +347,10 @@ def test_members_of_an_archived_team_alone_are_told_so(scene: Scene, browser_of)
     for page in ("/", "/submit/", "/schedules/new/", "/services/new/", "/sessions/new/"):
         html = bio.get(page).content.decode()
         assert "Bio is archived; an admin can restore it." in html, page
-        assert "Ask an admin to make you a member" not in html, page
+        assert "Ask an admin to add you to one" not in html, page
     stranger = browser_of(make.user("dora"))
     assert "archived" not in stranger.get("/").content.decode()
-    assert "Ask an admin to make you a member" in stranger.get("/submit/").content.decode()
+    assert "Ask an admin to add you to one" in stranger.get("/submit/").content.decode()
     Membership.objects.create(tenant=people.astro, user=people.charlie, role="member", tickets=1)
     assert "archived" not in bio.get("/").content.decode()
 
