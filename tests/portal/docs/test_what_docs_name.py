@@ -17,6 +17,7 @@ import portal.settings
 from portal.api.api import api
 from portal.docs import library
 from portal.docs.markdown import anchor_of
+from scheduling.core.reason_labels import SHORT
 from scheduling.spec.job_spec import JobSpec
 from tests.attack.attacks import all_attacks
 from tests.ground.settings_read import SETTINGS, calls_on, settings_names
@@ -240,6 +241,31 @@ def test_attacks_that_the_threat_model_names_exist() -> None:
     named = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
     assert named >= {"accounts", "kubernetes", "tenancy"}
     assert named <= {attack.subject for attack in all_attacks()}
+
+
+LABEL = re.compile(r"(?<![*\w])\*([A-Z][^*\n]*)\*(?!\*)")
+
+
+def test_labels_of_the_user_interface_that_are_named_exist() -> None:
+    """Emphasised words with a capital letter are labels; "→" leads from one to the next."""
+    sources = [path for room in ("templates", "portal", "scheduling") for path in (ROOT / room).rglob("*.*")]
+    texts = [path.read_text() for path in sources if path.suffix in {".html", ".py"}]
+    shown = re.sub(r"{{ \w+\|length\|pluralize:\"(\w+),\w+\" }}", r"\1", "\n".join(texts))
+    named = {
+        (page, label.strip())
+        for page, text in TEXTS.items()
+        for path in LABEL.findall(BLOCK.sub("", text))
+        for label in path.split("→")
+    }
+    labels = {(page, label) for page, label in named if "…" not in label and not label.startswith("the ")}
+    assert len(labels) > 60
+    assert [(page, label) for page, label in sorted(labels) if label not in shown] == []
+
+
+def test_each_reason_why_a_job_waits_is_explained() -> None:
+    _, _, section = TEXTS["docs/jobs.md"].partition("\n## Find out why a job waits\n")
+    section, _, _ = section.partition("\n## ")
+    assert [label for label in SHORT.values() if label not in section] == []
 
 
 # --- samples -------------------------------------------------------------------------------------
