@@ -52,6 +52,7 @@ format: bootstrap ## format Python and templates
 
 bench: bootstrap ## measure timings, which are never part of a test
 	@$(python) -m embedded run -- $(python) manage.py bench $(ARGS)
+	@$(python) -m tests.bench_ratios
 	@$(python) -m tests.fairshare.bench_decide
 	@$(python) -m tests.fairshare.bench_growth
 	@$(python) -m tests.fairshare.bench_trades
