@@ -8,7 +8,7 @@ caller converts them to the database's clock, so a wrong wall clock does no harm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -291,7 +291,7 @@ class Backend(Protocol):
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks that have a log."""
 
-    def changes(self, *, timeout: float) -> Iterator[None]:
+    def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields whenever something may have changed, and at least every `timeout` seconds."""
 
 

@@ -61,7 +61,7 @@ class NameServer(socketserver.BaseRequestHandler):
 
 class Redirects(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        connected[f"{self.server.server_address[0]}:80"] += 1
+        connected[f"{self.server.server_address[0]}:80"] += 1  # type: ignore[index]
         self.send_response(302)
         self.send_header("Location", f"http://{LOOPBACK}/")
         self.send_header("Content-Length", "0")

@@ -227,7 +227,7 @@ def forged_forms(target: Target) -> None:
 
 @attack("members and operators write what is an admin's")
 def beyond_ones_role(target: Target) -> None:
-    writes = (
+    writes: tuple[tuple[str, dict[str, str]], ...] = (
         ("/admin/users/create/", {"username": "mallory", "portal_role": "admin"}),
         ("/admin/users/1/role/", {"portal_role": "admin"}),
         ("/admin/users/1/password/", {}),

@@ -10,7 +10,7 @@ from tests.attack.attacks import Person, Target, attack
 from tests.waiting import wait_for
 
 BAD = ("%00", "%ED%A0%80", "9223372036854775808", "1e400", "%C2%B2", "x" * 3000)
-SENT = (2**31, 2**63, True, [], "\ud800", "a\0b", "x" * 10_000, "1e400")
+SENT: tuple[object, ...] = (2**31, 2**63, True, [], "\ud800", "a\0b", "x" * 10_000, "1e400")
 PAGES = (
     "/jobs/?q={0}&state={0}&team={0}&owner={0}&label={0}&page={0}&generation={0}",
     "/jobs/{job}/?page={0}",

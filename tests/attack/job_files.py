@@ -38,6 +38,7 @@ def begin(target: Target, command: str) -> tuple[Person, int, Path]:
         lambda: next((target.var / "jobs").glob(f"cluster-*/{number}/checkpoint/in-place"), None),
         what=lambda: f"the program of {bob.job(number)}",
     )
+    assert place
     return bob, number, place.parents[1]
 
 

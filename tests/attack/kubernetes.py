@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduling.backends.base import NO_SECRETS
 from scheduling.backends.kubernetes import objects
 from tests.attack.attacks import Target, attack
 from tests.cluster.api import JOBS, NODES, PODS, Object
@@ -581,9 +582,9 @@ def mounts_secrets(target: Target) -> None:
     )
     # The name of this Job begins another Job's secrets. A pod without a Job has no secrets at all.
     longer = f"{objects.job_name(JOB)}-files"
-    stolen = changed(stage.job(given=objects.NO_SECRETS), "metadata/name", longer)
+    stolen = changed(stage.job(given=NO_SECRETS), "metadata/name", longer)
     stolen = with_volume(stolen, "spec/template/spec", secret={"secretName": f"{longer}-0"})
-    short = changed(stage.job(given=objects.NO_SECRETS), "metadata/name", "his")
+    short = changed(stage.job(given=NO_SECRETS), "metadata/name", "his")
     named = changed(stage.bare(), "metadata/name", "his")
     own = with_volume(stage.bare(), "spec", secret={"secretName": f"{objects.pod_name(BURST)}-variables"})
     jobs, pods = JOBS.format(stage.home), PODS.format(stage.home)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Lab(World):
 
     admin: Api
     backend: KubernetesBackend
-    changes: Iterator[None]
+    changes: Generator[None, None, None]
 
     def work(self) -> None:
         perform_operations(cluster=self.cluster, log_limit_bytes=10_000_000)

@@ -14,7 +14,11 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from scheduling.models import Cluster
 
 READY = "ready"
 
@@ -103,13 +107,13 @@ def _live_and_die(cluster_id: int, what: str, step: int | None) -> None:
     os._exit(0)
 
 
-def _work(cluster: object) -> None:
+def _work(cluster: Cluster) -> None:
     from scheduling.execution.operations import perform_operations  # noqa: PLC0415
 
     perform_operations(cluster=cluster, log_limit_bytes=10_000)
 
 
-def _watch(cluster: object) -> None:
+def _watch(cluster: Cluster) -> None:
     """Begins like `manage.py watch`."""
     from scheduling.clusters.backend_factory import backend_for  # noqa: PLC0415
     from scheduling.execution.reconcile import follow, reconcile  # noqa: PLC0415

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -215,7 +215,7 @@ class Storm:
         self.dice = random.Random(self.seed)
         self._worker: OfItsNodes | None = None
         self._watcher: OfItsNodes | None = None
-        self._changes: Iterator[None] | None = None
+        self._changes: Generator[None, None, None] | None = None
         self._patience = SHORT
         self.faults = Seeded(self.seed, part=self.dice.choice([0.0, 0.05, 0.15, 0.3]))
         self.mortality = self.dice.choice([0.0, 0.2, 0.4])

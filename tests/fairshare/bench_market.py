@@ -33,7 +33,7 @@ def main(seeds: int) -> None:
         missed.append(missed_by(economy, found))
         return found
 
-    shares.equilibrium = timed
+    shares.equilibrium = timed  # type: ignore[attr-defined]
     for seed in range(seeds):
         for number in range(ECONOMIES):
             economy = random_economy(seed, number)

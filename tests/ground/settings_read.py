@@ -17,7 +17,8 @@ def calls_on(path: Path, *objects: str) -> Iterator[ast.Call]:
 
 
 def names_in(calls: Iterator[ast.Call]) -> set[str]:
-    return {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
+    first = (call.args[0] for call in calls if call.args)
+    return {str(one.value) for one in first if isinstance(one, ast.Constant)}
 
 
 def settings_names() -> set[str]:

@@ -226,7 +226,7 @@ class Watch:
                         "SELECT count(*) FROM pg_stat_activity"
                         " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
                     )
-                    self.counts.append(cursor.fetchone()[0])  # type: ignore[index]
+                    self.counts.append(cursor.fetchone()[0])
                     await asyncio.sleep(1)
         finally:
             link.close()

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -196,5 +197,5 @@ def _waiting_jobs(
 
 
 if __name__ == "__main__":
-    names = {"fill": fill, "rounds": rounds}
+    names: dict[str, Callable[..., object]] = {"fill": fill, "rounds": rounds}
     sys.stdout.write(json.dumps(names[sys.argv[1]](**json.loads(sys.argv[2]))) + "\n")

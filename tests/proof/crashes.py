@@ -61,7 +61,7 @@ def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
     answers: list[Any] = []
 
     def all_answer() -> bool:
-        answers[:] = current_app.control.ping(timeout=1.0)
+        answers[:] = current_app.control.ping(timeout=1.0) or []
         return len(answers) >= workers
 
     wait_for(all_answer, what=lambda: f"{workers} workers answer: {answers}")
@@ -144,6 +144,8 @@ def _check_books() -> None:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     billed = dict(UsageSegment.objects.values_list("lease_id").annotate(total=Sum("gpu_seconds")))
     for lease in Lease.objects.filter(state=Lease.State.CLOSED, held_from__isnull=False):
+        assert lease.held_from
+        assert lease.held_until
         microseconds = (lease.held_until - lease.held_from) // timedelta(microseconds=1)
         exact = lease.gpus * Decimal(microseconds).scaleb(-6)
         assert billed.get(lease.pk, Decimal(0)) == exact, (

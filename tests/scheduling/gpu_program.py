@@ -13,6 +13,7 @@ import ctypes
 import os
 import sys
 import time
+from collections.abc import Callable
 
 CELLS = 256 * 1024
 FACTOR, ADDEND = 6364136223846793005, 1442695040888963407  # Knuth's MMIX generator, modulo 2**64
@@ -169,6 +170,7 @@ def look() -> None:
 
 
 if __name__ == "__main__":
-    {"count": count, "ahead": ahead, "hold": hold, "bursts": bursts, "look": look}[sys.argv[1]](
-        *map(float if sys.argv[1] in {"ahead", "bursts"} else int, sys.argv[2:])
-    )
+    programs: dict[str, Callable[..., None]] = {
+        "count": count, "ahead": ahead, "hold": hold, "bursts": bursts, "look": look,
+    }  # fmt: skip
+    programs[sys.argv[1]](*map(float if sys.argv[1] in {"ahead", "bursts"} else int, sys.argv[2:]))

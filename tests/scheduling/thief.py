@@ -9,6 +9,8 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MNT_DETACH = 2
@@ -16,7 +18,7 @@ PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def read(path):
+def read(path: str) -> bool:
     """Returns whether the file or folder can be read and has content."""
     if os.path.isdir(path):
         return any(os.scandir(path))
@@ -24,7 +26,7 @@ def read(path):
         return file.read(64) != b""
 
 
-def write(path):
+def write(path: str) -> bool:
     """Returns whether the file can be written, or a file created in the folder."""
     if os.path.isdir(path):
         os.close(os.open(os.path.join(path, "planted"), os.O_CREAT | os.O_WRONLY, 0o600))
@@ -35,49 +37,49 @@ def write(path):
     return True
 
 
-def read_or_write(path):
-    return attempt(read, path) or attempt(write, path)
+def read_or_write(path: str) -> bool:
+    return bool(attempt(read, path) or attempt(write, path))
 
 
-def see(pid):
+def see(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-def read_environment(mark):
+def read_environment(mark: str) -> bool:
     """Returns whether any process shows an environment that contains the mark."""
     wanted = mark.encode()
     return any(attempt(_has, pid, wanted) for pid in os.listdir("/proc") if pid.isdigit())
 
 
-def _has(pid, wanted):
+def _has(pid: str, wanted: bytes) -> bool:
     with open(f"/proc/{pid}/environ", "rb") as file:
         return int(pid) != os.getpid() and wanted in file.read()
 
 
-def signal(pid):
+def signal(pid: int) -> bool:
     os.kill(pid, 0)
     return True
 
 
-def trace(pid):
+def trace(pid: int) -> bool:
     if libc.ptrace(PTRACE_SEIZE, pid, None, None) != 0:
         return False
     libc.ptrace(PTRACE_DETACH, pid, None, None)
     return True
 
 
-def connect(port):
+def connect(port: int) -> bool:
     socket.create_connection(("127.0.0.1", port), 5).close()
     return True
 
 
-def connect_abstract(name):
+def connect_abstract(name: str) -> bool:
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(f"\0{name}")
     return True
 
 
-def regain(path):
+def regain(path: str) -> bool:
     """Returns whether it can become root, or uncover the path by its own namespaces."""
     if os.getuid() != 0 and (attempt(os.setuid, 0) is not False or attempt(os.setgroups, [0]) is not False):
         return True
@@ -93,16 +95,16 @@ def regain(path):
     return os.waitpid(child, 0)[1] != 0
 
 
-def _uncover(path):
+def _uncover(path: str) -> bool:
     with open("/proc/self/mountinfo") as file:
         places = [line.split()[4] for line in file]
     for place in reversed(places):
         if place != "/":
             libc.umount2(place.encode(), MNT_DETACH)
-    return attempt(read, path)
+    return bool(attempt(read, path))
 
 
-def attempt(how, *arguments):
+def attempt(how: Callable[..., Any], *arguments: Any) -> Any:
     """Returns the result of an attempt; False when it is refused."""
     try:
         return how(*arguments)
@@ -110,7 +112,7 @@ def attempt(how, *arguments):
         return False
 
 
-KINDS = {
+KINDS: dict[str, Callable[[Any], bool]] = {
     "read": read,
     "write": write,
     "read_or_write": read_or_write,
@@ -124,10 +126,10 @@ KINDS = {
 }
 
 
-def main():
+def main() -> None:
     """Prints one line: for each row, whether an attempt worked, and which."""
-    found = {}
-    worked = []
+    found: dict[str, bool] = {}
+    worked: list[str] = []
     for row, kind, target in json.loads(os.environ["TARGETS"]):
         success = bool(attempt(KINDS[kind], target))
         found[row] = found.get(row, False) or success
@@ -137,4 +139,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,7 +6,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -297,7 +297,7 @@ class KubernetesBackend:
         """Returns the ranks that have a log."""
         return files_of(self.logs, job_id).ranks()
 
-    def changes(self, *, timeout: float) -> Iterator[None]:
+    def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Watches the cluster and yields at every change. Raises BackendError when the API server refuses the
         credentials."""
         self._watch = watch = self._begin_watch()

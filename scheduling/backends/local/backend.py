@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -247,7 +247,7 @@ class LocalBackend:
         """Returns the ranks that have a log."""
         return self._logs(job_id).ranks()
 
-    def changes(self, *, timeout: float) -> Iterator[None]:
+    def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields once at first, then whenever a report was replaced, and at least every `timeout` seconds."""
         (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
         yield from renames_in(self.root / ".status", timeout)
