@@ -21,6 +21,7 @@ from django.db import models
 from django.db.models import Q, Sum
 
 from accounting.core.calendar import first_of_month, hours_beginning_in
+from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import by_name
 from accounting.models import (
     CapacitySegment,
@@ -110,6 +111,7 @@ class CapacityReport:
         return all(sum(row.seconds.values()) == row.capacity for row in self.rows)
 
 
+@consistent_read()
 def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None) -> CapacityReport:
     """Returns the report of the hours that begin in [begins, ends), for one cluster's book or for all together.
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 from django.db.models import Q, Sum
 
 from accounting.core.calendar import hours_beginning_in
+from accounting.core.consistent_read import consistent_read
 from accounting.models import ClosedBook, Tenant
 from accounting.reports.write_offs import written_off
 from accounting.usage.archived import written_off_of_archived
@@ -45,6 +46,7 @@ class Charge:
         return self.gpu_seconds - self.idle - self.assembling
 
 
+@consistent_read()
 def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> list[Charge]:
     """Returns the charges of closed full UTC hours that begin in [begins, ends), by the tenants' paths.
 

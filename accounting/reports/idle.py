@@ -11,6 +11,7 @@ from django.db.models import DecimalField, ExpressionWrapper, F, Sum
 from django.db.models.functions import NullIf
 
 from accounting.core.calendar import hours_beginning_in
+from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import name_key
 from accounting.core.numbers import MICRO
 from accounting.models import Tenant, User
@@ -42,6 +43,7 @@ class IdleRow:
         return float(self.idle / self.held) if self.held else 0.0
 
 
+@consistent_read()
 def idle_report(
     viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[IdleRow]:

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.core.calendar import HOUR
 from accounting.core.clock import now_from_database
+from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import by_name
 from accounting.core.wording import to_the_minute
 from accounting.models import ReportSubscription
@@ -38,6 +39,7 @@ WORDS = {
 
 @require_safe
 @permitted("report.all")
+@consistent_read()
 def capacity(request: UserRequest) -> HttpResponse:
     cluster, period, report = read_capacity(request.GET, is_page=True)
     most = max((row.capacity for row in report.rows), default=Decimal(0))
@@ -64,6 +66,7 @@ def capacity_file(request: UserRequest, form: str) -> HttpResponseBase:
     return capacity_in_format(request.GET, form)
 
 
+@consistent_read()
 def capacity_in_format(query: Query, form: str) -> HttpResponseBase:
     """Returns the report as a file, with exact figures."""
     cluster, period, report = read_capacity(query)

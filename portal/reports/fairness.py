@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting import actions
+from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import by_name
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from portal.access import permitted, posted_from
@@ -52,6 +53,7 @@ def read_fairness(user: User, query: Query, *, is_page: bool = False) -> Fairnes
     )
 
 
+@consistent_read()
 def fairness_report(
     user: User, period: ReportPeriod, *, tenant: Tenant | None = None, cluster: Cluster | None = None
 ) -> FairnessReport:

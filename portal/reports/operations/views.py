@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
+from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import by_name
 from accounting.core.wording import duration
 from portal.access import permitted
@@ -55,6 +56,7 @@ class ShownTable:
 
 @require_safe
 @permitted("report.all")
+@consistent_read()
 def operations(request: UserRequest, subject: str = "use") -> HttpResponse:
     asked, document = read_operations(request.GET, subject, page=request.GET.get("page", "1"))
     context = {
@@ -106,6 +108,7 @@ def operations_file(request: UserRequest, subject: str, form: str) -> HttpRespon
     return operations_in_format(request.GET, subject, form)
 
 
+@consistent_read()
 def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseBase:
     """Returns all that the page of the subject shows as a file, with exact figures."""
     asked, document = read_operations(query, subject)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+import pytest
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
@@ -13,13 +14,16 @@ from accounting.actions import set_price
 from accounting.core.calendar import start_of_hour
 from accounting.ledger import Payer, correct_usage
 from accounting.models import ClosedBook, Price
+from accounting.reports import capacity
 from accounting.reports.capacity import capacity_report
 from accounting.reports.chargeback import chargeback
 from accounting.reports.idle import idle_report
 from accounting.reports.invoice import lines_of
 from accounting.reports.utilisation import use_by_hour, use_by_hour_of_week
 from accounting.usage.reader import UsageReader
+from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
+from tests.accounting.ledger.test_at_once import at_once
 from tests.make import LONG_AGO, Cast
 
 
@@ -48,6 +52,29 @@ def test_tenants_and_what_nobody_held_bear_what_capacity_was_worth(cast: Cast) -
     (identity,) = capacity_report(NOON, NOON + 3 * HOUR).identities
     assert identity.written_off == segments[0].cost > 0
     assert identity.closes
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_identity_closes_whatever_is_closed_while_it_is_read(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast = make.cast()
+    for hour in range(2):
+        book(cast, lease_id=hour, begins=NOON + hour * HOUR, ends=NOON + (hour + 1) * HOUR)
+    close_hours(cast, NOON, NOON + HOUR)
+    read = capacity._tenants
+
+    def close_first(*asked: object) -> object:
+        if ClosedBook.objects.get().until == NOON + HOUR:
+            assert at_once(lambda: close_hours(cast, NOON + HOUR, NOON + 2 * HOUR)) == [None]
+        return read(*asked)
+
+    monkeypatch.setattr(capacity, "_tenants", close_first)
+    (identity,) = capacity_report(NOON, NOON + 2 * HOUR).identities
+    assert identity.closes
+    monkeypatch.undo()
+    (later,) = capacity_report(NOON, NOON + 2 * HOUR).identities
+    assert (later.closes, later.borne) == (True, 2 * identity.borne)
 
 
 def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settings) -> None:
