@@ -110,7 +110,7 @@ def test_the_api_does_the_same(scene: Scene, alice: User, browser_of) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"rhythm": "hourly"}, "weekly or monthly"), ({"form": "docx"}, "pdf, xlsx, csv, link")],
+    [({"rhythm": "hourly"}, "weekly, monthly"), ({"form": "docx"}, "pdf, xlsx, csv, link")],
 )
 def test_what_makes_no_sense_is_refused(
     scene: Scene, alice: User, browser_of, changes: dict[str, str], said: str
