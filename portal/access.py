@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from accounting.access.permissions import may
-from portal.inputs import keeps_form
+from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 
 View = Callable[..., HttpResponseBase]

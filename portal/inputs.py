@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.exceptions import BadRequest
 from django.db import DatabaseError
@@ -22,7 +22,6 @@ from portal.reports.periods import WrongQuestion
 
 logger = logging.getLogger(__name__)
 
-View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 CHARSETS = {"", "utf-8", "utf8", "us-ascii"}
 # What PostgreSQL says of a value that it cannot hold: too long, too large, or no text.
 NOT_HELD = (
@@ -34,17 +33,6 @@ NOT_HELD = (
     errors.ProgramLimitExceeded,
 )
 TOO_LARGE = "A text or a number of this request is larger than can be stored; shorten it and send it again."
-
-
-def keeps_form(view: View) -> View:
-    """Marks a view that itself refuses texts of its form that no column can hold, beside their fields."""
-    view.keeps_form = True  # type: ignore[attr-defined]
-    return view
-
-
-def unstorable_of(request: HttpRequest) -> dict[str, str]:
-    """By field of the form of such a view, why it cannot be stored."""
-    return getattr(request, "unstorable", {})
 
 
 class InputsMiddleware:

@@ -11,7 +11,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.locks import only_one
 from accounting.notifications.subscriptions import due_subscriptions
 from portal.account.lockout import forget_ended
-from portal.reports.posting import send_report
+from portal.subscriptions.posting import send_report
 from scheduling.core.locks import Lock
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from portal import errors
 # The most requested ones first, because they are tried in this order.
 SUBJECTS = (
     "home", "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
-    "account", "tokens", "secrets", "requests", "administration", "docs",
+    "account", "tokens", "secrets", "requests", "subscriptions", "administration", "docs",
 )  # fmt: skip
 
 urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]

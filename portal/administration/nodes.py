@@ -19,8 +19,8 @@ from portal.administration.node_forms import DeclareForm, DrainForm, PauseForm, 
 from portal.forms.form import Form
 from portal.forms.idle_rule import IdleRuleForm
 from portal.forms.posting import perform, show
-from portal.inputs import keeps_form
 from portal.sorting import Names, Sorting
+from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.clusters import actions as clusters
 from scheduling.draining import actions as draining

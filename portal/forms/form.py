@@ -11,7 +11,7 @@ from django.forms.utils import ErrorList
 from django.http import HttpRequest
 
 from portal.forms.fields import Choice, Row
-from portal.inputs import unstorable_of
+from portal.unstorable import unstorable_of
 
 Values = dict[str, Any]
 

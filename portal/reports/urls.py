@@ -1,6 +1,6 @@
 from django.urls import path, re_path
 
-from portal.reports import capacity, exports, fairness, idle, idle_tables, subscribing, views
+from portal.reports import capacity, exports, fairness, idle, idle_tables, views
 from portal.reports.operations import views as operations
 from portal.reports.statement import views as statement
 
@@ -12,8 +12,6 @@ urlpatterns = [
     path("usage/statement.xlsx", statement.statement_file, {"form": "xlsx"}, name="usage_statement_xlsx"),
     path("usage/statement.pdf", statement.statement_file, {"form": "pdf"}, name="usage_statement_pdf"),
     path("usage/statement.json", statement.statement_file, {"form": "json"}, name="usage_statement_json"),
-    path("usage/by-mail/subscribe/", subscribing.subscribe, name="usage_report_subscribe"),
-    path("usage/by-mail/unsubscribe/<int:pk>/", subscribing.unsubscribe, name="usage_report_unsubscribe"),
     path("usage/capacity/", capacity.capacity, name="usage_capacity"),
     re_path(
         r"^usage/capacity\.(?P<form>csv|xlsx|pdf|json)$", capacity.capacity_file, name="usage_capacity_file"

@@ -16,12 +16,12 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
-from portal.inputs import keeps_form
 from portal.schedules.timing import FIELDS, Timing
 from portal.schedules.views import visible_schedule
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
+from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.models import Job, Schedule
 from scheduling.schedules.actions import change_schedule, create_schedule

@@ -12,12 +12,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from accounting.core.errors import NotAllowed, Refused
-from portal.inputs import keeps_form
 from portal.services.rules import Rules
 from portal.services.views import visible_service
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
+from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.models import Service
 from scheduling.services.actions import change_service, create_service

@@ -13,10 +13,10 @@ from django.views.decorators.http import require_http_methods
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_whole
-from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
+from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.jobs.programs import has_program
 from scheduling.models import Cluster, Session

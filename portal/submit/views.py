@@ -11,9 +11,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
-from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
+from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job

@@ -9,7 +9,7 @@ from pypdf import PdfReader
 
 from accounting.ledger import heads
 from accounting.models import LedgerHead, ReportSubscription
-from portal.reports.letters import letter_of
+from portal.subscriptions.letters import letter_of
 from tests.portal.reports.test_statement import ASTRO, period, tables_of_csv
 from tests.portal.scene import Scene
 

@@ -32,10 +32,10 @@ from accounting.models import (
 )
 from accounting.notifications.subscriptions import due_subscriptions, period_to_send
 from portal import tasks
-from portal.reports import posting
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
 from portal.reports.unsettled import PROVISIONAL
+from portal.subscriptions import posting
 from scheduling.core.locks import Lock
 from scheduling.models import SharingAnalysis, SharingPart
 from tests.accounting.ledger.test_at_once import at_once

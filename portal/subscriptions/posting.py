@@ -15,8 +15,8 @@ from accounting.models import ReportDelivery, ReportSubscription
 from accounting.notifications import mail
 from accounting.notifications.subscriptions import period_to_send
 from portal.reports.formats import TYPES
-from portal.reports.letters import Letter, letter_of
 from portal.reports.periods import GIVEN, ReportPeriod
+from portal.subscriptions.letters import Letter, letter_of
 
 MOST_ATTACHED = 5 * 1024 * 1024
 TOO_LARGE = "The file is too large for a letter; its page has it."
