@@ -45,7 +45,7 @@ def test_what_is_refused_stands_beside_its_field(scene: Scene, browser_of) -> No
     )
     html = answer.content.decode()
     assert answer.status_code == 422
-    assert "Must be a number" in html
+    assert "must be a number" in html
     assert 'value="lots"' in html
     posted = {f"trades-{a100}": "", f"gpus-{a100}": "2", "trades-all": "yes"}
     answer = browser_of(scene.people.alice).post(PAGE, posted)
