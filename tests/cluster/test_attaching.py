@@ -196,7 +196,7 @@ def test_an_account_with_all_rights_is_reported_as_having_too_many(plane: Contro
     access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, ADMIN)).access
     assert access.beyond == ["do everything"]
     assert all(access.rights.values())
-    assert f"take a token of {FAIRLOT}" in access.trouble
+    assert f"Use a token of {FAIRLOT}" in access.trouble
 
 
 def test_single_excessive_rights_are_named(plane: ControlPlane, admin: Api, ada: Any) -> None:
@@ -257,7 +257,7 @@ def test_an_address_where_nothing_listens_is_reported(plane: ControlPlane, ada: 
 
 def test_a_token_that_expires_soon_is_reported(plane: ControlPlane, cluster: Cluster, ada: Any) -> None:
     access = replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane, seconds=3600))
-    assert "replace the kubeconfig before" in access.trouble
+    assert "Replace the kubeconfig before" in access.trouble
     assert replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane)).trouble == ""
     assert AuditEvent.objects.filter(verb="cluster.replace_kubeconfig").count() == 2
 
