@@ -73,7 +73,7 @@ def test_starts_and_ends_wake_the_watcher(rig: Rig) -> None:
     [
         ("exit 3", 3, "exited with code 3"),
         ("kill -SEGV $$", 139, "was killed by SIGSEGV"),
-        ("kill -KILL $$", 137, "was killed by SIGKILL, not by Fairlot"),
+        ("kill -KILL $$", 137, "was killed by SIGKILL, but not by Fairlot"),
         ("sh -c 'kill -KILL $$'; exit $?", 137, "exited with code 137 (SIGKILL, as shells report it)"),
     ],
 )
@@ -86,7 +86,10 @@ def test_a_failure_keeps_its_reason(rig: Rig, script: str, code: int, words: str
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"environment_name": "conda"}, "there is no environment 'conda' on this machine (there is: python)"),
+        (
+            {"environment_name": "conda"},
+            "there is no environment 'conda' on this machine (available: python)",
+        ),
         ({"command": ["no-such-program"]}, "no-such-program: No such file or directory"),
         ({"command": ["/etc/passwd"]}, "/etc/passwd: Permission denied"),
     ],
