@@ -2,7 +2,7 @@
 
     python -m tests.cluster.binaries    # builds what is missing and lists the path of each program
 
-A program in KUBEBUILDER_ASSETS is used as it is. One on PATH is used if it has the release of go/*/go.mod. All
+A program in KUBEBUILDER_ASSETS is used unchanged. One on PATH is used if it has the release of go/*/go.mod. All
 others are built below `$XDG_CACHE_HOME/fairlot/cluster`, in a folder named after everything that decides their
 contents. Checkouts can therefore share them, and a new version is built separately.
 """

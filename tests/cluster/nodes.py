@@ -1,4 +1,4 @@
-"""Nodes with GPUs that kwok simulates, and the stages by which it does so."""
+"""Nodes with GPUs that kwok simulates, and the stages of their simulation."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_the_next_job_can_reach_addresses_that_an_admin_has_opened(lab: Lab, adm
 
 
 def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab: Lab, admin: Api) -> None:
-    """The same network policies were in force before, and the process that writes them remembers that."""
+    """Identical network policies were in force before, and the process that writes them remembers that."""
 
     def open_ones() -> list[Object]:
         job = lab.send()

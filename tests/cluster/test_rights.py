@@ -336,7 +336,7 @@ def test_it_cannot_weaken_or_give_away_a_namespace_of_its_own(account: Api, tena
 
 
 def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
-    """What a thief of its token could do ends at the node."""
+    """A thief of its token cannot get beyond the node's containers."""
     made = fairlots_pod("fairlot-p-0", container(gpus=1, securityContext={"privileged": True}))
     with pytest.raises(Refused, match=r"violates PodSecurity \"restricted.*privileged"):
         account.create(PODS.format(tenant), made)

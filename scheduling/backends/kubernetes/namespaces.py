@@ -1,6 +1,6 @@
 """Creates a tenant's namespace and keeps it isolated, with no more rights than deploy/kubernetes grants.
 
-Every step is idempotent and may run in several processes at once. Objects that are already right stay as they are.
+Every step is idempotent and may run in several processes at once. Objects that are already right stay unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How local jobs are isolated from each other and from the portal. The machine's abilities are found by trying.
 
 When Fairlot runs as root, each team's jobs run as a separate user. Where the machine allows it, jobs also get
-namespaces: mounts that hide other data, and a process table of their own. Machines that let ordinary users create
+namespaces: mounts that hide other data, and their own process table. Machines that let ordinary users create
 namespaces offer them without root too; jobs then run as the portal's user.
 """
 
