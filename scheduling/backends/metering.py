@@ -22,7 +22,7 @@ class _Run:
 
     last: float
     window_from: float
-    told: float
+    reported_at: float
     spent: float = 0.0  # in the current window
     idle_from: float | None = None
 
@@ -45,26 +45,26 @@ class Meter(Generic[Key]):
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:
             # The amount belongs to a gap about which nothing is known.
-            self._runs[key] = _Run(last=at, window_from=at, told=at)
+            self._runs[key] = _Run(last=at, window_from=at, reported_at=at)
             return None
         run.last = at
         run.spent += amount
         if run.spent > self._negligible:
-            is_new = run.idle_from is not None or at - run.told >= WINDOW
+            is_new = run.idle_from is not None or at - run.reported_at >= WINDOW
             run.idle_from, run.window_from, run.spent = None, at, 0.0
-            return self._tell(run, 0.0) if is_new else None
+            return self._report(run, 0.0) if is_new else None
         if at - run.window_from < WINDOW:
             return None
         if run.idle_from is None:
             run.idle_from = run.window_from
         run.window_from, run.spent = at, 0.0
-        return self._tell(run, at - run.idle_from)
+        return self._report(run, at - run.idle_from)
 
     def keep(self, keys: set[Key]) -> None:
         """Forgets all keys but these."""
         self._runs = {key: run for key, run in self._runs.items() if key in keys}
 
     @staticmethod
-    def _tell(run: _Run, unused_for: float) -> float:
-        run.told = run.last
+    def _report(run: _Run, unused_for: float) -> float:
+        run.reported_at = run.last
         return unused_for

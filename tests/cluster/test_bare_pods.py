@@ -155,7 +155,7 @@ def test_an_interrupted_stop_is_completed_when_it_is_repeated(rig: Rig, nodes: l
     rig.wait(gang, Phase.STARTING)
     [pod] = rig.pods(gang)
     rig.backend.api.patch(
-        rig.work.pod(pod), objects.note_why(pod["metadata"]["uid"], at=1, because="lost: for a reason")
+        rig.work.pod(pod), objects.note_reason(pod["metadata"]["uid"], at=1, because="lost: for a reason")
     )
     rig.stop(gang)
     ended = rig.wait(gang)

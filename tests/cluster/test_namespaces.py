@@ -246,7 +246,7 @@ def may_read_jobs(api: OwnApi, namespace: str) -> bool:
 def test_without_its_role_the_error_says_what_to_apply(
     ours: Ours, admin: Api, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namespaces, "RIGHTS_WITHIN", 0.0)
+    monkeypatch.setattr(namespaces, "RIGHTS_SECONDS", 0.0)
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/fairlot-tenant"
     role = admin.get(path)
     admin.delete(path)

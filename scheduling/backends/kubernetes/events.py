@@ -185,7 +185,7 @@ class Events:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: set[str] = set()  # uids
-        self._words: list[EventText] = []
+        self._texts: list[EventText] = []
         self._denials: list[tuple[int, str, Denial]] = []  # with the job and the uid of its Job
 
     def take(self) -> tuple[Sequence[EventText], Sequence[tuple[int, str, Denial]]]:
@@ -195,7 +195,7 @@ class Events:
         Both come together, so that a caller which ends an attempt for a denial has also received its message.
         """
         with self._lock:
-            words, self._words = self._words, []
+            words, self._texts = self._texts, []
             denials, self._denials = self._denials, []
         return words, denials
 
@@ -222,13 +222,13 @@ class Events:
                 self._denials.append((job_id, about.get("uid", ""), why))
             elif uid in self._seen:
                 return
-            if uid not in self._seen and (word := _word(thing, about)):
-                self._words.append(word)
+            if uid not in self._seen and (word := _event_text(thing, about)):
+                self._texts.append(word)
             self._seen.add(uid)
         self.changed()
 
 
-def _word(event: Object, about: Object) -> EventText | None:
+def _event_text(event: Object, about: Object) -> EventText | None:
     kind, name, namespace = about.get("kind"), about.get("name", ""), about.get("namespace", "")
     uid, at = event["metadata"]["uid"], moment_of(event)
     if kind == "Pod" and (ours := job_of_pod(name)):

@@ -24,7 +24,7 @@ from scheduling.backends.kubernetes.transcript import LogLocked
 logger = logging.getLogger(__name__)
 
 FOLLOW, FETCH = "logs-follow", "logs-fetch"
-GOING_ROUND = 4  # threads that fetch from workers that are not followed
+FETCHERS = 4  # threads that fetch from workers that are not followed
 AGAIN_SECONDS = 1.0  # until a worker that is not followed is asked again
 # A longer silence may mean a dead connection; a new one continues where it ended.
 SILENCE_SECONDS = 60.0
@@ -73,7 +73,7 @@ class Follower:
         self._closed_nodes: dict[str, tuple[float, int]] = {}
         self._groups = {
             FOLLOW: ReaderThreads(streams, threading.Condition(self._lock)),
-            FETCH: ReaderThreads(GOING_ROUND if streams else 0, threading.Condition(self._lock)),
+            FETCH: ReaderThreads(FETCHERS if streams else 0, threading.Condition(self._lock)),
         }
 
     # --- changes of pods ------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Follower:
                 worker = known.worker
                 logger.exception("the log of job %s, rank %s", worker.job_id, worker.rank)
             finally:
-                self._give_back(known, pause)
+                self._requeue(known, pause)
 
     def _take(self, kind: str) -> QueuedWorker | None:
         """Waits for the next worker to read; None after `stop`."""
@@ -224,7 +224,7 @@ class Follower:
             heapq.heappush(self._queue, (until, known.ticket, known))
         return None
 
-    def _give_back(self, known: QueuedWorker, pause: float | None) -> None:
+    def _requeue(self, known: QueuedWorker, pause: float | None) -> None:
         """Queues a worker again after `pause` seconds. With None it is finished."""
         worker = known.worker
         with self._lock:
@@ -250,7 +250,7 @@ class Follower:
             result = LogReader(self._context, worker).read(follow=follow)
         except LogLocked as trouble:
             logger.warning("%s", trouble)
-            return self._longer(known)
+            return self._next_pause(known)
         except FileNotFoundError:
             logger.info("the files of job %s are removed; its log ends", worker.job_id)
             return None
@@ -258,7 +258,7 @@ class Follower:
             logger.warning(
                 "the log of job %s, rank %s, cannot be kept: %s", worker.job_id, worker.rank, trouble
             )
-            return self._longer(known)
+            return self._next_pause(known)
         if result.is_done:
             return None
         return self._pause_after(known, result, follow=follow)
@@ -273,10 +273,10 @@ class Follower:
             return AGAIN_SECONDS
         if trouble is None:
             # A followed response ends when the container ends, which the watch has not reported yet.
-            return self._longer(known) if follow else AGAIN_SECONDS
+            return self._next_pause(known) if follow else AGAIN_SECONDS
         if not known.failures and not result.bytes:  # logged once in a series of failures
             logger.info("the log of %s/%s: %s", worker.namespace, worker.name, trouble)
-        pause = self._longer(known)
+        pause = self._next_pause(known)
         if isinstance(trouble, Missing) or (isinstance(trouble, Refused) and trouble.code >= 500):
             pause = max(pause, self._close(worker.node))
         return pause
@@ -293,7 +293,7 @@ class Follower:
                 self._closed_nodes[node] = until, min(failures + 1, 16)
             return until - now
 
-    def _longer(self, known: QueuedWorker) -> float:
+    def _next_pause(self, known: QueuedWorker) -> float:
         """Returns a pause that grows with each consecutive failure."""
         pause = _jittered(known.failures)
         known.failures = min(known.failures + 1, 16)

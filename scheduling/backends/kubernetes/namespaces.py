@@ -20,7 +20,7 @@ ACCOUNT, HOME, ROLE = "fairlot", "fairlot", "fairlot-tenant"
 # The service account of tenants' jobs, which has no rights.
 JOB_ACCOUNT = "fairlot-job"
 # Seconds until an API server applies rights that it has granted; usually much less than one.
-RIGHTS_WITHIN = 10.0
+RIGHTS_SECONDS = 10.0
 NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
@@ -51,8 +51,8 @@ def ensure(
     cluster. Raises Unusable. Refused and Unreachable leave it unfinished; the next call continues.
     """
     name = name_of(tenant_id, prefix)
-    _make_or_mend(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
-    _take_the_role(api, name)
+    _create_or_repair(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
+    _bind_role(api, name)
     _wait_for_rights(api, name)
     # Limits and network policies come first, since a user who sees the account may already run pods.
     for path, thing in (
@@ -74,7 +74,7 @@ def _labels() -> dict[str, str]:
     return found
 
 
-def _make_or_mend(api: Api, name: str, labels: Mapping[str, str]) -> None:
+def _create_or_repair(api: Api, name: str, labels: Mapping[str, str]) -> None:
     path = f"/api/v1/namespaces/{name}"
     try:
         there = api.get(path)
@@ -84,14 +84,14 @@ def _make_or_mend(api: Api, name: str, labels: Mapping[str, str]) -> None:
             there = api.create("/api/v1/namespaces", thing)
         except Taken:  # by another process of Fairlot, or by someone else
             there = api.get(path)
-    _claim(there, labels)
+    _check_owner(there, labels)
     found = there["metadata"]["labels"]
     if wrong := {key: value for key, value in labels.items() if found.get(key) != value}:
         uid = {"op": "test", "path": "/metadata/uid", "value": there["metadata"]["uid"]}
         api.patch(path, [uid, *({"op": "add", "path": _label(key), "value": wrong[key]} for key in wrong)])
 
 
-def _claim(there: Object, labels: Mapping[str, str]) -> None:
+def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
     """Raises Unusable for a namespace that is not this tenant's."""
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:
@@ -113,7 +113,7 @@ def _claim(there: Object, labels: Mapping[str, str]) -> None:
         raise Unusable(f"The namespace {name} is being deleted; jobs may start when it is gone.")
 
 
-def _take_the_role(api: Api, namespace: str) -> None:
+def _bind_role(api: Api, namespace: str) -> None:
     bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
     wanted = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -143,7 +143,7 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": asked},
     }
-    deadline, pause = time.monotonic() + RIGHTS_WITHIN, 0.02
+    deadline, pause = time.monotonic() + RIGHTS_SECONDS, 0.02
     while True:
         answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
         if answer["status"].get("allowed"):

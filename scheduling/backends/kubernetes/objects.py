@@ -146,7 +146,7 @@ def new_job(
                     "annotations": _marks_of_pods(begin) if begin else {EPOCH: str(epoch), GENERATION: ""},
                 },
                 "spec": _pod_spec(job_id, pod, workers)
-                | ({"affinity": _on(begin.nodes)} if begin else {})
+                | ({"affinity": _node_affinity(begin.nodes)} if begin else {})
                 | (podgroups.of_pods(podgroups.name_of(name, epoch)) if grouped else {}),
             },
         },
@@ -163,7 +163,7 @@ def new_pod(job_id: int, pod: Pod, *, owner: str, attempt: Attempt) -> Object:
             "labels": _labels(job_id, pod, owner) | {BARE: "true"},
             "annotations": {INDEX: "0", GENERATION: attempt.generation} | _facts(pod, 1) | _marks(attempt),
         },
-        "spec": _pod_spec(job_id, pod, 1) | {"affinity": _on(attempt.nodes)},
+        "spec": _pod_spec(job_id, pod, 1) | {"affinity": _node_affinity(attempt.nodes)},
     }
 
 
@@ -202,7 +202,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
             {
                 "name": "main",
                 "image": pod.image,
-                "command": [_as_written(part) for part in pod.command],
+                "command": [_escape_dollars(part) for part in pod.command],
                 "env": _environment(job_id, pod, workers),
                 "volumeMounts": [mount for mount, _ in volumes],
                 "resources": _resources(pod),
@@ -210,7 +210,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
                 },
-                **_how_to_run(pod.container),
+                **_container_settings(pod.container),
                 **probes.of_container(pod.endpoint),
             }
         ],
@@ -219,7 +219,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
     }
 
 
-def _as_written(text: str) -> str:
+def _escape_dollars(text: str) -> str:
     """Escapes dollar signs, which commands and variables of containers would take for references to variables."""
     return text.replace("$", "$$")
 
@@ -234,7 +234,7 @@ def _resources(pod: Pod) -> Object:
     return {"limits": limits, "requests": limits} if len(limits) > 1 else {"limits": limits}
 
 
-def _how_to_run(container: Container) -> Object:
+def _container_settings(container: Container) -> Object:
     said = {"workingDir": container.working_directory, "imagePullPolicy": container.image_pull_policy}
     return {key: value for key, value in said.items() if value}
 
@@ -300,7 +300,9 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     ]
     taken = {*from_annotations, *ours}
     free = {key: value for key, value in pod.environment.items() if key not in taken}
-    plain: list[Object] = [{"name": key, "value": _as_written(value)} for key, value in (free | ours).items()]
+    plain: list[Object] = [
+        {"name": key, "value": _escape_dollars(value)} for key, value in (free | ours).items()
+    ]
     hidden = secret_objects.variables(job_name(job_id), pod.secrets)
     return by_attempt + plain + [one for one in hidden if one["name"] not in taken]
 
@@ -311,11 +313,11 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
 def start(uid: str, *, at: int, attempt: Attempt) -> list[Operation]:
     """Returns a patch that moves a Job from epoch `at` to `attempt` and starts it. A gang's pods are ungated later."""
     return [
-        *_at(uid, at),
+        *_fence(uid, at),
         {"op": "test", "path": "/spec/suspend", "value": True},
         *_puts(ANNOTATIONS, _marks(attempt)),
         *_puts("/spec/template/metadata/annotations", _marks_of_pods(attempt)),
-        {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _on(attempt.nodes)},
+        {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _node_affinity(attempt.nodes)},
         {"op": "replace", "path": "/spec/suspend", "value": False},
     ]
 
@@ -326,7 +328,7 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
     `because` is the reason when Fairlot stops it by itself.
     """
     return [
-        *_at(uid, at),
+        *_fence(uid, at),
         *_puts(ANNOTATIONS, _marks_of_lease(epoch, token, because)),
         {"op": "replace", "path": "/spec/suspend", "value": True},
     ]
@@ -340,16 +342,16 @@ def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
     still pulls an image reacts only afterwards.
     """
     return [
-        *_at(uid, at),
+        *_fence(uid, at),
         {"op": "test", "path": "/status/phase", "value": "Running"},
         *_puts(ANNOTATIONS, {BECAUSE: because}),
         {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": OVER},
     ]
 
 
-def note_why(uid: str, *, at: int, because: str) -> list[Operation]:
+def note_reason(uid: str, *, at: int, because: str) -> list[Operation]:
     """Returns a patch that records why Fairlot is about to delete a bare pod by itself."""
-    return [*_at(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
+    return [*_fence(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
 def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
@@ -363,7 +365,7 @@ def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
     ]
 
 
-def _at(uid: str, epoch: int) -> list[Operation]:
+def _fence(uid: str, epoch: int) -> list[Operation]:
     """Returns the tests of a patch: the object has this uid and this epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -389,7 +391,7 @@ def _puts(path: str, annotations: Mapping[str, str]) -> list[Operation]:
     ]
 
 
-def _on(nodes: Sequence[str]) -> Object:
+def _node_affinity(nodes: Sequence[str]) -> Object:
     among = {"key": HOSTNAME, "operator": "In", "values": sorted(set(nodes))}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [among]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

@@ -144,11 +144,11 @@ class Orders:
                 self._delete(job)
                 grouped = False
                 continue
-            self._hand_over(job, pod, attempt)
+            self._create_attachments(job, pod, attempt)
             try:
                 self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, attempt=attempt))
             except (Invalid, Missing) as refusal:
-                if _stays_where_it_was(job, refusal):
+                if _cannot_move(job, refusal):
                     self._delete(job)
                 elif last:
                     raise
@@ -177,14 +177,14 @@ class Orders:
                 return Outcome.DONE
         raise AssertionError("unreachable")
 
-    def _hand_over(self, job: Object, pod: objects.Pod, attempt: Attempt) -> None:
+    def _create_attachments(self, job: Object, pod: objects.Pod, attempt: Attempt) -> None:
         """Creates the objects that the attempt's pods mount, before there are pods."""
         if len(attempt.nodes) > 1 and not objects.has_begun(job):
-            self._introduce(job, len(attempt.nodes), pod.gpus)
+            self._create_names(job, len(attempt.nodes), pod.gpus)
         marks = {objects.EPOCH: str(attempt.epoch)}
         secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
-    def _introduce(self, job: Object, workers: int, gpus: int) -> None:
+    def _create_names(self, job: Object, workers: int, gpus: int) -> None:
         """Creates the names of a gang's workers. Raises StillThere when someone else replaced its Job meanwhile."""
         is_current = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
@@ -242,7 +242,7 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
         )
 
 
-def _stays_where_it_was(job: Object, refusal: Refused) -> bool:
+def _cannot_move(job: Object, refusal: Refused) -> bool:
     """Returns whether the Job cannot move to other nodes: before Kubernetes 1.36 a Job that has run once cannot."""
     return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 

@@ -50,7 +50,7 @@ def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotation
         except Unauthorized:
             raise
         except Refused as refusal:
-            raise _wordless(refusal, name) from None
+            raise _without_content(refusal, name) from None
 
 
 def _put(api: Api, path: str, thing: Object) -> None:
@@ -116,7 +116,7 @@ def _of_folder(job: str, number: int) -> str:
     return f"{job}-files-{number}"
 
 
-def _wordless(refusal: Refused, name: str) -> Refused:
+def _without_content(refusal: Refused, name: str) -> Refused:
     """Returns the same refusal without the API server's message, except that of a policy or quota."""
     said = refusal.message if refusal.code == 403 else ""
     status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}

@@ -91,7 +91,9 @@ class BarePodOrders:
             self.api.patch(path, objects.end(about["uid"], at=at, because=because))
             return
         if because:
-            about = self.api.patch(path, objects.note_why(about["uid"], at=at, because=because))["metadata"]
+            about = self.api.patch(path, objects.note_reason(about["uid"], at=at, because=because))[
+                "metadata"
+            ]
         self.api.delete(path, uid=about["uid"], version=about["resourceVersion"])
 
     def _path(self, job_id: int) -> str:

@@ -200,13 +200,13 @@ class Transcript:
     def _begin_line(self, moment: int) -> None:
         self._moment, self._at_start, self._advances = moment, False, True
         if self._matching and (self._position >= len(self._tail) or self._is_later()):
-            self._go_beyond()
+            self._stop_matching()
 
     def _is_later(self) -> bool:
         """Returns whether this line was written after everything in the file."""
         return self._moment > self._last and self._later >= len(self._tail)
 
-    def _go_beyond(self) -> None:
+    def _stop_matching(self) -> None:
         """Treats everything from here on as new."""
         self._matching = False
         if self._position < len(self._tail) and not self._tail.endswith(b"\n"):
@@ -248,7 +248,7 @@ class Transcript:
             self._advance(self._base + len(tail) - len(begun))
             self._position, self._matching, self._advances = len(tail), False, False
         else:
-            self._go_beyond()
+            self._stop_matching()
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:

@@ -71,7 +71,7 @@ class LocalBackend:
         self.places = places or HostPaths(jobs=self.root)
         self._use_meter = UseMeter(self.root)
         self._new_events: list[ClusterEvent] = []
-        self._said: set[str] = set()  # sources of events in the last observation
+        self._seen_sources: set[str] = set()  # sources of events in the last observation
         self._watchdog = watchdog.Watchdog(self.root)
 
     def preload(self, job_id: int) -> None:
@@ -189,7 +189,7 @@ class LocalBackend:
         """Returns the state of every lease that has not been forgotten. Ends leases that have lost their supervisor."""
         observations = []
         said: dict[str, ClusterEvent] = {}
-        self._watchdog.begin_look()
+        self._watchdog.begin_check()
         for path in reports_in(self.root):
             try:
                 status = read_json(path)
@@ -200,9 +200,9 @@ class LocalBackend:
                     said |= {event.source: event for event in reports.cluster_events(status)}
             except (ValueError, KeyError, TypeError, OSError) as error:
                 logger.error("%s is left out, as it is damaged or the disk refuses: %r", path, error)
-        self._watchdog.end_look(str(seen.token) for seen in observations)
-        self._new_events += [event for source, event in said.items() if source not in self._said]
-        self._said = set(said)
+        self._watchdog.end_check(str(seen.token) for seen in observations)
+        self._new_events += [event for source, event in said.items() if source not in self._seen_sources]
+        self._seen_sources = set(said)
         return observations
 
     def changed(self) -> Sequence[Observation]:
@@ -223,7 +223,7 @@ class LocalBackend:
 
     def use(self) -> Sequence[Use]:
         """Returns what this process has measured, one sample per call."""
-        return self._use_meter.look()
+        return self._use_meter.sample()
 
     def advance(self) -> None:
         """Does nothing: supervisors continue by themselves."""
@@ -308,7 +308,7 @@ class LocalBackend:
                 reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it began")
                 return
             try:
-                described = self._describe(gang, files)
+                described = self._gang_as_json(gang, files)
             except ValueError as error:
                 message = f"could not be started: {error}"
                 reports.finish(files, gang.epoch, str(gang.token), End.START_FAILED, message)
@@ -319,10 +319,10 @@ class LocalBackend:
             if (uid := described["confinement"]["uid"]) is not None:
                 for folder in (secret_files.files_of(files, gang.epoch), volumes.place(files)):
                     sandbox.grant_read(folder, below=files.folder, gid=uid)
-            self._hand_over(files, described)
+            self._order_run(files, described)
         files.poke()
 
-    def _hand_over(self, files: JobFiles, gang: dict[str, Any]) -> None:
+    def _order_run(self, files: JobFiles, gang: dict[str, Any]) -> None:
         """Writes the order to run and makes sure that a supervisor reads it."""
         run_lock = files.open_run_lock()
         try:
@@ -352,7 +352,7 @@ class LocalBackend:
         elif not supervised and not reports.end_leftovers(files, older):
             raise BackendError("processes of its last run are still ending")
 
-    def _describe(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
+    def _gang_as_json(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
         """Returns everything that a supervisor must know, as JSON. Raises ValueError with words for users if it cannot
         run."""
         name = gang.environment_name or next(iter(self.environments), "")
@@ -391,7 +391,7 @@ class LocalBackend:
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
             "workers": workers,
-            "endpoint": _how_to_ask(gang.endpoint),
+            "endpoint": _probe_settings(gang.endpoint),
             "confinement": self._confinement(gang, found, files, binds),
         }
 
@@ -453,7 +453,7 @@ class LocalBackend:
         return epoch if same else None
 
 
-def _how_to_ask(endpoint: Endpoint | None) -> dict[str, Any] | None:
+def _probe_settings(endpoint: Endpoint | None) -> dict[str, Any] | None:
     """Returns the settings of the probe. The supervisor chooses the port."""
     if endpoint is None:
         return None

@@ -29,7 +29,7 @@ from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, ex
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
-MOST_ALONE = 5  # heartbeats without the folder of all jobs, which may be away for a moment
+MOST_BEATS_WITHOUT_ROOT = 5  # heartbeats without the folder of all jobs, which may be away for a moment
 SOON_SECONDS = 0.02  # between checks of processes that are about to stop or to die
 LEFTOVER_GRACE_SECONDS = 2.0  # for processes that a program forked and left behind when it ended
 MASTER_PORTS = range(20_000, 30_000)  # below the ports that the kernel gives to outgoing connections
@@ -46,7 +46,7 @@ class Supervisor:
         self.port_locks: list[int] = []
         self.namespaces: sandbox.Namespaces | None = None
         self.probe: Probe | None = None
-        self.answered = Answer(None, "")  # as last reported
+        self.reported_answer = Answer(None, "")  # as last reported
         # How and why the gang ends: (end, exit code, message). The first verdict is final.
         self.verdict: tuple[str, int | None, str] | None = None
         self.kill_at = inf  # seconds on the monotonic clock
@@ -56,8 +56,8 @@ class Supervisor:
         self.terminated = False  # this process got SIGTERM, for example because the machine shuts down
         self.orders_due = True
         self.unreported = False
-        self.alone = 0  # consecutive heartbeats without the folder of all jobs
-        self.complaint = ""
+        self.beats_without_root = 0  # consecutive heartbeats without the folder of all jobs
+        self.last_warning = ""
         self.next_beat = 0.0
         self.oom_kills = processes.oom_kills()
         self.status: dict[str, Any] = {
@@ -78,7 +78,7 @@ class Supervisor:
         self._start_workers()
         while self._reap():
             if self.orders_due:
-                self._obey()
+                self._follow_orders()
             self._advance()
             self._wait()
         for worker in self.workers:
@@ -87,7 +87,7 @@ class Supervisor:
         self._report_end()
         self._clear_temporary()
 
-    def _fresh_temporary(self) -> None:
+    def _move_old_temporary(self) -> None:
         """Renames a temporary folder that a killed supervisor left."""
         with self.files.opened(self.files.folder) as folder, suppress(FileNotFoundError):
             opening.put_aside("tmp", folder=folder)
@@ -116,8 +116,9 @@ class Supervisor:
     def _beat(self) -> None:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.orders_due = True
-        self.alone = self.alone + 1 if self._is_alone() else 0
-        if self.alone >= MOST_ALONE:  # no one can give orders or read reports any more
+        self.beats_without_root = self.beats_without_root + 1 if self._is_root_missing() else 0
+        if self.beats_without_root >= MOST_BEATS_WITHOUT_ROOT:
+            # No one can give orders or read reports any more.
             self._end(("lost", None, "the folder of all jobs was removed"), self.gang["grace_seconds"])
         if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
@@ -134,7 +135,7 @@ class Supervisor:
         with suppress(OSError):  # the last heartbeat on disk then grows old, which readers see
             write_json(self.files.beat, beat | self._steps(), durable=False)
 
-    def _is_alone(self) -> bool:
+    def _is_root_missing(self) -> bool:
         try:
             self.files.root.stat()
         except OSError as error:  # any other error does not mean that the folder is gone
@@ -166,7 +167,7 @@ class Supervisor:
         if self.killed and end in {"stopped", "lost"}:
             message += "; processes that did not end within the grace period were killed"
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
-        while self.unreported and self.alone < MOST_ALONE:
+        while self.unreported and self.beats_without_root < MOST_BEATS_WITHOUT_ROOT:
             time.sleep(BEAT_SECONDS)
             self._beat()
 
@@ -193,7 +194,7 @@ class Supervisor:
 
     def _start_workers(self) -> None:
         try:
-            self._fresh_temporary()
+            self._move_old_temporary()
             shared = {
                 **secret_files.take_variables(self.files, self.status["epoch"]),
                 "MASTER_ADDR": "127.0.0.1",
@@ -207,7 +208,7 @@ class Supervisor:
             return
         if all(self._has_started(worker, shared) for worker in self.workers):
             self._report(phase="running", running_at=processes.stamp())
-            self._begin_to_ask()
+            self._start_probe()
 
     def _confine(self) -> None:
         """Creates the folders and namespaces of the gang's confinement."""
@@ -230,7 +231,7 @@ class Supervisor:
         try:
             worker.start(shared, self.namespaces)
         except (CannotStart, OSError) as error:
-            message = f"{self._name(worker)}could not be started: {error}"
+            message = f"{self._prefix(worker)}could not be started: {error}"
             self._end(("start_failed", None, message), grace=0)
             return False
         if worker.pipe is not None:
@@ -250,17 +251,17 @@ class Supervisor:
         self.status["address"] = f"127.0.0.1:{port}"
         return {"PORT": str(port), "FAIRLOT_PORT": str(port)}
 
-    def _begin_to_ask(self) -> None:
+    def _start_probe(self) -> None:
         if "address" in self.status:
             port = int(self.status["address"].rpartition(":")[2])
             self.probe = Probe(port=port, changed=self.files.poke, **self.gang["endpoint"])
             self.probe.start()
 
-    def _ask_no_more(self) -> None:
+    def _stop_probe(self) -> None:
         if self.probe is not None:
             self.probe.stop()
             self.probe = None
-            self.answered = Answer(None, "")
+            self.reported_answer = Answer(None, "")
             self.status |= {"ready_at": None, "why_not_ready": ""}
 
     # --- event loop ------------------------------------------------------------------------------
@@ -322,18 +323,18 @@ class Supervisor:
         if worker.exit != 0:
             how = worker.how_it_ended(processes.oom_kills() - self.oom_kills)
             grace = self.gang["grace_seconds"] if waiting else LEFTOVER_GRACE_SECONDS
-            self._end(("failed", exit_code(worker.exit), self._name(worker) + how), grace)
+            self._end(("failed", exit_code(worker.exit), self._prefix(worker) + how), grace)
         elif not waiting:
             self._end(("succeeded", 0, "every worker exited with code 0"), LEFTOVER_GRACE_SECONDS)
 
-    def _name(self, worker: Worker) -> str:
+    def _prefix(self, worker: Worker) -> str:
         return f"worker {worker.rank} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
         """Continues a suspension or an end that takes time, and reports changes of readiness."""
-        if self.probe is not None and (answer := self.probe.answer) != self.answered:
-            self.answered = answer
-            self._report(ready_at=self.answered.ready_at, why_not_ready=self.answered.trouble)
+        if self.probe is not None and (answer := self.probe.answer) != self.reported_answer:
+            self.reported_answer = answer
+            self._report(ready_at=self.reported_answer.ready_at, why_not_ready=self.reported_answer.trouble)
         if self.kill_at <= time.monotonic():
             victims = processes.descendants(os.getpid())
             processes.kill(victims)
@@ -346,12 +347,12 @@ class Supervisor:
             # A stopped process cannot fork, so two checks cover all processes.
             if self.seen_stopped >= 2 and self.freezing.is_over():
                 self.freezing = None
-                self._ask_no_more()
+                self._stop_probe()
                 self._report(phase="frozen", frozen_at=processes.stamp())
 
     # --- orders --------------------------------------------------------------------------------
 
-    def _obey(self) -> None:
+    def _follow_orders(self) -> None:
         self.orders_due = False
         if self.terminated:
             words = "the machine stopped its programs"
@@ -359,7 +360,7 @@ class Supervisor:
         try:
             gang, order = read_json(self.files.gang), read_json(self.files.desired)
             if gang is not None and gang["epoch"] > self.status["epoch"]:
-                self._obey_newer()
+                self._follow_newer_lease()
             elif order is not None and order["epoch"] >= self.status["epoch"]:
                 self._carry_out(order)
         except (
@@ -368,15 +369,15 @@ class Supervisor:
             KeyError,
             TypeError,
         ) as error:  # they are read again at the next heartbeat
-            self._complain(f"orders cannot be read: {error!r}")
+            self._warn_once(f"orders cannot be read: {error!r}")
 
-    def _complain(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         """Writes a problem to supervisor.log, and only once."""
-        if text != self.complaint:
-            self.complaint = text
+        if text != self.last_warning:
+            self.last_warning = text
             logger.warning("%s", text)
 
-    def _obey_newer(self) -> None:
+    def _follow_newer_lease(self) -> None:
         """Handles a newer lease: continues as that lease if this was ordered and is possible, else ends the gang."""
         try:
             with self.files.orders_lock(0):
@@ -415,7 +416,7 @@ class Supervisor:
         self.status = kept | {key: gang[key] for key in ("epoch", "token", "ordered_at")}
         self._signal_all(signal.SIGCONT)
         self._report(phase="running", running_at=now)
-        self._begin_to_ask()
+        self._start_probe()
         self._beat()
 
     def _carry_out(self, order: dict[str, Any]) -> None:
@@ -432,7 +433,7 @@ class Supervisor:
         if self.verdict is not None:
             return
         self.verdict = verdict
-        self._ask_no_more()
+        self._stop_probe()
         if grace > 0:
             self._signal_all(signal.SIGTERM)
         if self.freezing or self.status["phase"] == "frozen":

@@ -46,7 +46,7 @@ class UseMeter:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._looked_at = 0.0
+        self._sampled_at = 0.0
         self._by_gpus: Meter[str] = Meter()
         self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
         self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the token of the gang
@@ -55,16 +55,16 @@ class UseMeter:
         # By token: the first and the last of consecutive samples without a process.
         self._empty: dict[str, tuple[float, float]] = {}
 
-    def look(self) -> list[Use]:
+    def sample(self) -> list[Use]:
         """Takes a sample and returns what there is to report; nothing when the last sample was a moment ago."""
         now = _clock()
-        if now - self._looked_at < EVERY:
+        if now - self._sampled_at < EVERY:
             return []
-        self._looked_at = now
+        self._sampled_at = now
         running = dict(self._running())
         self._forget_others(running)
         busy = self._used() if any(self._uuids.values()) else {}
-        found = [self._sample(token, status, busy) for token, status in running.items()]
+        found = [self._sample_gang(token, status, busy) for token, status in running.items()]
         return [use for use in found if use is not None]
 
     def _running(self) -> list[tuple[str, dict[str, Any]]]:
@@ -99,7 +99,7 @@ class UseMeter:
         self._sampled = {one.uuid: one.sampled_at for one in found}
         return {one.uuid: one for one in found}
 
-    def _sample(
+    def _sample_gang(
         self, token: str, status: dict[str, Any], used: Mapping[str, gpus.Utilization] | None
     ) -> Use | None:
         uuids = self._uuids[token]

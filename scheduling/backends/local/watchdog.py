@@ -41,15 +41,15 @@ class Watchdog:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._looked_at = _now()
+        self._checked_at = _now()
         self._passed = 0.0  # seconds that count between the last two looks
         self._silences: dict[str, _Silence] = {}
         self._disk_takes: bool | None = None  # found out once a look; None: not yet
 
-    def begin_look(self) -> None:
+    def begin_check(self) -> None:
         """Starts a look at all supervisors."""
         now = _now()
-        self._passed, self._looked_at = min(now - self._looked_at, LONGEST_GAP), now
+        self._passed, self._checked_at = min(now - self._checked_at, LONGEST_GAP), now
         self._disk_takes = None
 
     def is_overdue(self, files: JobFiles, status: dict[str, Any]) -> bool:
@@ -64,7 +64,7 @@ class Watchdog:
             known.seconds = 0.0
         return known.seconds >= PATIENCE
 
-    def end_look(self, tokens: Iterable[str]) -> None:
+    def end_check(self, tokens: Iterable[str]) -> None:
         """Forgets all gangs but these."""
         self._silences = {token: self._silences[token] for token in tokens if token in self._silences}
 

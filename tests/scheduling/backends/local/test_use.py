@@ -87,9 +87,9 @@ def test_suspended_and_ended_gangs_are_not_measured(rig: Rig) -> None:
     first_of(rig.backend, idle=True)
     rig.freeze(gang)
     rig.wait(gang, Phase.FROZEN)
-    gauge = use.UseMeter(rig.root)
-    assert gauge.look() == []
-    assert gauge._uuids == {}
+    meter = use.UseMeter(rig.root)
+    assert meter.sample() == []
+    assert meter._uuids == {}
 
 
 def real(*uuids: str) -> list[Worker]:

@@ -16,7 +16,7 @@ from scheduling.backends import opening
 from scheduling.backends.base import End, Gang, Observation, Phase
 from scheduling.backends.local import backend, processes, removal, reports, sandbox, watchdog
 from scheduling.backends.local.files import read_json
-from scheduling.backends.local.supervisor import MOST_ALONE, Supervisor
+from scheduling.backends.local.supervisor import MOST_BEATS_WITHOUT_ROOT, Supervisor
 from tests.scheduling.backends.local.test_crashes import CLEAN, DETACHING
 from tests.scheduling.local_rig import Rig, until
 
@@ -263,7 +263,7 @@ def test_giving_a_large_tree_to_its_team_is_no_silence(rig: Rig, monkeypatch: py
     files.make()
     for number in range(100):
         (files.folder / "work" / str(number)).mkdir(parents=True)
-    supervisor = Supervisor(files, rig.backend._describe(rig.gang("true"), files))
+    supervisor = Supervisor(files, rig.backend._gang_as_json(rig.gang("true"), files))
     beats = []
 
     def beat() -> None:
@@ -340,7 +340,7 @@ def test_a_disk_that_refuses_or_is_away_for_a_moment_ends_no_gang(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = rig.files()
-    supervisor = Supervisor(files, rig.backend._describe(rig.gang("true"), files))
+    supervisor = Supervisor(files, rig.backend._gang_as_json(rig.gang("true"), files))
     away, stat = files.root.with_name("away"), Path.stat
 
     def refused(path: Path, **named: bool) -> os.stat_result:
@@ -352,16 +352,16 @@ def test_a_disk_that_refuses_or_is_away_for_a_moment_ends_no_gang(
     for _ in range(2):
         with monkeypatch.context() as patched:
             patched.setattr(Path, "stat", refused)
-            for _ in range(MOST_ALONE + 1):
+            for _ in range(MOST_BEATS_WITHOUT_ROOT + 1):
                 supervisor._beat()
         files.root.rename(away)
-        for _ in range(MOST_ALONE - 1):
+        for _ in range(MOST_BEATS_WITHOUT_ROOT - 1):
             supervisor._beat()
         away.rename(files.root)
         supervisor._beat()
     assert supervisor.verdict is None
     files.root.rename(away)
-    for _ in range(MOST_ALONE):
+    for _ in range(MOST_BEATS_WITHOUT_ROOT):
         supervisor._beat()
     away.rename(files.root)
     assert supervisor.verdict is not None
