@@ -65,7 +65,7 @@ def later(by: timedelta) -> None:
     PasswordTries.objects.update(since=F("since") - by)
 
 
-def test_nobody_locks_out_an_admin_from_another_address(ada: User) -> None:
+def test_no_client_locks_an_admin_out_from_another_address(ada: User) -> None:
     assert guess(7, "ada", address=MALLORY) == [200, 200, 200, 200, 429, 429, 429]
     assert log_in("ada", address=MALLORY) == 429
     assert log_in("ada", address=OFFICE) == 302
@@ -79,7 +79,7 @@ def test_tries_during_a_lock_do_not_prolong_it(dora: User) -> None:
     assert log_in(address=HOME) == 302
 
 
-def test_who_shares_the_address_cannot_lock_a_browser_that_is_known(dora: User) -> None:
+def test_clients_at_the_same_address_cannot_lock_out_a_known_browser(dora: User) -> None:
     own = Client()
     assert log_in(address=OFFICE, browser=own) == 302
     own.post(reverse("logout"))
@@ -90,7 +90,7 @@ def test_who_shares_the_address_cannot_lock_a_browser_that_is_known(dora: User) 
     assert log_in(address=OFFICE, browser=own) == 302
 
 
-def test_a_known_browser_may_not_guess_for_ever_nor_for_others(dora: User, ada: User) -> None:
+def test_a_known_browser_may_guess_neither_endlessly_nor_for_other_users(dora: User, ada: User) -> None:
     own = Client()
     log_in(address=OFFICE, browser=own)
     own.post(reverse("logout"))
@@ -119,14 +119,14 @@ def test_the_addresses_of_one_ipv6_network_count_together(dora: User) -> None:
     assert log_in(address="2001:db8:1:3::1") == 302
 
 
-def test_many_addresses_that_guess_for_one_user_get_one_try_each_and_lock_nobody_out(dora: User) -> None:
+def test_many_addresses_that_guess_for_one_user_get_one_try_each_and_lock_no_one_out(dora: User) -> None:
     for n in range(lockout.MANY_OF_USER + 1):
         log_in(password="wrong", address=f"10.0.0.{n}")
     assert guess(2, address="10.9.9.9") == [429, 429]
     assert log_in(address=HOME) == 302
 
 
-def test_who_logs_in_takes_back_only_own_mistakes(dora: User) -> None:
+def test_a_login_clears_only_the_users_own_mistakes(dora: User) -> None:
     guess(4, address=HOME)
     guess(7, "nobody", address=HOME)
     assert log_in(address=HOME) == 302
@@ -156,7 +156,7 @@ def lockout_free(page: str) -> str:
     return "\n".join(line for line in page.splitlines() if "csrf" not in line)
 
 
-def test_what_was_not_checked_was_not_wrong(dora: User) -> None:
+def test_unchecked_passwords_do_not_count_as_wrong(dora: User) -> None:
     browser = Client(raise_request_exception=False)
     with patch.object(forms.AuthenticationForm, "clean", side_effect=OSError("no memory")):
         assert {log_in(address=HOME, browser=browser) for _ in range(9)} == {500}
@@ -200,7 +200,7 @@ def test_the_old_password_cannot_be_guessed_in_a_session_taken_over(
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # Django leaves bodies to the garbage collector
-def test_behind_a_proxy_nobody_locks_out_whoever_else_it_serves(settings: LazySettings) -> None:
+def test_a_client_behind_a_proxy_locks_out_no_other_client_of_it(settings: LazySettings) -> None:
     """Uses the whole ASGI application; the client's own X-Forwarded-For is left of the proxy's."""
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
@@ -276,7 +276,7 @@ def test_admins_see_locks_and_lift_them(dora: User, ada: User, browser_of: Brows
     assert admin.post(reverse("admin_lock_lift", args=[locks[HOME].pk])).status_code == 422
 
 
-def test_nobody_else_sees_or_lifts_locks(dora: User, browser_of: BrowserOf) -> None:
+def test_only_admins_see_and_lift_locks(dora: User, browser_of: BrowserOf) -> None:
     guess(5, address=HOME)
     (lock,) = lockout.locks()
     olga = user("olga", portal_role=User.PortalRole.OPERATOR)
@@ -286,7 +286,7 @@ def test_nobody_else_sees_or_lifts_locks(dora: User, browser_of: BrowserOf) -> N
     assert lockout.locks() == [lock]
 
 
-def test_what_is_kept_is_bounded(dora: User) -> None:
+def test_stored_failures_are_bounded(dora: User) -> None:
     for name in ("x" * 151, "x" * 256, "x" * 100_000):
         assert log_in(name, "wrong", address=HOME) == 200
     assert log_in("a\0b", "wrong", address=HOME) == 400

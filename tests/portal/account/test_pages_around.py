@@ -171,7 +171,7 @@ def test_the_team_entry_is_for_managers(scene: Scene, browser_of) -> None:
     assert link not in browser_of(scene.people.bob).get("/").content.decode()
 
 
-def test_what_is_not_there_says_so_in_style(dora: User) -> None:
+def test_a_missing_page_has_the_portals_style(dora: User) -> None:
     browser = Client()
     browser.force_login(dora, backend="django.contrib.auth.backends.ModelBackend")
     answer = browser.get("/no/such/page")

@@ -84,7 +84,7 @@ def test_the_token_of_a_deactivated_user_is_useless(scene: Scene) -> None:
     assert Client().get("/api/v1/me", headers=bearer(scene.secret)).status_code == 401
 
 
-def test_nobody_revokes_anothers_token(scene: Scene, browser_of) -> None:
+def test_users_revoke_only_their_own_tokens(scene: Scene, browser_of) -> None:
     assert browser_of(scene.people.ada).post(f"/account/tokens/{scene.token.pk}/revoke/").status_code == 404
     with pytest.raises(NotAllowed):
         revoke_token(actor=scene.people.ada, token=scene.token)
@@ -121,9 +121,7 @@ def test_a_session_from_before_a_reset_makes_no_token_after_it(scene: Scene) -> 
         create_token(actor=before, name="late", may_write=True, days=None)
 
 
-def test_who_changes_the_own_password_keeps_the_tokens_and_may_revoke_them_all(
-    scene: Scene, browser_of
-) -> None:
+def test_a_password_change_keeps_tokens_and_offers_to_revoke_them(scene: Scene, browser_of) -> None:
     bob = scene.people.bob
     bob.set_password("correct horse battery staple")
     bob.save(update_fields=["password"])

@@ -95,7 +95,7 @@ def test_an_admin_does_it_and_it_leaves_a_trace(scene, place, browser_of, case) 
     assert f"<code>{verb}</code>" in shown
 
 
-def test_for_everybody_else_they_do_not_exist(scene, place, browser_of) -> None:
+def test_for_all_other_users_administrative_pages_do_not_exist(scene, place, browser_of) -> None:
     cast = scene.people
     before = AuditEvent.objects.count()
     others = [browser_of(user) for user in (cast.alice, cast.bob, cast.charlie)]
@@ -149,7 +149,7 @@ def test_the_nodes_page_follows_a_node_that_drains(
     assert "Drained" in row(html)
 
 
-def test_what_was_refused_is_not_refreshed_away(scene: Scene, place, browser_of) -> None:
+def test_a_refusal_stays_when_the_page_refreshes(scene: Scene, place, browser_of) -> None:
     refused = send(browser_of(scene.people.olga), place, "/admin/clusters/{cluster}/pause/", {"reason": " "})
     assert 'id="nodes-body"' in refused.content.decode()
     assert "data-live=" not in refused.content.decode()
@@ -167,7 +167,7 @@ def test_operators_drain_and_pause(scene, place, browser_of) -> None:
         assert AuditEvent.objects.latest("id").verb == verb
 
 
-def test_a_drain_is_asked_for_on_a_page_that_lists_whom_it_concerns(scene, browser_of) -> None:
+def test_a_drain_is_confirmed_on_a_page_that_lists_the_affected_jobs(scene, browser_of) -> None:
     olga = browser_of(scene.people.olga)
     node = scene.world.lease(scene.job).held_gpus.first().node
     spare = scene.world.node("spare", scene.people.v100)
@@ -220,7 +220,7 @@ def test_the_api_drains_as_the_page_does(scene, browser_of) -> None:
     assert scene.world.states([scene.job]) == ["stopping"]
 
 
-def test_a_pause_is_confirmed_with_a_reason_that_who_waits_reads(scene, place, browser_of) -> None:
+def test_a_pause_is_confirmed_with_a_reason_that_owners_of_waiting_jobs_see(scene, place, browser_of) -> None:
     olga, alice = browser_of(scene.people.olga), browser_of(scene.people.alice)
     path, form, _ = OPERATOR_VERBS[2]
     asked = olga.get("/admin/nodes/").content.decode()
@@ -323,7 +323,7 @@ def test_the_tree_shows_effective_shares(scene: Scene, browser_of) -> None:
     assert "75\u00a0%" in row
 
 
-def test_what_was_set_is_set(scene: Scene, place, browser_of) -> None:
+def test_values_that_are_set_are_stored(scene: Scene, place, browser_of) -> None:
     ada = browser_of(scene.people.ada)
     for path, form, _ in VERBS[-1:] + OPERATOR_VERBS[:1] + VERBS[17:19] + VERBS[10:11]:
         assert send(ada, place, path, form).status_code == 302
@@ -382,7 +382,7 @@ def test_the_trail_reads_as_people_write_and_leads_to_what_was_changed(scene, pl
     assert "/admin/" not in alice
 
 
-def test_a_price_is_told_in_the_currency_in_which_it_was_set() -> None:
+def test_a_price_is_shown_in_the_currency_in_which_it_was_set() -> None:
     values = {
         "before": {"per_gpu_hour": "3", "currency": "DEM"},
         "after": {"per_gpu_hour": "2", "currency": "USD"},
@@ -394,7 +394,7 @@ def test_a_price_is_told_in_the_currency_in_which_it_was_set() -> None:
     ]
 
 
-def test_an_exact_price_is_told_exactly() -> None:
+def test_an_exact_price_is_shown_exactly() -> None:
     event = AuditEvent(target_type="job", target_id="7", after={"per_gpu_hour": "0.012500"})
     [entry] = entries([event], User(portal_role=User.PortalRole.USER))
     assert entry.changes[0].after == f"0.0125 {settings.FAIRLOT_CURRENCY}"

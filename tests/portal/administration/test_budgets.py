@@ -35,7 +35,7 @@ def test_an_admin_sets_a_budget_and_managers_see_how_it_stands(scene: Scene, bro
     assert list(AuditEvent.objects.values_list("verb", flat=True)[:2]) == ["budget.remove", "budget.set"]
 
 
-def test_what_makes_no_sense_is_refused_and_kept(scene: Scene, browser_of) -> None:
+def test_an_invalid_budget_is_refused_and_stays_in_the_form(scene: Scene, browser_of) -> None:
     ada = browser_of(scene.people.ada)
     for wrong, said in (
         ({"percentages": "lots"}, "whole numbers with commas"),
@@ -101,7 +101,7 @@ def test_another_amount_keeps_what_is_not_given(scene: Scene, browser_of) -> Non
     assert budget.webhook_url == url
 
 
-def test_the_key_is_shown_to_admins_and_to_who_set_the_address(scene: Scene, browser_of) -> None:
+def test_the_key_is_shown_to_admins_and_to_the_user_who_set_the_address(scene: Scene, browser_of) -> None:
     cast = scene.people
     made = set_budget(actor=cast.ada, tenant=cast.astro, amount=5, webhook_url="https://example.org/a")
     alice, new = browser_of(cast.alice), {"team": "astro", "amount": "5"}

@@ -82,7 +82,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
         ),
     ],
 )
-def test_whether_gangs_are_podgroups_there_is_told_and_why_not(
+def test_the_page_says_whether_gangs_are_podgroups_and_why_not(
     ada: Client, east: Cluster, api_server: StandIn, right: bool | None, said: str
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
@@ -132,7 +132,7 @@ def test_a_kubeconfig_is_never_shown_again(ada: Client, east: Cluster, api_serve
     assert TOKEN not in str(list(AuditEvent.objects.values()))
 
 
-def test_what_was_typed_beside_the_kubeconfig_stays(ada: Client) -> None:
+def test_values_typed_beside_the_kubeconfig_stay(ada: Client) -> None:
     refused = ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": "no", "writes_at_once": "77"})
     html = refused.content.decode()
     assert 'value="east"' in html
@@ -156,7 +156,7 @@ def test_operators_look_and_check_and_are_shown_no_forms(
     assert "it may read every secret of the cluster, start pods in every namespace" in page
 
 
-def test_for_everybody_else_the_forms_do_not_exist(
+def test_for_all_other_users_the_forms_do_not_exist(
     scene: Scene, browser_of, east: Cluster, api_server: StandIn
 ) -> None:
     form, cast = FORM | {"name": "west", "kubeconfig": api_server.kubeconfig()}, scene.people
@@ -173,7 +173,7 @@ def test_for_everybody_else_the_forms_do_not_exist(
     assert Cluster.objects.attached().filter(name="east").exists()
 
 
-def test_an_admin_says_what_jobs_may_reach_and_everybody_else_finds_no_such_form(
+def test_an_admin_sets_what_jobs_may_reach_and_other_users_have_no_such_form(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"

@@ -48,7 +48,7 @@ def test_a_member_is_removed_with_a_choice_for_the_work(scene: Scene, browser_of
     assert Schedule.objects.get(pk=scene.schedule.pk).owner == people.alice
 
 
-def test_who_is_deactivated_with_waiting_work_is_settled_later(scene: Scene, browser_of: Browser) -> None:
+def test_work_of_a_deactivated_user_can_be_settled_later(scene: Scene, browser_of: Browser) -> None:
     people, ada = scene.people, browser_of(scene.people.ada)
     url = f"/admin/users/{people.bob.pk}/"
     assert HIS in words(ada.get(url).content.decode())
@@ -64,7 +64,7 @@ def test_who_is_deactivated_with_waiting_work_is_settled_later(scene: Scene, bro
     assert Schedule.objects.get(pk=scene.schedule.pk).paused_at is not None
 
 
-def test_who_has_nothing_there_needs_no_choice(scene: Scene, browser_of: Browser) -> None:
+def test_removing_a_user_without_work_needs_no_choice(scene: Scene, browser_of: Browser) -> None:
     ada = browser_of(scene.people.ada)
     page = ada.get(f"/admin/users/{scene.people.olga.pk}/").content.decode()
     assert 'name="fate"' not in page
@@ -97,7 +97,7 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
     assert (event.actor, event.target_name, event.after["owner"]) == (people.alice, "bob", "alice")
 
 
-def test_who_left_nothing_but_a_service_is_found_by_the_api(scene: Scene, browser_of: Browser) -> None:
+def test_the_api_lists_a_former_member_who_left_only_a_service(scene: Scene, browser_of: Browser) -> None:
     people, alice = scene.people, browser_of(scene.people.alice)
     scene.membership.delete()
     for own in (people.bob.jobs, people.bob.schedules):
@@ -107,7 +107,7 @@ def test_who_left_nothing_but_a_service_is_found_by_the_api(scene: Scene, browse
     assert alice.get("/api/v1/work/bob?team=astro").status_code == 404
 
 
-def test_managers_are_offered_whom_they_see(scene: Scene, browser_of: Browser) -> None:
+def test_managers_can_choose_among_the_users_they_see(scene: Scene, browser_of: Browser) -> None:
     people, cora = scene.people, make.user("cora")
     make.membership(cora, people.uni)
     team = f"/team/astro/members/{scene.membership.pk}"
@@ -135,7 +135,7 @@ def test_a_refusal_is_shown_though_the_work_has_ended_meanwhile(scene: Scene, br
 
 
 @pytest.mark.parametrize(("above", "to"), [(False, "/"), (True, "/team/astro/")])
-def test_managers_who_demote_themselves_come_to_a_page_that_they_may_see(
+def test_managers_who_demote_themselves_are_led_to_a_page_they_may_see(
     scene: Scene, browser_of: Browser, above: bool, to: str
 ) -> None:
     people = scene.people
@@ -148,7 +148,7 @@ def test_managers_who_demote_themselves_come_to_a_page_that_they_may_see(
     assert alice.get(to, follow=True).status_code == 200
 
 
-def test_who_removes_oneself_is_told_so(scene: Scene, browser_of: Browser) -> None:
+def test_a_user_who_leaves_a_team_gets_a_confirmation(scene: Scene, browser_of: Browser) -> None:
     alice, astro = scene.people.alice, scene.people.astro
     for member in Membership.objects.filter(tenant=astro):
         page = browser_of(alice).get(f"/team/astro/members/{member.pk}/leaving/").content.decode()

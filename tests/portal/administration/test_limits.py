@@ -110,7 +110,7 @@ def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     assert entitled[leaf, legend.generations.index(scene.people.v100.pk)] == pytest.approx(1.5)
 
 
-def test_who_does_not_manage_a_team_previews_nothing_of_its_members(scene: Scene, browser_of) -> None:
+def test_only_managers_of_a_team_preview_limits_of_its_members(scene: Scene, browser_of) -> None:
     url = f"/team/astro/members/{scene.membership.pk}/preview/"
     form = {"role": "member", "tickets": "300"}
     asked = {"team": "astro", "user": "bob", "tickets": 300}
@@ -265,7 +265,7 @@ def test_every_limit_says_how_much_of_it_is_used(scene: Scene, browser_of, kind:
     assert ("reached" in row) == (float(one["used"]) >= 1)
 
 
-def test_figures_of_teams_above_are_for_who_sees_them(scene: Scene, browser_of) -> None:
+def test_figures_of_teams_above_are_shown_only_to_users_who_see_them(scene: Scene, browser_of) -> None:
     job = scene.waiting
     Quota.objects.all().delete()
     Quota.objects.create(tenant=Tenant.objects.get(slug="uni"), kind="gpus", limit=9)

@@ -41,7 +41,7 @@ def test_a_manager_adds_a_user_by_the_exact_name_or_address_and_removes_one(scen
     assert list(AuditEvent.objects.values_list("verb", flat=True)[:2]) == ["member.remove", "member.add"]
 
 
-def test_several_users_of_one_address_are_told_apart_by_name_alone(scene: Scene, browser_of) -> None:
+def test_users_with_the_same_address_are_distinguished_by_name(scene: Scene, browser_of) -> None:
     User.objects.filter(pk__in=[make.user("dora").pk, make.user("emil").pk]).update(email="lab@example.org")
     form = {"user": "lab@example.org", "role": "member", "tickets": "1"}
     told = browser_of(scene.people.alice).post("/team/astro/members/add/", form)

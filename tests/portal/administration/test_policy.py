@@ -53,7 +53,7 @@ def test_an_admin_chooses_the_policy_and_its_options_which_is_audited(scene: Sce
     ],
 )
 @pytest.mark.parametrize("what", ["change", "preview"])
-def test_what_a_policy_does_not_accept_is_told_beside_its_field(
+def test_an_option_that_a_policy_refuses_has_its_error_beside_the_field(
     scene: Scene, browser_of, form: dict[str, str], said: str, what: str
 ) -> None:
     answer = browser_of(scene.people.ada).post(address(scene, what), form)
@@ -130,7 +130,7 @@ def test_the_market_is_previewed_compared_with_the_default_and_chosen(scene: Sce
     assert (round_.policy, round_.policy_version, round_.policy_options["memory"]) == ("market", 1, 600.0)
 
 
-def test_what_the_shadow_policy_remembers_goes_on_from_round_to_round(scene: Scene) -> None:
+def test_the_shadow_policy_keeps_its_state_between_rounds(scene: Scene) -> None:
     lab = scene.world
     Cluster.objects.filter(pk=lab.cluster.pk).update(shadow=["counting", 3])
     for _ in range(3):

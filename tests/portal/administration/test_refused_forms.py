@@ -81,7 +81,7 @@ def scene(scene: Scene) -> Scene:
     return with_a_session(scene)
 
 
-def test_what_is_refused_is_told_in_the_form_that_was_sent(scene: Scene, browser_of) -> None:
+def test_a_refusal_is_shown_in_the_form_that_was_sent(scene: Scene, browser_of) -> None:
     people, tried, silent = scene.people, set(), []
     for who in (people.ada, people.alice):
         browser = browser_of(who)

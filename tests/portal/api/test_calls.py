@@ -63,7 +63,7 @@ def test_the_same_idempotency_key_answers_with_the_same_job(call) -> None:
         ({"spec": 5}, "spec", "Input should be a valid string"),
     ],
 )
-def test_what_is_wrong_is_said_by_field(call, body, field, said) -> None:
+def test_errors_are_listed_by_field(call, body, field, said) -> None:
     for path in ("/jobs", "/preflight"):
         response = call("post", path, body)
         assert response.status_code == 422
@@ -120,7 +120,7 @@ class TestManyAtOnce:
             ({"specs": [SPEC], "team": "bio"}, "team", "accepted: astro"),
         ],
     )
-    def test_what_is_wrong_with_the_call_is_said(self, call, body, field: str, said: str) -> None:
+    def test_errors_of_the_call_are_explained(self, call, body, field: str, said: str) -> None:
         before = Job.objects.count()
         answer = call("post", "/jobs/bulk", body)
         assert answer.status_code == 422
@@ -206,7 +206,7 @@ def test_cancelling_twice_is_as_good_as_once(scene: Scene, call) -> None:
     assert [call("post", f"/jobs/{made}/cancel").json()["state"] for _ in range(2)] == ["cancelled"] * 2
 
 
-def test_what_can_never_run_is_queued_only_when_that_is_meant(scene: Scene, call) -> None:
+def test_a_job_that_can_never_run_is_queued_only_on_request(scene: Scene, call) -> None:
     body = {"spec": SPEC | {"gpus_per_worker": 9}}
     refused = call("post", "/jobs", body)
     assert refused.status_code == 409

@@ -123,7 +123,7 @@ def test_a_body_that_is_no_data_is_refused_in_words(alice: Client) -> None:
         assert word in answer.content.decode()
 
 
-def test_what_an_address_cannot_name_is_not_found(admin: Client) -> None:
+def test_an_address_with_an_impossible_key_is_not_found(admin: Client) -> None:
     for digits in (*map(str, (2**31, 2**63 - 1, 2**63, 2**64, 10**30)), "9" * 5000):
         for address in ("jobs/{}/", "admin/users/{}/", "api/v1/jobs/{}", "requests/{}/"):
             assert admin.get(f"/{address.format(digits)}").status_code == 404
@@ -132,7 +132,7 @@ def test_what_an_address_cannot_name_is_not_found(admin: Client) -> None:
     assert admin.get("/api/v1/clusters/a%00b").status_code == 404
 
 
-def test_a_cookie_that_cannot_be_one_of_fairlot_signs_nobody_in(scene: Scene) -> None:
+def test_an_invalid_cookie_signs_no_user_in(scene: Scene) -> None:
     client = Client()
     client.cookies.load('fairlot_session="\\000aaaaaaaaaaaaaaaaaaaa"')
     assert client.get("/jobs/").status_code == 302

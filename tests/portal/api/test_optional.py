@@ -30,7 +30,9 @@ def test_without_a_mail_server_no_report_is_offered_by_mail(scene: Scene, browse
     assert "managers get no mail, because no mail server is configured" in budgets
 
 
-def test_who_has_no_address_is_told_so_before_subscribing(scene: Scene, browser_of, settings) -> None:
+def test_a_user_without_a_mail_address_sees_that_before_subscribing(
+    scene: Scene, browser_of, settings
+) -> None:
     settings.EMAIL_HOST = "mail.example.org"
     scene.people.bob.email = ""
     scene.people.bob.save()
@@ -52,7 +54,7 @@ def test_without_a_key_no_form_takes_a_secret(scene: Scene, browser_of, settings
         assert " disabled>" in html
 
 
-def test_without_host_names_the_form_says_that_nobody_opens_sessions(
+def test_without_host_names_the_form_says_that_sessions_cannot_be_opened(
     scene: Scene, browser_of, settings
 ) -> None:
     browser = browser_of(scene.people.bob)

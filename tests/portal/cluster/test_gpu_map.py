@@ -67,7 +67,9 @@ def test_a_drained_node_that_its_cluster_no_longer_has_says_so(scene: Scene, bro
             assert re.findall("left the cluster 3 h ago", text_of(olga.get(page))) == told, page
 
 
-def test_what_is_drained_is_told_apart_and_draining_while_jobs_run_there(scene: Scene, browser_of) -> None:
+def test_drained_gpus_are_distinguished_and_are_draining_while_jobs_run_there(
+    scene: Scene, browser_of
+) -> None:
     """Every page uses the same word: two of four GPUs hold a job, and two are drained."""
     olga, cast = browser_of(scene.people.olga), scene.people
     node = scene.world.lease(scene.job).held_gpus.first().node

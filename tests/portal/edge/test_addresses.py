@@ -71,7 +71,7 @@ def test_a_header_of_nearly_that_name_is_not_that_header(settings: LazySettings)
     "header",
     ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-IP", "Via", "CF-Connecting-IP"],
 )  # fmt: skip
-def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(
+def test_requests_through_a_proxy_on_this_machine_come_from_elsewhere(
     db: None, client: Client, header: str
 ) -> None:
     """Whatever the header says, even this machine's own address."""
@@ -83,7 +83,7 @@ def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(
     assert client.get("/healthz", headers={header: "127.0.0.1"}).status_code == 200
 
 
-def test_behind_a_proxy_nobody_is_known_to_be_on_this_machine(settings: LazySettings) -> None:
+def test_no_client_behind_a_proxy_counts_as_on_this_machine(settings: LazySettings) -> None:
     assert is_this_machine("127.0.0.1", ["host"])
     assert is_this_machine("::ffff:127.0.0.1", [])
     assert not is_this_machine("", [])

@@ -157,7 +157,7 @@ class TestThreads:
         assert run(crowd()) == [200] * 20
         assert busy.most == few == 2
 
-    def test_who_waits_too_long_is_told_when_to_come_again(self, few: int, monkeypatch) -> None:
+    def test_a_request_that_waits_too_long_is_told_when_to_retry(self, few: int, monkeypatch) -> None:
         monkeypatch.setattr(edge_app, "WAIT_SECONDS", 0.1)
         busy = Busy()
 
@@ -259,7 +259,7 @@ class TestThreads:
 
         assert run(give_up()) == 1
 
-    def test_a_call_of_a_stream_that_nobody_waits_for_any_more_is_not_made(self) -> None:
+    def test_a_call_for_a_closed_stream_is_not_made(self) -> None:
         async def leave() -> list[str]:
             threads, made = Threads(1, "test"), []
             lease = Lease(threads, await threads.take(BOB, 1), BOB)
@@ -317,7 +317,7 @@ class TestSilentDatabase:
         assert busy.most == (1 if path == "/live" else few)
         assert again == 200
 
-    def test_what_is_only_slow_is_waited_for(self, few: int, monkeypatch) -> None:
+    def test_a_slow_request_is_waited_for(self, few: int, monkeypatch) -> None:
         monkeypatch.setattr(edge_app, "LOOK_AFTER_SECONDS", 0.05)
         busy = Busy()
 
@@ -343,7 +343,9 @@ class TestBodies:
         assert call.taken <= 2 * 65536
         assert b"64 KiB" in call.body
 
-    def test_who_brings_credentials_may_send_more_where_something_is(self, settings: LazySettings) -> None:
+    def test_requests_with_credentials_may_send_larger_bodies_to_existing_addresses(
+        self, settings: LazySettings
+    ) -> None:
         known = {"authorization": "Bearer fairlot_a_b", "transfer-encoding": "chunked"}
         whole = [bytes(65536)] * (settings.FAIRLOT_BODY_LIMIT_BYTES // 65536)
         statuses = []
@@ -366,14 +368,14 @@ class TestBodies:
         assert settings.FILE_UPLOAD_MAX_MEMORY_SIZE >= settings.FAIRLOT_BODY_LIMIT_BYTES
 
     @pytest.mark.parametrize("pieces", [[], [b"abc"]])
-    def test_what_does_not_go_on_ends(self, monkeypatch, pieces: list[bytes]) -> None:
+    def test_uploads_that_stall_are_ended(self, monkeypatch, pieces: list[bytes]) -> None:
         monkeypatch.setattr(bodies, "PAUSE_SECONDS", 0.05)
         call = Call("/nosuch", "POST", {"content-length": "10"}, pieces)
         call.is_whole = False
         run(call.to(with_edge(portal_of(str))))
         assert (call.status, call.headers["connection"]) == (408, "close")
 
-    def test_what_drips_ends_too(self, settings: LazySettings) -> None:
+    def test_uploads_that_drip_are_ended_too(self, settings: LazySettings) -> None:
         settings.FAIRLOT_BODY_SECONDS = 0.2
         call = Call("/nosuch", "POST", {"content-length": "60000"})
 
@@ -409,7 +411,7 @@ class TestBodies:
 
 
 class TestHealth:
-    def test_all_who_ask_at_once_share_one_connection_to_redis(self, settings: LazySettings) -> None:
+    def test_concurrent_requests_share_one_connection_to_redis(self, settings: LazySettings) -> None:
         connections = 0
 
         async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -460,7 +462,7 @@ class TestPasswords:
             assert {one.result() for one in hashes} == {"done"}
         assert busy.most == 2
 
-    def test_who_waits_too_long_is_turned_away(self, monkeypatch) -> None:
+    def test_a_password_check_that_waits_too_long_is_refused(self, monkeypatch) -> None:
         monkeypatch.setattr(hashing, "_turns", threading.BoundedSemaphore(1))
         monkeypatch.setattr(hashing, "WAIT_SECONDS", 0.01)
         assert hashing._turns.acquire()

@@ -147,7 +147,7 @@ class TestThreads:
         assert run(begun([Client(MALLORY, "one")] * count)) == of_login
         assert run(begun([Client(MALLORY, str(number)) for number in range(count)])) == of_address
 
-    def test_who_comes_with_many_made_up_logins_waits_no_less_than_others(self) -> None:
+    def test_a_client_with_many_made_up_sessions_waits_no_less_than_others(self) -> None:
         async def order() -> list[str]:
             turns, served = Turns(1), []
             await turns.begin(Client(MALLORY, ""), PATIENCE)
@@ -169,7 +169,7 @@ class TestThreads:
         assert served[:4] == ["guess-0", "bob", "alice", "guess-1"]
         assert len(served) == 102
 
-    def test_who_gives_up_waiting_leaves_nothing_behind(self) -> None:
+    def test_a_request_that_stops_waiting_leaves_nothing_behind(self) -> None:
         async def give_up() -> tuple[int, int]:
             turns, bob = Turns(1), Client(BOB, "bob")
             await turns.begin(bob, 1)
@@ -210,7 +210,7 @@ class TestClients:
 
 
 class TestStreams:
-    def test_streams_are_told_by_their_address(self) -> None:
+    def test_streams_are_recognised_by_their_address(self) -> None:
         assert STREAMS.fullmatch(reverse("live"))
         assert STREAMS.fullmatch(reverse("job_log_stream", args=[17]))
         assert not STREAMS.fullmatch(reverse("job_log", args=[17]))
@@ -231,7 +231,7 @@ class TestStreams:
 
         assert run(crowd()) == 503
 
-    def test_people_behind_one_address_have_all_threads_and_who_comes_from_elsewhere_is_next(self) -> None:
+    def test_users_at_one_address_may_use_all_threads_and_another_address_is_next(self) -> None:
         busy = Busy()
         begun: list[str] = []
 
@@ -270,7 +270,7 @@ class TestStreams:
         assert run(crowd()) == 200
 
 
-def test_a_stranger_who_guesses_passwords_leaves_room_to_who_signs_in(settings: LazySettings) -> None:
+def test_a_stranger_who_guesses_passwords_leaves_room_for_others_to_sign_in(settings: LazySettings) -> None:
     settings.FAIRLOT_PASSWORDS_AT_ONCE = 2
     busy = Busy()
 
@@ -291,7 +291,7 @@ def test_a_stranger_who_guesses_passwords_leaves_room_to_who_signs_in(settings: 
     assert run(crowd()) == 200
 
 
-def test_who_leaves_keeps_the_turn_until_the_password_is_hashed(
+def test_a_client_that_disconnects_keeps_its_turn_until_the_password_is_hashed(
     settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.FAIRLOT_PASSWORDS_AT_ONCE = 1

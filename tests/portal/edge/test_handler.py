@@ -112,13 +112,13 @@ def test_a_request_is_one_visit_to_its_thread(monkeypatch: pytest.MonkeyPatch) -
     assert seen.signals == [1, 1]
 
 
-def test_what_goes_wrong_in_a_view_is_an_answer() -> None:
+def test_an_error_in_a_view_becomes_a_response() -> None:
     call = run(Call("/wrong/", body=[b""]).to(Edge(Handler()).serve))
     assert call.status == 500
     assert seen.signals == [1, 1]
 
 
-def test_a_stream_is_closed_though_its_client_is_told_gone_at_its_end() -> None:
+def test_a_stream_is_closed_though_its_client_disconnects_at_its_end() -> None:
     """A server reports that once the client has everything it asked for."""
 
     class Ending(Call):
@@ -134,7 +134,7 @@ def test_a_stream_is_closed_though_its_client_is_told_gone_at_its_end() -> None:
         assert seen.signals == [count, count]
 
 
-def test_who_leaves_before_a_stream_begins_leaves_it_closed() -> None:
+def test_a_client_that_disconnects_before_a_stream_begins_closes_it() -> None:
     async def leave() -> None:
         call = Call("/late/", body=[b""])
         served = asyncio.create_task(call.to(Edge(Handler()).serve))
@@ -196,7 +196,7 @@ class LikeAFuture:
         return getattr(self._future, name)
 
 
-def test_what_a_server_gives_may_be_like_a_future_without_being_one() -> None:
+def test_a_servers_awaitable_need_not_be_a_future() -> None:
     """Otherwise each request would leave a task that never ends, and an error in the log."""
     errors: list[Any] = []
 

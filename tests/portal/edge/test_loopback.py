@@ -17,7 +17,7 @@ def _local_cluster() -> None:
 
 
 @pytest.mark.usefixtures("_local_cluster")
-def test_who_comes_from_elsewhere_is_turned_away_with_the_reason(client: Client) -> None:
+def test_requests_from_elsewhere_are_refused_with_the_reason(client: Client) -> None:
     answer = client.get(reverse("login"), REMOTE_ADDR=ELSEWHERE)
     assert answer.status_code == 403
     assert b"FAIRLOT_LOCAL_BEYOND_LOOPBACK" in answer.content
@@ -38,7 +38,7 @@ def test_it_can_be_permitted(client: Client, settings: LazySettings) -> None:
     assert client.get(reverse("login"), REMOTE_ADDR=ELSEWHERE).status_code == 200
 
 
-def test_without_a_local_backend_everybody_is_served(client: Client) -> None:
+def test_without_a_local_backend_all_clients_are_served(client: Client) -> None:
     assert client.get(reverse("login"), REMOTE_ADDR=ELSEWHERE).status_code == 200
 
 

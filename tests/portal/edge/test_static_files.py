@@ -22,7 +22,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("address", ["127.0.0.1", ELSEWHERE])
 @pytest.mark.parametrize("name", ["nosuch.css", "", "../jobs/", "css/"])
-def test_what_is_not_there_is_404_without_the_database(
+def test_a_missing_file_is_404_without_the_database(
     client: Client, settings: LazySettings, address: str, name: str
 ) -> None:
     client.cookies[settings.SESSION_COOKIE_NAME] = "somebodys-session"
@@ -33,7 +33,7 @@ def test_what_is_not_there_is_404_without_the_database(
 
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("address", ["127.0.0.1", ELSEWHERE])
-def test_what_is_there_is_served_without_the_database(client: Client, address: str) -> None:
+def test_an_existing_file_is_served_without_the_database(client: Client, address: str) -> None:
     with closing(client.get("/static/img/mark.svg", REMOTE_ADDR=address)) as answer:
         assert answer.status_code == 200
 

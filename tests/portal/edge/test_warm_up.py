@@ -22,14 +22,14 @@ def thawed() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_stays_for_ever_is_no_garbage_to_look_for(thawed: None) -> None:
+def test_permanent_objects_are_excluded_from_garbage_collection(thawed: None) -> None:
     gc.unfreeze()
     load_pages()
     assert gc.get_freeze_count() > len(gc.get_objects())
 
 
 @pytest.mark.django_db(transaction=True)
-def test_static_files_are_served_to_everybody_from_the_start(client: Client) -> None:
+def test_static_files_are_served_to_all_clients_from_the_start(client: Client) -> None:
     look_around().join(PATIENCE)
     assert middleware.knows_of_local_cluster()
     with closing(client.get("/static/img/mark.svg", REMOTE_ADDR="203.0.113.7")) as answer:

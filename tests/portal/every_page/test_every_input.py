@@ -343,7 +343,7 @@ def test_no_parameter_of_a_call_makes_an_error_and_each_answer_is_declared(
 
 
 @pytest.mark.slow
-def test_what_the_document_allows_is_answered_as_it_declares(
+def test_valid_calls_are_answered_as_the_document_declares(
     scene: Scene, browser_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Schemathesis makes some valid calls of each operation, always the same ones."""

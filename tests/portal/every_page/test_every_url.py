@@ -415,7 +415,7 @@ def test_no_url_is_missing_in_the_table() -> None:
     assert names == {key.partition("?")[0] for key in EXPECTED}
 
 
-def test_everybody_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_each_page_has_help(
+def test_each_user_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_pages_have_help(
     scene: Scene, clients: dict[str, Client]
 ) -> None:
     """One walk checks all three, as it is long. Bob's pages show that there are names that could leak."""

@@ -64,7 +64,7 @@ def test_each_kind_of_number_has_one_look(written: str, text: str) -> None:
     assert written == text
 
 
-def test_what_is_no_number_is_a_dash_and_nothing_is_falsely_zero() -> None:
+def test_missing_numbers_are_a_dash_and_small_ones_are_not_zero() -> None:
     for value in (float("nan"), float("inf"), float("-inf")):
         assert wording.number(value) == wording.percent(value) == "–"
     assert wording.number(-0.0003) == ">−0.001"
@@ -77,7 +77,7 @@ def test_what_is_no_number_is_a_dash_and_nothing_is_falsely_zero() -> None:
         (364.9 * 86400, "in 1 y"), (5, "now"), (-(12 * 3600 - 60), "11 h ago"), (-119, "1 min ago"),
     ],
 )  # fmt: skip
-def test_what_is_ahead_is_rounded_and_what_is_past_is_counted_in_full(seconds: float, told: str) -> None:
+def test_future_durations_are_rounded_and_past_ones_counted_in_full(seconds: float, told: str) -> None:
     now = datetime(2026, 11, 25, tzinfo=UTC)
     assert relative(now + timedelta(seconds=seconds), now) == told
 

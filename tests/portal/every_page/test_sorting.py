@@ -64,7 +64,7 @@ def test_rows_are_in_the_order_asked_for_and_an_unknown_one_is_the_usual(scene: 
     assert html.index(">Bio<") < html.index(">Astro<")
 
 
-def test_what_is_paused_comes_last_the_other_way_round(scene: Scene, ada: Client) -> None:
+def test_paused_schedules_come_last_in_reverse_order(scene: Scene, ada: Client) -> None:
     Cluster.objects.create(name="another", backend=Cluster.Backend.KUBERNETES)
     pause_cluster(actor=scene.people.ada, cluster=scene.world.cluster, reason="Cooling.")
     orders = [

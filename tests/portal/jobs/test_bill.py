@@ -32,7 +32,7 @@ def test_every_line_of_the_bill_is_shown(scene: Scene, browser_of) -> None:
     assert "Correct the bill" not in html
 
 
-def test_admins_take_lines_back_and_everybody_who_sees_the_job_sees_why(scene: Scene, browser_of) -> None:
+def test_admins_correct_lines_and_all_who_see_the_job_see_why(scene: Scene, browser_of) -> None:
     count = len(standing(scene))
     assert count
     assert correct(browser_of(scene.people.ada), scene, reason="").status_code == 422
@@ -69,7 +69,7 @@ def test_only_lines_between_the_moments_are_taken_back(
     assert len(standing(scene)) == count
 
 
-def test_lines_that_are_archived_are_told_of_and_not_taken_back_by_mistake(scene: Scene, browser_of) -> None:
+def test_archived_lines_are_mentioned_and_not_corrected_by_mistake(scene: Scene, browser_of) -> None:
     first = UsageSegment.objects.filter(job_id=scene.job.pk).earliest("period")
     until = start_of_hour(first.period.lower)
     with transaction.atomic():
@@ -91,7 +91,7 @@ def test_lines_that_are_archived_are_told_of_and_not_taken_back_by_mistake(scene
     assert (answer.status_code, "is archived; begin there" in answer.content.decode()) == (422, True)
 
 
-def test_nobody_else_corrects(scene: Scene, browser_of) -> None:
+def test_only_admins_correct_bills(scene: Scene, browser_of) -> None:
     for viewer in (scene.people.alice, scene.people.bob, scene.people.olga):
         assert correct(browser_of(viewer), scene).status_code == 404
     assert standing(scene)

@@ -80,7 +80,7 @@ def test_a_long_log_shows_its_end_alone(scene: Scene, bob: Client) -> None:
     assert bob.get(f"/api/v1/jobs/{scene.job.pk}").json()["last_lines"] == ["y" * 300, "last"]
 
 
-def test_a_log_that_was_removed_or_cannot_be_read_leaves_the_page_as_it_is(scene: Scene, bob: Client) -> None:
+def test_a_removed_or_unreadable_log_does_not_break_the_page(scene: Scene, bob: Client) -> None:
     fail(scene, scene.job, b"gone\n")
     log = JobFiles(backend_for(scene.job.cluster).root, scene.job.pk).log(0)
     log.unlink()

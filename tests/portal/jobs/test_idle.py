@@ -94,7 +94,7 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     assert "its GPUs when" not in text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
 
 
-def test_what_was_not_measured_lately_is_not_said(scene: Scene, warned: Job, browser_of) -> None:
+def test_old_measurements_are_not_shown(scene: Scene, warned: Job, browser_of) -> None:
     GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE)
     Job.objects.filter(pk=warned.pk).update(state_since=now_from_database() - 10 * MINUTE)
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
@@ -102,7 +102,7 @@ def test_what_was_not_measured_lately_is_not_said(scene: Scene, warned: Job, bro
     assert "No GPU is idle now" in text(browser_of(scene.people.bob), PAGE)
 
 
-def test_the_owner_puts_it_off_and_everybody_reads_why(scene: Scene, warned: Job, browser_of) -> None:
+def test_the_owner_postpones_the_stop_and_all_readers_see_why(scene: Scene, warned: Job, browser_of) -> None:
     url = f"/jobs/{warned.pk}/snooze/"
     bob = browser_of(scene.people.bob)
     refused = bob.post(url, {"until": in_an_hour(), "reason": ""})
@@ -118,7 +118,9 @@ def test_the_owner_puts_it_off_and_everybody_reads_why(scene: Scene, warned: Job
     assert "loads &lt;its&gt; data" in text(browser_of(scene.people.olga), PAGE)
 
 
-def test_who_may_not_cancel_it_may_not_put_it_off(scene: Scene, warned: Job, browser_of) -> None:
+def test_a_user_who_may_not_cancel_a_job_may_not_postpone_its_stop(
+    scene: Scene, warned: Job, browser_of
+) -> None:
     scene.membership.role = "viewer"
     scene.membership.save()
     Job.objects.filter(pk=warned.pk).update(owner=scene.people.alice)
@@ -129,7 +131,7 @@ def test_who_may_not_cancel_it_may_not_put_it_off(scene: Scene, warned: Job, bro
     assert GpuUse.objects.get().snoozed_until is None
 
 
-def test_everybody_sees_what_their_teams_hold_idle_and_operators_all(
+def test_users_see_idle_gpus_of_their_teams_and_operators_see_all(
     scene: Scene, warned: Job, browser_of
 ) -> None:
     people = scene.people
@@ -216,7 +218,7 @@ def test_the_month_by_team_has_what_idle_gpus_cost_and_those_without_a_process_i
     assert charlie.get(f"/api/v1/idle/teams?{asked}&team=astro").status_code == 404
 
 
-def test_a_job_without_any_process_is_told_of(scene: Scene, warned: Job, browser_of) -> None:
+def test_a_job_without_any_process_is_reported(scene: Scene, warned: Job, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     assert bob.get("/api/v1/idle").json()[0]["processless_since"] is None
     GpuUse.objects.update(processless_since=now_from_database() - 5 * MINUTE)

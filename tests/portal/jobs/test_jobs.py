@@ -190,7 +190,7 @@ def test_the_cost_is_as_of_now_and_what_the_end_will_book(scene: Scene, browser_
     assert "all of it is booked" in booked.content.decode()
 
 
-def test_what_is_not_booked_yet_costs_the_price_of_its_moment(scene: Scene) -> None:
+def test_unbooked_usage_costs_the_price_of_its_time(scene: Scene) -> None:
     lease = scene.world.age(scene.world.lease(scene.job), 1800)
     Lease.objects.filter(pk=lease.pk).update(held_until=lease.held_from + timedelta(minutes=10))
     change = lease.held_from + timedelta(minutes=4)
@@ -213,7 +213,7 @@ def test_the_spec_is_shown_as_yaml_and_escaped(scene: Scene, browser_of) -> None
     assert "&lt;script&gt;" in text
 
 
-def test_cancelling_asks_by_name_and_is_for_those_who_may(scene: Scene, browser_of) -> None:
+def test_cancelling_is_confirmed_with_the_name_and_needs_the_right(scene: Scene, browser_of) -> None:
     people, url = scene.people, reverse("job_cancel", args=[scene.waiting.pk])
     page = reverse("job", args=[scene.waiting.pk])
     assert "Cancel “supernova-next”?" in browser_of(people.alice).get(page).content.decode()
@@ -235,7 +235,7 @@ def test_a_cancelled_job_says_so_and_cannot_be_cancelled_again(scene: Scene, bro
     assert "cancel-job" not in done
 
 
-def test_how_it_ended_is_told(scene: Scene, browser_of) -> None:
+def test_a_job_shows_how_it_ended(scene: Scene, browser_of) -> None:
     lease = scene.world.lease(scene.job)
     scene.world.see(
         lease, Phase.ENDED, end=End.FAILED, ended_age=0.0, exit_code=3, message="worker 0 exited with code 3"
@@ -341,7 +341,7 @@ def test_home_tells_jobs_from_gpus_and_measures_by_the_whole_generation(scene: S
     assert "on 8 GPUs" in everybodys.content.decode()
 
 
-def test_who_can_submit_for_no_team_is_offered_no_new_job(scene: Scene, browser_of) -> None:
+def test_a_user_who_can_submit_for_no_team_is_offered_no_new_job(scene: Scene, browser_of) -> None:
     cast = scene.people
     for who, offered in ((cast.bob, True), (cast.olga, False), (cast.ada, False)):
         for page in ("home", "jobs", "share"):

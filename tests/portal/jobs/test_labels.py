@@ -49,7 +49,7 @@ GOOD = {"project": "apollo", "example.org/Run": "7", "gpu-test": ""}
         {f"k{n}": "" for n in range(11)},
     ],
 )
-def test_what_kubernetes_would_not_take_is_refused(wrong: dict[str, str]) -> None:
+def test_labels_that_kubernetes_would_refuse_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "a", "command": "true", "labels": wrong})
     whole = len(wrong) > 1  # too many labels, each of which is valid
@@ -132,7 +132,7 @@ def test_usage_is_added_up_by_label(labelled: Job, scene: Scene, browser_of) -> 
     assert of_nobody.status_code == 200
 
 
-def test_values_of_labels_are_told_by_key_with_the_jobs_that_have_them(labelled: Job, scene: Scene) -> None:
+def test_values_of_labels_are_listed_by_key_with_their_jobs(labelled: Job, scene: Scene) -> None:
     cast = scene.people
     other = scene.world.submit(cast.bob, cast.astro, labels={"project": "apollo", "gpu-test": "b"})
     third = scene.world.submit(cast.bob, cast.astro, labels={"project": "Gemini"})
@@ -168,7 +168,7 @@ def paid_by_another(labelled: Job, scene: Scene) -> Job:
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 
 
-def test_a_jobs_labels_stay_its_teams_whoever_pays_for_it(
+def test_a_jobs_labels_belong_to_its_team_though_another_pays(
     paid_by_another: Job, scene: Scene, browser_of
 ) -> None:
     charlie = browser_of(scene.people.charlie)
@@ -218,7 +218,7 @@ def test_the_submit_form_takes_labels(scene: Scene, browser_of) -> None:
     assert "example.org/Run=7" in clone.content.decode()
 
 
-def test_what_a_schedule_starts_has_its_labels(scene: Scene) -> None:
+def test_jobs_of_a_schedule_have_its_labels(scene: Scene) -> None:
     cast = scene.people
     schedule = create_schedule(
         actor=cast.bob,
@@ -231,7 +231,7 @@ def test_what_a_schedule_starts_has_its_labels(scene: Scene) -> None:
     assert dict(run.job.labels.values_list("key", "value")) == GOOD
 
 
-def test_what_a_service_makes_has_its_labels(scene: Scene) -> None:
+def test_replicas_of_a_service_have_its_labels(scene: Scene) -> None:
     cast = scene.people
     service = create_service(
         actor=cast.bob,

@@ -60,7 +60,7 @@ def linked_folder(path: Path, outside: Path) -> None:
     path.parent.symlink_to(outside.parent)
 
 
-def test_what_is_no_log_of_ours_is_answered_with_the_reason(
+def test_a_file_that_is_no_log_of_fairlots_is_refused_with_the_reason(
     scene: Scene, log: Path, browser_of: Callable[..., Client], tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()

@@ -192,7 +192,7 @@ def test_strangers_hear_nothing(scene: Scene) -> None:
     assert run(ask) == 302
 
 
-def test_the_whole_file_can_be_downloaded_as_it_is(scene: Scene, log: Path) -> None:
+def test_the_whole_file_can_be_downloaded_unchanged(scene: Scene, log: Path) -> None:
     data = BINARY * 30_000  # more than one read
     log.write_bytes(data)
 

@@ -11,7 +11,7 @@ def page_of(browser, job: Job) -> str:
     return browser.get(f"/jobs/{job.pk}/").content.decode()
 
 
-def test_who_may_cancel_a_job_takes_it_out_of_the_sharing_and_back(scene: Scene, browser_of) -> None:
+def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(scene: Scene, browser_of) -> None:
     bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}/sharing/"
     assert "Make this job preemptible?" in page_of(bob, scene.job)
     html = bob.post(url, {"preemptible": "true"}, follow=True).content.decode()
@@ -25,7 +25,7 @@ def test_who_may_cancel_a_job_takes_it_out_of_the_sharing_and_back(scene: Scene,
     assert not scene.job.preemptible
 
 
-def test_who_may_only_look_is_offered_nothing(scene: Scene, browser_of) -> None:
+def test_a_user_who_may_only_read_is_offered_no_change(scene: Scene, browser_of) -> None:
     Job.objects.filter(pk=scene.job.pk).update(owner=scene.people.alice)
     bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}/sharing/"
     assert "/sharing/" not in page_of(bob, scene.job)
@@ -33,7 +33,7 @@ def test_who_may_only_look_is_offered_nothing(scene: Scene, browser_of) -> None:
     assert "Only the owner, a manager of the team or an operator may change this job." in html
 
 
-def test_what_has_ended_is_offered_nothing(scene: Scene, browser_of) -> None:
+def test_an_ended_job_offers_no_change(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     bob.post(f"/jobs/{scene.job.pk}/cancel/")
     assert "/sharing/" not in page_of(bob, scene.job)

@@ -99,7 +99,7 @@ def test_a_job_that_has_ended_tells_whether_it_missed_its_deadline(
 
 
 @pytest.mark.parametrize("kind", ["services", "sessions"])
-def test_what_does_not_end_by_itself_has_no_run_time(scene: Scene, bob: Client, kind: str) -> None:
+def test_services_and_sessions_have_no_expected_run_time(scene: Scene, bob: Client, kind: str) -> None:
     spec = {"name": "api", "command": "serve", "environment": "python", "port": 8000, "deadline_hours": 3}
     answer = bob.post(f"/api/v1/{kind}", {"team": "astro", "spec": spec}, content_type="application/json")
     assert answer.status_code == 422

@@ -52,7 +52,7 @@ def test_a_form_filled_with_it_shows_what_is_refused_today(scene: Scene, bob: Cl
             assert said in page, (path, said)
 
 
-def test_the_api_tells_it_as_it_is_stored(scene: Scene, client: Client, bob: Client) -> None:
+def test_the_api_returns_a_stored_spec_unchanged(scene: Scene, client: Client, bob: Client) -> None:
     bearer = {"HTTP_AUTHORIZATION": f"Bearer {scene.secret}"}
     job = client.get(f"/api/v1/jobs/{scene.job.pk}", **bearer).json()
     assert (job["spec"], job["labels"]) == (STRANGE, {})

@@ -104,7 +104,7 @@ def test_a_slow_page_keeps_each_topic_once() -> None:
     assert run(lambda: page.news(within=1)) == (None, ["job:1", "jobs:*"])
 
 
-def test_pages_are_told_when_redis_goes_and_comes_back() -> None:
+def test_pages_are_notified_when_redis_goes_and_comes_back() -> None:
     async def watch() -> list[str]:
         hub, states = Hub(), []
         async with hub.subscribe(["job:1"]) as page:
@@ -121,7 +121,7 @@ def test_pages_are_told_when_redis_goes_and_comes_back() -> None:
     assert run(watch) == ["away", "live"]
 
 
-def test_nobody_hears_of_other_teams(scene: Scene) -> None:
+def test_no_user_receives_events_of_other_teams(scene: Scene) -> None:
     people, job = scene.people, scene.job
     own = [f"jobs:{people.astro.pk}", f"job:{job.pk}", f"cluster:{job.cluster_id}"]
     assert may_hear(people.bob, own)
@@ -235,7 +235,7 @@ def test_the_kept_news_are_bounded_and_an_older_page_refreshes_everything() -> N
     assert first_words({"cluster:1"}, since, then="jobs:5") == ['{"topic": "cluster:1"}']
 
 
-def test_what_came_while_redis_was_away_is_told_when_it_is_back() -> None:
+def test_changes_made_while_redis_was_away_are_sent_once_it_is_back() -> None:
     async def listen() -> list[tuple[str, str]]:
         words = []
         since = await sync_to_async(pubsub.position)()
@@ -258,7 +258,7 @@ def test_a_portal_on_another_database_of_the_same_redis_hears_nothing_of_ours(se
     assert pubsub.channel() == "fairlot:live:15" != ours
 
 
-def test_a_page_is_made_all_the_same_when_redis_is_away(scene: Scene, browser_of, settings) -> None:
+def test_a_page_is_rendered_even_if_redis_is_away(scene: Scene, browser_of, settings) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     page = browser_of(scene.people.bob).get(reverse("jobs"), headers={"Accept": "text/html"})
     assert page.status_code == 200

@@ -143,7 +143,7 @@ def test_all_reports_say_the_same_before_it_is_archived_afterwards_and_when_it_i
     call_command("verify_ledger")
 
 
-def test_of_an_archived_month_strangers_are_told_nothing(may: Cast, browser_of, tmp_path: Path) -> None:
+def test_an_archived_month_shows_other_users_nothing(may: Cast, browser_of, tmp_path: Path) -> None:
     archive_month(actor=None, month=MAY, folder=tmp_path)
     charlie = browser_of(may.charlie)
     assert charlie.get(f"/usage/statement.csv?team=astro&{PERIOD}").status_code == 404

@@ -32,7 +32,7 @@ def test_labels_are_distinct_in_order_and_exact(below: float, above: float) -> N
         assert abs(scale.part(float(number)) - mark.part) < 1e-9
 
 
-def test_what_has_no_size_is_drawn_as_nothing() -> None:
+def test_a_value_of_zero_draws_nothing() -> None:
     for value in (float("nan"), float("inf"), 5e-324):
         scale = axis(0, value)
         assert [mark.part for mark in scale.marks] == [mark.part for mark in axis(0, 0).marks]

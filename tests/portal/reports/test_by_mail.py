@@ -112,7 +112,7 @@ def test_the_api_does_the_same(scene: Scene, alice: User, browser_of) -> None:
     ("changes", "said"),
     [({"rhythm": "hourly"}, "weekly, monthly"), ({"form": "docx"}, "pdf, xlsx, csv, link")],
 )
-def test_what_makes_no_sense_is_refused(
+def test_an_invalid_subscription_is_refused(
     scene: Scene, alice: User, browser_of, changes: dict[str, str], said: str
 ) -> None:
     post = {"team": "astro", "rhythm": "weekly", "form": "pdf"} | changes
@@ -121,7 +121,7 @@ def test_what_makes_no_sense_is_refused(
     assert not ReportSubscription.objects.exists()
 
 
-def test_without_an_address_or_a_server_one_is_told_so(
+def test_without_an_address_or_a_server_the_page_says_so(
     scene: Scene, alice: User, browser_of, settings
 ) -> None:
     post = {"team": "astro", "rhythm": "weekly", "form": "pdf"}
@@ -201,7 +201,7 @@ def test_a_link_brings_no_file_and_neither_does_what_is_too_large(
     assert not LetterAttachment.objects.exists()
 
 
-def test_who_dies_on_the_way_leaves_nothing_and_the_next_one_sends_it(
+def test_a_killed_worker_leaves_nothing_and_the_next_one_sends_the_mail(
     scene: Scene, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscription = subscribed(scene, alice)
@@ -242,7 +242,7 @@ def test_beats_task_sends_what_is_due(scene: Scene, alice: User) -> None:
     assert Letter.objects.count() == 1
 
 
-def test_a_zone_that_this_machine_does_not_know_keeps_nobody_waiting(scene: Scene, alice: User) -> None:
+def test_an_unknown_time_zone_delays_no_other_mail(scene: Scene, alice: User) -> None:
     bob = User.objects.get(username="bob")
     User.objects.filter(pk=bob.pk).update(time_zone="Mars/Olympus")
     subscriptions = [subscribed(scene, User.objects.get(pk=bob.pk)), subscribed(scene, alice)]
@@ -274,7 +274,7 @@ def test_one_that_always_fails_does_not_starve_those_behind_it(
 
 
 @pytest.mark.parametrize("left", ["team", "company"])
-def test_who_may_see_the_team_no_more_gets_nothing_more(scene: Scene, alice: User, left: str) -> None:
+def test_a_user_who_no_longer_sees_the_team_gets_no_more_mail(scene: Scene, alice: User, left: str) -> None:
     bob = User.objects.get(username="bob")
     subscription = subscribed(scene, bob)
     if left == "team":
@@ -329,7 +329,7 @@ def test_operators_get_their_reports_with_the_file_that_the_page_gives(
 
 
 @pytest.mark.parametrize("report", OF_OPERATORS)
-def test_nobody_else_gets_them(scene: Scene, alice: User, browser_of, report: str) -> None:
+def test_only_operators_get_reports_for_operators(scene: Scene, alice: User, browser_of, report: str) -> None:
     browser = browser_of(alice)
     post = {"report": report, "rhythm": "monthly", "form": "pdf"}
     assert browser.post("/usage/by-mail/subscribe/", post).status_code == 404
@@ -364,7 +364,7 @@ def test_a_report_that_is_sent_before_the_books_are_closed_says_so(scene: Scene,
     assert PROVISIONAL in attached
 
 
-def test_who_is_no_operator_any_more_ends_what_is_sent_and_lands_where_one_may_be(
+def test_a_former_operator_ends_the_subscription_and_is_led_to_a_visible_page(
     scene: Scene, olga: User, browser_of
 ) -> None:
     subscription = actions.subscribe_to_report(actor=olga, report="capacity", rhythm="weekly", form="pdf")
@@ -393,7 +393,7 @@ def test_reports_are_made_by_one_worker_at_a_time(scene: Scene, alice: User) -> 
     assert subscription.deliveries.exists()
 
 
-def test_who_is_no_operator_any_more_gets_nothing_more(scene: Scene, olga: User) -> None:
+def test_a_former_operator_gets_no_more_mail(scene: Scene, olga: User) -> None:
     subscription = actions.subscribe_to_report(actor=olga, report="chargeback", rhythm="monthly")
     User.objects.filter(pk=olga.pk).update(portal_role="")
     assert send(subscription) is False
@@ -503,7 +503,7 @@ def test_every_report_of_teams_is_sent_once_with_the_file_that_its_page_gives(
 
 
 @pytest.mark.parametrize("report", OF_TEAMS)
-def test_of_another_team_nobody_gets_anything(future: Scene, browser_of, report: str) -> None:
+def test_no_user_gets_reports_of_another_team(future: Scene, browser_of, report: str) -> None:
     charlie, url = browser_of(future.people.charlie), "/api/v1/subscriptions"
     wanted = {"report": report, "rhythm": "monthly", "form": "csv"} | PAGES[report][2]
     post = wanted | {"team": "astro"}
@@ -575,7 +575,7 @@ def test_a_letter_of_anomalies_says_which_days_of_its_period_were_analysed(futur
 
 
 @pytest.mark.parametrize("form", ["pdf", "xlsx", "csv", "link"])
-def test_a_report_that_has_nothing_to_say_is_sent_all_the_same(scene: Scene, olga: User, form: str) -> None:
+def test_an_empty_report_is_sent_too(scene: Scene, olga: User, form: str) -> None:
     for report in ("statement", *OF_TEAMS, *OF_OPERATORS):
         tenant = scene.people.astro if report == "statement" else None
         subscription = actions.subscribe_to_report(
@@ -586,9 +586,7 @@ def test_a_report_that_has_nothing_to_say_is_sent_all_the_same(scene: Scene, olg
     assert LetterAttachment.objects.count() == files
 
 
-def test_who_is_in_no_team_is_told_that_there_is_nothing_to_send(
-    scene: Scene, alice: User, browser_of
-) -> None:
+def test_a_user_in_no_team_sees_that_there_is_nothing_to_send(scene: Scene, alice: User, browser_of) -> None:
     Membership.objects.filter(user=alice).delete()
     post = {"report": "usage", "rhythm": "monthly", "form": "pdf"}
     answer = browser_of(alice).post("/usage/by-mail/subscribe/", post, follow=True)

@@ -63,7 +63,7 @@ def test_without_a_closed_hour_the_page_says_so(scene: Scene, browser_of) -> Non
     assert "No hour of this period is closed yet" in html
 
 
-def test_what_keeps_an_hour_open_is_named(scene: Scene, browser_of) -> None:
+def test_the_report_names_what_keeps_an_hour_open(scene: Scene, browser_of) -> None:
     hour = start_of_hour(now_from_database()) - 2 * HOUR
     close_hours(scene.people, hour - HOUR, hour, book=scene.world.cluster.pk)
     lease = scene.world.lease(scene.job)
@@ -75,7 +75,7 @@ def test_what_keeps_an_hour_open_is_named(scene: Scene, browser_of) -> None:
     assert scene.job.name in html
 
 
-def test_what_the_ledger_refuses_is_named_as_well(scene: Scene, browser_of) -> None:
+def test_the_report_names_what_the_ledger_refuses(scene: Scene, browser_of) -> None:
     """A gang is seen but cannot be billed, as its time begins within a closed hour."""
     hour = start_of_hour(now_from_database()) - 3 * HOUR
     book = scene.world.cluster.pk

@@ -376,7 +376,7 @@ def test_steps_of_reading_leave_nothing_out(jobs: list[Job], monkeypatch: pytest
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_read_at_once_is_sent_at_once(jobs: list[Job], form: str) -> None:
+def test_rows_read_at_once_are_sent_at_once(jobs: list[Job], form: str) -> None:
     assert len(list(export_lines(form, LONG))) <= 2  # and a header or footer
 
 
@@ -474,6 +474,6 @@ def test_every_button_leads_to_a_file_whichever_team_is_looked_at(scene: Scene, 
             assert get(reader, link)[0] == 200
 
 
-def test_the_way_there_is_shown_to_those_who_may(scene: Scene, browser_of: Any) -> None:
+def test_links_to_exports_are_shown_to_users_who_may_export(scene: Scene, browser_of: Any) -> None:
     for reader, shown in ((scene.people.alice, True), (scene.people.bob, False), (scene.people.olga, True)):
         assert ("/usage/sacct.txt" in browser_of(reader).get("/usage/").content.decode()) is shown

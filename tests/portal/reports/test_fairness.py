@@ -98,9 +98,7 @@ def test_teams_are_compared_by_published_weights(scene: Scene, browser_of) -> No
     assert told["indices"]["max_min"] == pytest.approx(0.8)
 
 
-def test_a_team_is_told_by_its_own_speeds_and_weights_change_nothing_of_that(
-    scene: Scene, browser_of
-) -> None:
+def test_a_teams_figures_use_its_own_speeds_whatever_the_weights(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     told = bob.get(f"{API}?{WIDE}").json()["statement"]
     speeds = {one["generation"]: (one["speed"], one["jobs"]) for one in told["generations"]}
@@ -189,7 +187,7 @@ def test_without_shares_the_page_says_so(scene: Scene, browser_of) -> None:
     assert "No shares in this period" in html
 
 
-def test_everybody_is_shown_the_way_there(scene: Scene, browser_of) -> None:
+def test_all_users_see_a_link_to_the_report(scene: Scene, browser_of) -> None:
     assert PAGE in browser_of(scene.people.bob).get("/usage/").content.decode()
 
 

@@ -99,7 +99,7 @@ def test_a_name_is_never_a_formula(name: str):
         assert list(csv.reader(io.StringIO("".join(csv_of(of)))))[2][0] == f"'{name}"
 
 
-def test_sheets_of_like_or_impossible_names_are_told_apart():
+def test_sheets_with_equal_or_impossible_names_get_distinct_names():
     tables = [
         Table("a", name, COLUMNS[:1], [["x"]])
         for name in ("Team: [a/b]?", "By job" * 9, "by JOB" * 9, "History")

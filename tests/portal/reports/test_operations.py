@@ -111,7 +111,7 @@ def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_
             assert row["known_gpu_seconds"] == pytest.approx(there[row["node"]], abs=60)
 
 
-def test_an_hour_that_another_cluster_has_not_closed_is_not_told_yet(closed: Scene) -> None:
+def test_an_hour_that_another_cluster_has_not_closed_is_not_shown_yet(closed: Scene) -> None:
     hour, people = start_of_hour(now_from_database()) - 4 * HOUR, closed.people
     second = Cluster.objects.create(name="second")
     close_hours(people, hour - 3 * HOUR, hour, book=second.pk)
@@ -138,7 +138,7 @@ def facts_of_the_chargeback(scene: Scene, browser_of, query: str) -> dict[str, s
     return dict(page.context["document"].facts)
 
 
-def test_what_is_not_settled_in_one_cluster_keeps_no_other_ones_chargeback_provisional(
+def test_an_unsettled_cluster_keeps_no_other_clusters_chargeback_provisional(
     closed: Scene, browser_of
 ) -> None:
     """A cluster on which no GPU was held, or that is detached, does not either."""
@@ -165,7 +165,7 @@ def test_what_is_not_settled_in_one_cluster_keeps_no_other_ones_chargeback_provi
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_nobody_else_learns_that_there_is_such_a_page(closed: Scene, browser_of, subject: str) -> None:
+def test_for_all_other_users_the_page_does_not_exist(closed: Scene, browser_of, subject: str) -> None:
     for reader in (closed.people.alice, closed.people.bob, closed.people.charlie):
         browser = browser_of(reader)
         for address in (

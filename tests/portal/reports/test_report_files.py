@@ -398,7 +398,7 @@ def test_a_table_of_a_page_is_that_of_its_files_cell_by_cell(
     ("file", "api", "query"),
     [one[1:] for one in REPORTS if one[2] != "capacity" and "team=" not in one[3]],
 )
-def test_nobody_reads_of_another_team(full: Scene, browser_of, file: str, api: str, query: str) -> None:
+def test_no_reader_sees_another_team(full: Scene, browser_of, file: str, api: str, query: str) -> None:
     charlie = browser_of(full.people.charlie)
     for form, read in READ.items():
         text = read(charlie.get(f"{file}.{form}?{query}").content)
@@ -416,7 +416,7 @@ READ: dict[str, Callable[[bytes], str]] = {
 }
 
 
-def test_what_teams_bear_is_for_operators(full: Scene, browser_of) -> None:
+def test_costs_borne_by_teams_are_for_operators(full: Scene, browser_of) -> None:
     for form in ("csv", "xlsx", "pdf", "json"):
         assert browser_of(full.people.alice).get(f"/usage/capacity.{form}").status_code == 404
 

@@ -215,7 +215,7 @@ def test_the_total_is_the_ledgers_and_the_sum_of_the_lines(rich: Scene) -> None:
         assert sum(one.held for one in statement.held) == total.gpu_seconds == statement.waste.held
 
 
-def test_many_values_of_a_label_are_told_together(rich: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_values_of_a_label_are_shown_together(rich: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     cast = rich.people
     for number in range(3):
         job = rich.world.submit(cast.bob, cast.astro, labels={"project": f"p{number}"})
@@ -437,7 +437,7 @@ def test_mays_statement_has_mays_budget_whenever_it_is_read(
         assert may.ahead == []
 
 
-def test_whoever_sees_a_team_is_told_what_this_month_will_cost(
+def test_users_who_see_a_team_see_the_months_forecast_cost(
     rich: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No budget is needed for that; ten of June's thirty days are over."""
@@ -461,7 +461,7 @@ def test_whoever_sees_a_team_is_told_what_this_month_will_cost(
     assert [one.forecast for one in early.ahead] == [None]
 
 
-def test_whoever_is_in_no_team_is_told_so(rich: Scene, browser_of) -> None:
+def test_a_user_in_no_team_sees_that_in_the_statement(rich: Scene, browser_of) -> None:
     stranger = browser_of(User.objects.create_user(username="stranger"))
     assert "No team yet" in page_text(stranger.get("/usage/statement/"))
     assert stranger.get("/usage/statement.csv").status_code == 404
@@ -493,7 +493,7 @@ def test_a_statement_takes_as_many_queries_for_many_labels_as_for_one() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_booked_meanwhile_is_in_all_figures_or_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_booked_meanwhile_is_in_all_figures_or_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
     made = new_scene()
     cast = made.people
     read = figures.largest_jobs_of

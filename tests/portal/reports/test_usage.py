@@ -59,7 +59,7 @@ def test_the_file_says_the_same_as_the_page(scene: Scene, browser_of, by: str) -
     )
 
 
-def test_everybody_sees_the_own_teams_only(scene: Scene, browser_of) -> None:
+def test_users_see_only_their_own_teams(scene: Scene, browser_of) -> None:
     assert [row["user"] for row in rows_of(browser_of(scene.people.charlie), WIDE)] == ["charlie"]
     assert {row["user"] for row in rows_of(browser_of(scene.people.bob), WIDE)} == {"alice", "bob"}
 
@@ -69,7 +69,7 @@ def test_a_team_narrows_the_report(scene: Scene, browser_of) -> None:
     assert [row["user"] for row in rows] == ["charlie"]
 
 
-def test_what_is_held_and_not_booked_stands_apart(scene: Scene, browser_of) -> None:
+def test_held_but_unbooked_usage_is_shown_separately(scene: Scene, browser_of) -> None:
     scene.world.age(scene.world.lease(scene.job), 600)
     now = now_from_database()
     bounds = (now - timedelta(hours=1), now + timedelta(hours=1))
@@ -85,7 +85,7 @@ def test_what_is_held_and_not_booked_stands_apart(scene: Scene, browser_of) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_booked_while_the_page_is_read_is_in_one_of_its_figures(
+def test_usage_booked_while_the_page_is_read_is_in_exactly_one_figure(
     browser_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten minutes of Bob's running job are booked after the page has summed the ledger, and before it sums leases."""

@@ -178,9 +178,7 @@ def test_for_strangers_it_does_not_exist(scene: Scene, browser_of) -> None:
 
 
 @pytest.mark.parametrize("by", ["withdrawn", "declined", "approved"])
-def test_who_answers_what_was_answered_since_is_told_so_and_changes_nothing(
-    scene: Scene, browser_of, by: str
-) -> None:
+def test_a_second_answer_is_refused_and_changes_nothing(scene: Scene, browser_of, by: str) -> None:
     cast, pk = scene.people, scene.request.pk
     page, api = f"/requests/{pk}", f"/api/v1/requests/{pk}"
     olga = browser_of(cast.olga)
@@ -203,7 +201,7 @@ def test_who_answers_what_was_answered_since_is_told_so_and_changes_nothing(
     assert AuditEvent.objects.filter(verb="request.approve").count() == (by == "approved")
 
 
-def test_by_the_api_what_is_of_a_team_is_not_there_for_who_may_not_see_it(scene: Scene, browser_of) -> None:
+def test_the_api_hides_requests_of_a_team_from_users_who_do_not_see_it(scene: Scene, browser_of) -> None:
     cast, pk = scene.people, scene.request.pk
     limit = {"kind": "gpus", "limit": "3", "generation": "A100"}
     answers = {
@@ -240,7 +238,7 @@ def test_by_the_api_what_is_of_a_team_is_not_there_for_who_may_not_see_it(scene:
     )  # an operator may see it but not withdraw it
 
 
-def test_a_manager_who_asks_for_a_limit_learns_of_no_strangers(scene: Scene, browser_of) -> None:
+def test_a_manager_who_requests_a_limit_sees_no_other_users(scene: Scene, browser_of) -> None:
     cast, alice = scene.people, browser_of(scene.people.alice)
     told = []
     for name in ("charlie", "nobody"):

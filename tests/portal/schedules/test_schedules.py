@@ -155,7 +155,7 @@ def test_editing_shows_what_is_and_changes_it(scene: Scene, bob: Client) -> None
     assert (scene.schedule.name, scene.schedule.expression) == ("nightly", "30 2 * * *")
 
 
-def test_a_manager_is_told_that_it_becomes_hers(scene: Scene, browser_of) -> None:
+def test_a_manager_sees_that_an_edited_schedule_becomes_hers(scene: Scene, browser_of) -> None:
     alice = browser_of(scene.people.alice)
     page = f"/schedules/{scene.schedule.pk}/edit/"
     assert "This is bob’s. When you save it, it becomes yours" in text_of(alice.get(page))
@@ -170,7 +170,7 @@ VERBS = ("run", "pause", "resume", "delete")
 
 
 @pytest.mark.parametrize("role", [Membership.Role.VIEWER, Membership.Role.MEMBER])
-def test_who_only_sees_it_changes_nothing(scene: Scene, browser_of, role: str) -> None:
+def test_a_user_who_only_sees_a_schedule_cannot_change_it(scene: Scene, browser_of, role: str) -> None:
     other = user("vera")
     membership(other, scene.people.astro, role=role)
     browser, page = browser_of(other), f"/schedules/{scene.schedule.pk}/"
@@ -329,7 +329,7 @@ def test_a_zero_byte_in_the_api_is_the_callers_mistake(api) -> None:
     assert "zero bytes" in answers[1][1]["problems"]["team"]
 
 
-def test_a_token_of_who_may_not_change_it_is_refused(scene: Scene, api) -> None:
+def test_a_token_without_the_right_to_change_a_schedule_is_refused(scene: Scene, api) -> None:
     Schedule.objects.update(owner=scene.people.alice)
     one = f"/schedules/{scene.schedule.pk}"
     assert api("GET", one)[0] == 200

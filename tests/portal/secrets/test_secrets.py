@@ -33,7 +33,7 @@ def everywhere(browser: Client) -> str:
     return "".join(browser.get(page, follow=True).content.decode() for page in pages)
 
 
-def test_what_is_kept_is_listed_and_never_shown(scene: Scene, browser_of: Any) -> None:
+def test_stored_secrets_are_listed_and_never_shown(scene: Scene, browser_of: Any) -> None:
     browser = browser_of(scene.people.alice)
     form = {"name": "hf-token", "value": f"{TEXT}\r\nsecond line", "team": "astro"}
     shown = browser.post(reverse("secrets"), form, follow=True).content.decode()

@@ -84,7 +84,7 @@ def test_a_wrong_grant_says_why_beside_its_field(
     assert Volume.objects.count() == 1
 
 
-def test_nobody_else_grants_or_withdraws(scene: Scene, browser_of: Any) -> None:
+def test_only_operators_grant_or_withdraw_volumes(scene: Scene, browser_of: Any) -> None:
     cluster = scene.world.cluster
     for who in (scene.people.alice, scene.people.charlie):
         browser = browser_of(who)
@@ -143,7 +143,9 @@ def test_the_form_offers_what_the_team_may_use_where_the_job_goes(
     assert Fields.from_spec(spec) == fields, "a clone shows it again"
 
 
-def test_what_no_node_has_stands_beside_its_field(scene: Scene, browser_of: Any, kubernetes: Cluster) -> None:
+def test_resources_that_no_node_has_are_refused_beside_their_field(
+    scene: Scene, browser_of: Any, kubernetes: Cluster
+) -> None:
     fields = Fields(name="x", command="x", environment="x", cpu="33", memory="65Gi")
     response = submitted(browser_of(scene.people.bob), kubernetes, fields)
     assert response.status_code == 422

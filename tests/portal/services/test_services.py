@@ -271,7 +271,7 @@ VERBS = ("scale", "stop", "start", "rollback", "remove")
 
 
 @pytest.mark.parametrize("role", [Membership.Role.VIEWER, Membership.Role.MEMBER])
-def test_who_only_sees_it_changes_nothing(scene: Scene, browser_of, role: str) -> None:
+def test_a_user_who_only_sees_a_service_cannot_change_it(scene: Scene, browser_of, role: str) -> None:
     other = user("vera")
     membership(other, scene.people.astro, role=role)
     browser, page = browser_of(other), page_of(scene.service)
@@ -360,7 +360,7 @@ def test_the_api_says_which_field_is_wrong(api, changes: dict[str, object], fiel
     assert field in told["problems"]
 
 
-def test_a_token_of_who_may_not_change_it_is_refused(scene: Scene, api) -> None:
+def test_a_token_without_the_right_to_change_a_service_is_refused(scene: Scene, api) -> None:
     Service.objects.update(owner=scene.people.alice)
     one = f"/services/{scene.service.pk}"
     assert api("GET", one)[0] == 200

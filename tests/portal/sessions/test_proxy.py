@@ -296,7 +296,7 @@ def test_requests_with_long_headers_pass_up_to_the_same_limit(browser: Browser) 
 @pytest.mark.parametrize(
     "offered", [(JUPYTER, "lab", b"JupyterLab"), (FILES, "", b"It works")], ids=["jupyter", "files"]
 )
-def test_what_the_form_offers_works_at_first_click(
+def test_commands_that_the_form_offers_work_at_first_click(
     lab: World, bobs: Client, port: int, offered: tuple[str, str, bytes]
 ) -> None:
     command, path, said = offered
@@ -350,7 +350,7 @@ def test_a_slow_reader_holds_the_program_up_and_not_the_portals_memory(browser: 
     assert browser.talk(read_nothing) < BIG / 2
 
 
-def test_pieces_come_when_they_are_sent_and_who_leaves_is_missed(browser: Browser) -> None:
+def test_pieces_arrive_when_they_are_sent_and_a_disconnect_is_noticed(browser: Browser) -> None:
     async def listen(link: aiohttp.ClientSession) -> None:
         async with link.get(browser.url("drip"), headers=browser.headers()) as answer:
             assert await answer.content.readexactly(6) == b"first\n"
@@ -445,7 +445,7 @@ def test_websockets_speak_in_both_directions_with_their_protocol(browser: Browse
     assert browser.talk(speak) == ([True, True, True], "v1", 4001)
 
 
-def test_who_closes_a_websocket_closes_it_for_the_program(browser: Browser) -> None:
+def test_a_client_that_closes_a_websocket_closes_it_for_the_program(browser: Browser) -> None:
     async def leave(link: aiohttp.ClientSession) -> None:
         ws = await link.ws_connect(browser.url("socket"), headers=browser.headers())
         await ws.send_str("hello")
@@ -481,7 +481,7 @@ def test_pages_of_other_hosts_may_lead_there_and_nothing_else(browser: Browser) 
     assert browser.ask("echo", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors").status == 200
 
 
-def test_a_ticket_works_once_for_its_session_and_only_for_who_may(
+def test_a_ticket_works_once_for_its_session_and_only_for_its_user(
     lab: World, bobs: Client, port: int, session: Session
 ) -> None:
     door = urlsplit(
@@ -507,7 +507,7 @@ def test_a_ticket_works_once_for_its_session_and_only_for_who_may(
     assert AuditEvent.objects.filter(verb="session.open", actor=people.bob).count() == 2
 
 
-def test_without_a_cookie_of_this_session_nobody_comes_in(
+def test_a_browser_without_this_sessions_cookie_is_refused(
     lab: World, browser: Browser, session: Session
 ) -> None:
     stranger = Browser(browser.port, session)
@@ -558,7 +558,7 @@ def test_another_password_and_a_deactivated_user_do_so_too(lab: World, browser: 
     assert no_longer(fresh) == 401
 
 
-def test_who_loses_the_role_loses_the_way_in(lab: World, browser: Browser) -> None:
+def test_a_user_who_loses_the_role_loses_access(lab: World, browser: Browser) -> None:
     member = Membership.objects.get(user=lab.people.bob)
     change_membership(actor=lab.people.alice, membership=member, role=Membership.Role.VIEWER)
     assert no_longer(browser) == 404
@@ -584,7 +584,7 @@ def test_the_target_is_what_the_backend_observed_of_the_running_lease(
     assert no_longer(browser) == 410
 
 
-def test_a_network_that_keeps_the_portal_out_is_told_from_a_program_that_does_not_answer(
+def test_a_blocked_network_is_distinguished_from_a_silent_program(
     monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
     monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
@@ -636,7 +636,7 @@ def test_open_streams_and_sockets_end_with_the_login_and_with_the_turn(
     assert browser.talk(stay) == 1008
 
 
-def test_use_is_remembered_and_what_pages_ask_by_themselves_is_none(
+def test_use_is_recorded_and_automatic_requests_of_pages_do_not_count(
     browser: Browser, session: Session
 ) -> None:
     for path in ("api/kernels", "api/sessions?1", "api/terminals", "api/status"):

@@ -137,7 +137,7 @@ def test_a_viewer_sees_it_and_may_do_nothing_with_it(lab: World, browser_of: Bro
     assert Job.objects.get(pk=session.pk).state == Job.State.RUNNING
 
 
-def test_without_host_names_the_page_says_who_can_help(
+def test_without_host_names_the_page_says_whom_to_ask(
     lab: World, browser_of: Browser, settings: LazySettings
 ) -> None:
     settings.FAIRLOT_SESSIONS_URL = ""
@@ -162,7 +162,7 @@ def test_the_list_asks_as_little_for_many_as_for_one(
         browser.get(reverse("sessions"))
 
 
-def test_who_must_sign_in_first_comes_to_the_sessions_page(lab: World) -> None:
+def test_a_user_who_has_to_sign_in_first_reaches_the_sessions_page(lab: World) -> None:
     session = begin(lab)
     sent = Client().get(reverse("session_open", args=[session.pk]))
     assert sent.url == f"{reverse('login')}?next={reverse('session', args=[session.pk])}"

@@ -48,7 +48,7 @@ def anomaly(part: SharingPart, job: Job, holder: Job, late: float) -> SharingAno
     return made
 
 
-def test_a_team_reads_its_own_and_who_was_in_its_way_without_a_name(
+def test_a_team_sees_its_anomalies_and_other_holders_without_names(
     scene: Scene, analysis: SharingAnalysis, browser_of
 ) -> None:
     bob = browser_of(scene.people.bob)
@@ -64,7 +64,7 @@ def test_a_team_reads_its_own_and_who_was_in_its_way_without_a_name(
     assert (told["compared"], told["too_large"], told["total"]) == (2, 1, 1)
 
 
-def test_how_many_are_false_is_said_wherever_they_are_told(
+def test_the_rate_of_false_anomalies_is_shown_wherever_they_are_listed(
     scene: Scene, analysis: SharingAnalysis, browser_of
 ) -> None:
     bob = browser_of(scene.people.bob)
@@ -138,7 +138,7 @@ def test_a_request_that_makes_no_sense_is_refused_at_its_field(scene: Scene, bro
     assert not SharingAnalysis.objects.exists()
 
 
-def test_what_is_being_analysed_is_told_beside_what_was_found_before(
+def test_a_running_analysis_is_shown_beside_earlier_findings(
     scene: Scene, analysis: SharingAnalysis, browser_of
 ) -> None:
     asked = request_analysis(
@@ -194,7 +194,7 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     assert olga.post(f"{PAGE}again/", {"analysis": "12345"}).status_code == 422
 
 
-def test_nobody_is_promised_a_next_night_that_looks_at_other_days(
+def test_a_next_night_is_promised_only_if_it_covers_the_same_days(
     scene: Scene, analysis: SharingAnalysis, browser_of
 ) -> None:
     cast = scene.people

@@ -52,7 +52,7 @@ def test_an_interval_across_the_border_counts_by_its_overlap(scene: Scene) -> No
     assert all(point.entitled == pytest.approx(steady, rel=0.05) for point in points[:-1])
 
 
-def test_a_parent_has_what_its_teams_have_and_nobody_sees_others(scene: Scene) -> None:
+def test_a_parent_has_the_sum_of_its_teams_and_others_stay_hidden(scene: Scene) -> None:
     cast = scene.people
     whole = sum(one.total.entitled for one in read_share(cast.ada, cast.uni, scene.world.cluster, *last(24)))
     assert whole == pytest.approx(7200 + 7200 + 3600, rel=0.01)
@@ -64,7 +64,7 @@ def test_a_parent_has_what_its_teams_have_and_nobody_sees_others(scene: Scene) -
     )
 
 
-def test_what_teams_lend_and_sell_each_other_is_no_loan_of_their_parent(scene: Scene) -> None:
+def test_loans_and_trades_between_teams_are_none_of_their_parent(scene: Scene) -> None:
     cast, lab = scene.people, scene.world.cluster
     of = Round.objects.get(pk=scene.trade.round_id)
     ends = ShareInterval.objects.filter(round=of).latest("ends").ends
@@ -211,14 +211,14 @@ def test_an_unfinished_run_goes_on(scene: Scene, browser_of) -> None:
     assert run.sides[0].gave == pytest.approx(30 * 60 * 1.971, rel=0.05)
 
 
-def test_who_sees_both_sides_is_told_how_much_changed_hands(scene: Scene, browser_of) -> None:
+def test_a_user_who_sees_both_sides_sees_the_traded_amounts(scene: Scene, browser_of) -> None:
     olga, bob = (words(browser_of(who).get("/trades/")) for who in (scene.people.olga, scene.people.bob))
     assert "changed hands between teams" in olga
     assert "changed hands" not in bob
     assert "got 0.033 GPU-h, gave 0 GPU-h" in bob
 
 
-def test_a_trade_is_told_from_the_own_side(scene: Scene, browser_of) -> None:
+def test_a_trade_is_shown_from_the_readers_side(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     row = words(bob.get("/trades/"))
     assert "You gave 0.015 GPU-h A100 for 0.033 GPU-h V100 of another team" in row
@@ -273,7 +273,7 @@ def test_trades_are_filtered(scene: Scene) -> None:
     assert read_trades(cast.bob, *last(0.1)).count() == 0
 
 
-def test_who_is_in_no_team_is_told_so_and_chooses_one(scene: Scene, browser_of) -> None:
+def test_a_user_in_no_team_sees_that_and_chooses_one(scene: Scene, browser_of) -> None:
     olga, bob = (
         browser_of(who).get("/share/").content.decode() for who in (scene.people.olga, scene.people.bob)
     )
@@ -283,7 +283,7 @@ def test_who_is_in_no_team_is_told_so_and_chooses_one(scene: Scene, browser_of) 
     assert "You are in no team" not in bob
 
 
-def test_who_is_in_no_team_sees_no_trades(scene: Scene, browser_of) -> None:
+def test_a_user_in_no_team_sees_no_trades(scene: Scene, browser_of) -> None:
     answer = browser_of(user("nobody")).get("/trades/")
     assert (answer.status_code, list(answer.context["page"])) == (200, [])
 

@@ -38,7 +38,7 @@ def test_a_manager_sets_limits_and_members_read_them(scene: Scene, browser_of) -
     assert TradeLimit.objects.count() == 2
 
 
-def test_what_is_refused_stands_beside_its_field(scene: Scene, browser_of) -> None:
+def test_a_refusal_stands_beside_its_field(scene: Scene, browser_of) -> None:
     a100 = scene.people.a100.pk
     answer = browser_of(scene.people.alice).post(
         PAGE, {f"trades-{a100}": "yes", f"percent-{a100}": "lots", "trades-all": "no"}

@@ -229,7 +229,7 @@ def test_the_preflight_tells_never_from_later(bob: Client) -> None:
     assert "can never run" not in bob.post("/submit/convert/?from=form", posted()).content.decode()
 
 
-def test_what_can_never_run_shows_every_reason_and_is_submitted_only_when_that_is_meant(bob: Client) -> None:
+def test_a_job_that_can_never_run_shows_every_reason_and_needs_confirmation(bob: Client) -> None:
     data = posted(workers="3", gpus_per_worker="3")
     shown = bob.post("/submit/convert/?from=form", data).content.decode()
     for text in (shown, bob.post("/submit/", data).content.decode()):
@@ -259,7 +259,7 @@ def test_a_team_of_others_cannot_be_chosen(scene: Scene, bob: Client) -> None:
     assert not Job.objects.filter(name="train").exists()
 
 
-def test_who_is_in_no_team_is_told_so(scene: Scene, browser_of) -> None:
+def test_a_user_in_no_team_sees_that_instead_of_the_form(scene: Scene, browser_of) -> None:
     assert "no team" in browser_of(scene.people.olga).get("/submit/").content.decode()
 
 
@@ -277,7 +277,7 @@ def test_the_example_fills_the_form_with_a_right_spec(scene: Scene, browser_of) 
     assert draft.preflight is not None
 
 
-def test_what_can_never_run_has_no_price(scene: Scene, browser_of) -> None:
+def test_a_job_that_can_never_run_has_no_price(scene: Scene, browser_of) -> None:
     post = {
         "name": "n",
         "command": "c",
@@ -293,7 +293,7 @@ def test_what_can_never_run_has_no_price(scene: Scene, browser_of) -> None:
     assert "an hour</dd>" not in never
 
 
-def test_who_is_in_no_team_learns_whom_to_ask(scene: Scene, browser_of) -> None:
+def test_a_user_in_no_team_sees_whom_to_ask(scene: Scene, browser_of) -> None:
     assert "Add yourself to one" in browser_of(scene.people.ada).get("/submit/").content.decode()
     assert "Ask an admin" in browser_of(scene.people.olga).get("/submit/").content.decode()
 
@@ -340,7 +340,7 @@ def test_another_cluster_has_other_environments_and_generations(scene: Scene) ->
     assert 'id="spec-fields"' not in page, "what is being typed stays as it is"
 
 
-def test_members_of_an_archived_team_alone_are_told_so(scene: Scene, browser_of) -> None:
+def test_members_of_only_an_archived_team_see_that(scene: Scene, browser_of) -> None:
     people = scene.people
     bio = browser_of(people.charlie)
     Tenant.objects.filter(pk=people.bio.pk).update(archived_at=now_from_database())
@@ -355,7 +355,7 @@ def test_members_of_an_archived_team_alone_are_told_so(scene: Scene, browser_of)
     assert "archived" not in bio.get("/").content.decode()
 
 
-def test_what_can_never_run_marks_the_gpus_that_it_asks_for(scene: Scene, bob: Client) -> None:
+def test_a_job_that_can_never_run_marks_the_gpus_field(scene: Scene, bob: Client) -> None:
     answer = bob.post("/submit/", posted(gpus_per_worker="64"))
     html = answer.content.decode()
     assert answer.status_code == 422
@@ -372,5 +372,5 @@ def test_what_can_never_run_marks_the_gpus_that_it_asks_for(scene: Scene, bob: C
         ("", ""),
     ],
 )
-def test_a_problem_begins_as_a_sentence_but_for_what_somebody_wrote(problem: str, told: str) -> None:
+def test_a_problem_begins_with_a_capital_except_for_quoted_input(problem: str, told: str) -> None:
     assert as_sentence(problem) == told
