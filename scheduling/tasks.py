@@ -220,10 +220,10 @@ def watch_budgets() -> None:
     """Warns of budgets that are nearly spent or will be, and of spending just before a period ended."""
     found: list[Outlook] = []
     try:
-        with consistent_budgets() as (budgets, moment):
+        with consistent_budgets() as (budgets, reader):
 
             def look(budget: Budget) -> None:
-                found.extend(one for one in (moment.stood(budget), moment.stand(budget)) if one is not None)
+                found.extend(one for one in (reader.past(budget), reader.present(budget)) if one is not None)
 
             run_each(budgets, look)
     finally:
