@@ -1,4 +1,4 @@
-"""The forms of clusters: attaching, what one of Kubernetes is told, and volumes."""
+"""Forms of clusters: attaching, settings of Kubernetes clusters, and volumes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduling.models import Cluster
 
 
 class KubeconfigForm(Form):
-    """A kubeconfig, pasted or as a file. What was given is not shown again, even where it is refused."""
+    """A kubeconfig, pasted or as a file. It is not shown again, even if the form is refused."""
 
     kubeconfig = Text(
         "Kubeconfig",
@@ -33,7 +33,7 @@ class KubeconfigForm(Form):
     file = forms.FileField(label="or its file", required=False, allow_empty_file=True, widget=forms.FileInput)
 
     def clean(self) -> None:
-        """Makes the file's text the kubeconfig."""
+        """Uses the file's text as the kubeconfig if a file was sent."""
         file = self.cleaned_data.pop("file", None)
         if file is None:
             return
@@ -73,7 +73,7 @@ class AttachForm(KubeconfigForm):
 
 
 class ReachableForm(Form):
-    """What jobs may reach outside of their team's namespace."""
+    """The addresses that jobs may reach outside their team's namespace."""
 
     ranges = Text(
         "Ranges of addresses",
@@ -87,13 +87,13 @@ class ReachableForm(Form):
 
 
 class BarePodsForm(Form):
-    """How jobs of one worker run."""
+    """Whether new jobs of one worker run as bare pods."""
 
     bare_pods = Switch("Run new jobs of one worker as bare pods")
 
 
 class MetricsForm(Form):
-    """The Prometheus that gathers how much of a cluster's GPUs is used."""
+    """The Prometheus server that collects the use of a cluster's GPUs."""
 
     url = Text(
         "Address",

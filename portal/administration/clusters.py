@@ -1,4 +1,4 @@
-"""Clusters: attach, check and detach those of Kubernetes. Their kubeconfigs are taken and never shown."""
+"""Attaches, checks and detaches Kubernetes clusters. Kubeconfigs are stored and never shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from scheduling.models import Cluster, ClusterAccess, MetricsSource
 
 @dataclass(frozen=True)
 class NeededRights:
-    """A need with its verbs, each with whether the right is there; None: not asked for yet."""
+    """The rights that Fairlot needs for one purpose: each verb with whether it is granted; None if not yet checked."""
 
     need: Need
     verbs: list[tuple[str, bool | None]]
@@ -141,7 +141,7 @@ def cluster_page(request: UserRequest, pk: int, *, posted: Form | None = None) -
 
 
 def rights_of(access: ClusterAccess) -> list[NeededRights]:
-    """Every need with what the last check found."""
+    """Returns all needed rights with the result of the last check."""
     return [
         NeededRights(need, [(right.verb, access.rights.get(right.key)) for right in need.rights()])
         for need in (*EVERYWHERE, *IN_TEAMS)

@@ -1,4 +1,4 @@
-"""Who leaves a team or Fairlot, and what becomes of the work that is left behind."""
+"""Removes members from teams and users from Fairlot, and settles their unfinished work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FATES = [
 
 
 class WorkForm(Form):
-    """What becomes of the work of a user who leaves. Nobody is asked who leaves none."""
+    """What happens to the unfinished work of a user who leaves. Users without such work have no such form."""
 
     fate = Choice("What to do with it", FATES, widget=RadioSelect)
 
@@ -56,7 +56,7 @@ class WorkForm(Form):
 
 
 def tell(request: UserRequest, done: object) -> None:
-    """What was not handed over, as it names secrets."""
+    """Warns of work that was not handed over because it names secrets."""
     if isinstance(done, HandedOver) and done.kept:
         text = f"Not handed over, as it names secrets: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
@@ -94,26 +94,26 @@ def _remove(request: UserRequest, *, slug: str, pk: int, is_admin: bool) -> Http
 @permitted("member.change")
 @require_safe
 def leaving(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Asks what becomes of the work of a member who is to be removed."""
+    """Asks an admin what happens to the work of a member before the member is removed."""
     return _leaving(request, slug=slug, pk=pk, is_admin=True)
 
 
 @permitted("member.change")
 @posted_from("admin_member_leaving", "slug", "pk")
 def remove(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member as the form of that page says."""
+    """Removes a member, as an admin, with the posted form."""
     return _remove(request, slug=slug, pk=pk, is_admin=True)
 
 
 @require_safe
 def leaving_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """The same for managers of the team."""
+    """Asks a manager what happens to the work of a member before the member is removed."""
     return _leaving(request, slug=slug, pk=pk, is_admin=False)
 
 
 @posted_from("team_member_leaving", "slug", "pk")
 def remove_from_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """The same for managers of the team."""
+    """Removes a member, as a manager, with the posted form."""
     return _remove(request, slug=slug, pk=pk, is_admin=False)
 
 

@@ -1,4 +1,4 @@
-"""GPU generations and what an hour of each costs, over time."""
+"""GPU types and the price of an hour of each over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from portal.user_request import UserRequest
 
 
 class GenerationForm(Form):
-    """A generation to add."""
+    """A GPU type to add."""
 
     name = Text("Name", maxlength=40)
     memory_gib = Whole("Memory of one GPU, GiB", initial=0)
@@ -27,7 +27,7 @@ class GenerationForm(Form):
 
 
 class PriceForm(Form):
-    """A price of a generation from some time on."""
+    """A price of a GPU type from some time on."""
 
     per_gpu_hour = Exact("New price")
     idle = Exact("Idle (empty: the same)", required=False)

@@ -1,4 +1,4 @@
-"""Rules for idle GPUs, and where clusters' use of GPUs is asked for."""
+"""Rules for idle GPUs, and the source of each cluster's GPU metrics."""
 
 from __future__ import annotations
 

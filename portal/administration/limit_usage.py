@@ -1,4 +1,4 @@
-"""Limits on pages, with how much of each is used."""
+"""Limits and their current use, for pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.limits.usage import used_by_account
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """A limit, and how much of it is used; of each user's limit, by who has used most. None: not read."""
+    """A limit and its current use: None if not read. For a limit of each user, the use of the user with the most."""
 
     quota: Quota
     used: Decimal | None
@@ -24,7 +24,7 @@ class ShownLimit:
 
 
 def limits_of(tenant: Tenant) -> list[ShownLimit]:
-    """Its own, without those of tenants above."""
+    """Returns the tenant's own limits, without those of its ancestors."""
     quotas = list(tenant.quotas.select_related("tenant", "generation", "user"))
     return [
         ShownLimit(quota, max(used.values(), default=Decimal(0)))

@@ -1,4 +1,4 @@
-"""Limits of tenants, and what changing tickets or a limit would do to shares."""
+"""Limits of tenants, and previews of the shares after a change of tickets or limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def remove_quota(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows what setting the limit of the form would do to shares."""
+    """Shows the effect on shares of setting the limit in the form."""
     tenant = get_object_or_404(Tenant, slug=slug)
     form = LimitForm(tenant, request)
 
@@ -74,7 +74,7 @@ def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows what removing a limit would do to shares."""
+    """Shows the effect on shares of removing a limit."""
     quota = get_object_or_404(
         Quota.objects.select_related("tenant", "user", "generation"), tenant__slug=slug, pk=pk
     )
@@ -86,7 +86,7 @@ def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenants")
 def preview_tickets(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows what setting the tickets of the form would do to shares."""
+    """Shows the effect on shares of setting the tickets in the form."""
     tenant = get_object_or_404(Tenant, slug=slug)
 
     def read(values: Values) -> Change:
@@ -105,7 +105,7 @@ def _preview(
     save: str,
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
-    """Shows shares before and after the change that `read` makes of the form, and a form that saves it."""
+    """Shows shares before and after the change that `read` makes of the form's values, and a form that saves it."""
     changes: list[Change] = []
     if not act_on(form, lambda values: changes.append(read(values))):
         return page(request, posted=form)

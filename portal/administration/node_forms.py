@@ -1,4 +1,4 @@
-"""The forms of nodes, and of how a cluster is scheduled."""
+"""Forms of nodes and of a cluster's scheduling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limi
 
 
 class Reason(Text):
-    """Why something is done, in 1 to 200 characters."""
+    """The reason for an action, in 1 to 200 characters."""
 
     def __init__(self, help_text: str) -> None:
         super().__init__("Why?", maxlength=200, help_text=help_text)
@@ -32,13 +32,13 @@ class Reason(Text):
 
 
 class PauseForm(Form):
-    """Why a cluster is paused."""
+    """The reason for pausing a cluster."""
 
     reason = Reason("Shown to the owners of waiting jobs.")
 
 
 class DrainForm(Form):
-    """How a node is drained."""
+    """The mode, deadline and reason of a drain."""
 
     reason = Reason("Shown on the node and to the owners of its jobs.")
     mode = Choice(
@@ -51,7 +51,7 @@ class DrainForm(Form):
     deadline = Moment("Deadline", help_text="Only for “until a deadline”.")
 
     def clean(self) -> None:
-        """Leaves the deadline to the mode that has one."""
+        """Removes the deadline unless the mode has one."""
         mode = self.cleaned_data["mode"] = self.cleaned_data.get("mode") or DrainMode.FINISH
         if mode != DrainMode.DEADLINE:
             self.cleaned_data["deadline"] = None
@@ -67,7 +67,7 @@ class DeclareForm(Form):
 
 
 class SchedulingForm(Form):
-    """How a cluster is scheduled. What is left out of the request stays."""
+    """The scheduling settings of a cluster. Fields that the request omits keep their values."""
 
     ordering = Choice(
         "Ordering",

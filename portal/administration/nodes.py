@@ -1,4 +1,4 @@
-"""Nodes, and how clusters are scheduled."""
+"""Nodes, and scheduling settings of clusters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.idle.actions import IdleRules
 from scheduling.models import Cluster, IdleRule, Node
 
-# What becomes of the jobs of a node that is drained, as its operator is told.
+# What the operator reads about the node's running jobs, by mode of the drain.
 DRAINS = {
     DrainMode.NOW: "Its jobs are being stopped, and go on elsewhere. ",
     DrainMode.DEADLINE: "Its jobs may run until the deadline, and go on elsewhere then. ",
@@ -95,7 +95,7 @@ def _drain_page(request: UserRequest, *, node: Node, posted: Form | None = None)
 @keeps_form
 @require_http_methods(["GET", "HEAD", "POST"])
 def drain(request: UserRequest, pk: int) -> HttpResponse:
-    """Whom it concerns and how; posted, it is done."""
+    """Shows which jobs a drain affects; a POST drains the node."""
     node = get_object_or_404(Node.objects.present().select_related("cluster", "generation"), pk=pk)
     if request.method != "POST":
         return _drain_page(request, node=node)
@@ -156,7 +156,7 @@ def remove(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("cluster.pause")
 @posted_from("admin_nodes")
 def pause(request: UserRequest, pk: int, verb: str) -> HttpResponse:
-    """Pause or resume a cluster."""
+    """Pauses or resumes a cluster."""
     cluster = get_object_or_404(Cluster, pk=pk)
     acts: dict[str, tuple[type[Form], Callable[..., object], str]] = {
         "pause": (PauseForm, clusters.pause_cluster, f"{cluster.name} is paused; what runs goes on."),

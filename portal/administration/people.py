@@ -1,4 +1,5 @@
-"""Users: make, promote, shut out, give a new password, lift locks. A password is shown once, to whom made it."""
+"""Users: creation, roles, deactivation, new passwords and locked logins. A new password is shown once, to its
+creator."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class RoleForm(Form):
 
 
 class NewUser(RoleForm):
-    """A user to make."""
+    """A user to create."""
 
     username = Text("User name", maxlength=150, autocapitalize="off")
     first_name = Text("First name", required=False)
@@ -91,7 +92,7 @@ def users(request: UserRequest) -> HttpResponse:
 @never_cache
 @posted_from("admin_users")
 def create(request: UserRequest) -> HttpResponse:
-    """Makes a user with a random password and shows it this one time."""
+    """Creates a user with a random password and shows the password once."""
     form, made = NewUser("create", request), []
     if not act_on(form, lambda values: made.append(actions.create_user(actor=request.user, **values))):
         return _users(request, posted=form)
@@ -115,7 +116,7 @@ def _user(
 
 
 def _work_form(person: User, request: UserRequest | None) -> WorkForm:
-    """Returns the form about the work of a user who is to be deactivated, or was."""
+    """Returns the form for the unfinished work of a deactivated user or one about to be deactivated."""
     heirs = User.objects.filter(is_active=True)
     if person.is_active:
         return WorkForm("deactivate", person, heirs, request)
@@ -131,7 +132,7 @@ def user(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("user.change")
 @posted_from("admin_user", "pk")
 def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
-    """Set the portal role, deactivate or reactivate, settle the work of one who is deactivated."""
+    """Sets the portal role, deactivates or reactivates the user, or settles a deactivated user's unfinished work."""
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
     acts: dict[str, tuple[Form, Callable[..., object], str]] = {
@@ -155,7 +156,7 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
 @never_cache
 @posted_from("admin_user", "pk")
 def reset_password(request: UserRequest, pk: int) -> HttpResponse:
-    """Gives a random password and shows it this one time; the user's API tokens end with the old one."""
+    """Sets a random password and shows it once. This revokes the user's API tokens."""
     person = get_object_or_404(User, pk=pk)
     return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))
 

@@ -1,4 +1,4 @@
-"""The policy of a cluster: its options, what another would do to shares, and a second one beside it."""
+"""The policy of a cluster: its options, a preview of another policy, and the shadow policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scheduling.shares.situations import OWN_SETTINGS, policy_of_cluster
 
 
 def in_words(name: str) -> str:
-    """`least_gain` as "Least gain"."""
+    """Returns a label for an option: "Least gain" for `least_gain`."""
     return name.replace("_", " ").capitalize()
 
 
@@ -42,7 +42,7 @@ def _field_of(option: Option) -> Field:
 
 
 class PolicyForm(Form):
-    """A policy with its options; its fields begin with the present values where it is the cluster's."""
+    """A policy with its options. For the cluster's own policy, the fields start with the present values."""
 
     policy = Text("Policy", widget=HiddenInput)
 
@@ -75,7 +75,7 @@ class PolicyForm(Form):
 
 
 class ShadowForm(Form):
-    """Which policy is asked beside the cluster's own, without effect."""
+    """The shadow policy: it decides in parallel with the cluster's own, without effect."""
 
     shadow = Choice("Policy")
 
@@ -140,7 +140,7 @@ def change(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
 def preview(request: UserRequest, pk: int) -> HttpResponse:
-    """What the form's policy and options would do to shares."""
+    """Shows the effect on shares of the policy and options in the form."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     form = PolicyForm(cluster, request.POST.get("policy", ""), request)
     if not act_on(form, lambda _: clusters.check_options(form.name, form.given())):
@@ -160,7 +160,7 @@ def preview(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
 def shadow(request: UserRequest, pk: int) -> HttpResponse:
-    """Which policy is asked beside the cluster's own, without effect."""
+    """Sets the shadow policy."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     return perform(
         request,

@@ -1,4 +1,4 @@
-"""What managers do for their own teams: roles and tickets of members, and what was changed."""
+"""Managers' pages for their own teams: roles and tickets of members, and the audit trail."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LATEST_EVENTS = 20
 
 @require_safe
 def teams(request: UserRequest) -> HttpResponse:
-    """The teams that the user manages; with one only, that one."""
+    """Lists the teams that the user manages; with a single one, redirects to it."""
     found = list(managed(request))
-    if not found and not has_role(request.user, Membership.Role.MANAGER):  # as the navigation asks
+    if not found and not has_role(request.user, Membership.Role.MANAGER):  # the navigation asks the same
         raise Http404
     if len(found) == 1:
         return redirect("team", found[0].slug)
@@ -101,12 +101,12 @@ def remove_budget(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def team_or_home(request: UserRequest, slug: str) -> tuple[str, ...]:
-    """Where managers go who may have taken their own role away."""
+    """Returns where a manager goes after a change: home if they gave up their own role."""
     return ("team", slug) if managed(request).filter(slug=slug).exists() else ("home",)
 
 
 def managed(request: UserRequest) -> TenantQuerySet:
-    """Teams that the user may manage by a role in them."""
+    """Returns the teams that the user may manage because of a role in them."""
     return (
         Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
         .active()

@@ -1,4 +1,4 @@
-"""The forms of teams: making, tickets, name and place in the tree, and new members."""
+"""Forms of teams: creation, tickets, name, parent, and new members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOP = "top"
 
 
 class Parent(Row):
-    """The team above another, None for the top level. Neither is a default."""
+    """The parent of a team; None for the top level. Neither is a default."""
 
     def __init__(self, help_text: str, *others: tuple[str, str]) -> None:
         errors = {"required": "Choose the team that it belongs to, or the top level."}
@@ -31,7 +31,7 @@ class Parent(Row):
 
 
 class NewTeam(Form):
-    """A team to make."""
+    """A team to create."""
 
     name = Text("Name", maxlength=80, autocomplete="off")
     parent = Parent(
@@ -45,7 +45,7 @@ class NewTeam(Form):
 
 
 class TicketsForm(Form):
-    """The tickets of a team, in its row. What others would do is shown beside it as they are typed."""
+    """The tickets of a team, in its row. The effect is previewed beside it during input."""
 
     tickets = Whole("Tickets")
 
@@ -60,13 +60,13 @@ class TicketsForm(Form):
 
 
 class RenameForm(Form):
-    """Another name for a team."""
+    """A new name for a team."""
 
     name = Text("Name", maxlength=80, help_text="URLs and past bills keep the old name.")
 
 
 class MoveForm(Form):
-    """Another team above a team."""
+    """A new parent for a team."""
 
     parent = Parent("Moves its subteams, too.")
 
@@ -82,7 +82,7 @@ class MoveForm(Form):
 
 
 class Candidate(Row):
-    """A user, by all names."""
+    """A user to choose, listed with username, full name and email."""
 
     def label_from_instance(self, obj: User) -> str:
         full = obj.get_full_name()

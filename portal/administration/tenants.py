@@ -1,4 +1,4 @@
-"""Tenants: the tree with tickets, and each one's members and quotas."""
+"""Tenants: the tree with tickets, and the members and limits of each tenant."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def tickets(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("tenant.change")
 @posted_from("admin_tenants")
 def effect_of_making(request: UserRequest) -> HttpResponse:
-    """Shows what the team in the form would take from its siblings, while the form is filled in."""
+    """Shows, during input, which shares the new team in the form would take from its siblings."""
     return _effect(request, "create-effect", NewTeam(request), lambda values: effect_of_new(**values))
 
 
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def effect_of_changing(request: UserRequest, slug: str, verb: str) -> HttpResponse:
-    """Shows what other tickets or another parent would do."""
+    """Shows the effect on shares of other tickets or another parent."""
     found = get_object_or_404(Tenant, slug=slug)
     forms: dict[str, tuple[Form, Callable[[Values], list[Effect]]]] = {
         "tickets": (TicketsForm(found, request), lambda values: effect_of_tickets(found, **values)),
@@ -133,7 +133,7 @@ def tenant(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def change(request: UserRequest, slug: str, verb: str) -> HttpResponse:
-    """Rename, move, archive, restore or delete a tenant."""
+    """Renames, moves, archives, restores or deletes a tenant."""
     found = get_object_or_404(Tenant, slug=slug)
     acts: dict[str, tuple[Form, Callable[..., object], str | Callable[[Values], str]]] = {
         "rename": (RenameForm("rename", request), actions.rename_tenant,

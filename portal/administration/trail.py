@@ -1,4 +1,4 @@
-"""The audit trail: who changed what, before and after."""
+"""The audit trail: the actor, the change, and values before and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from portal.access import permitted
 from portal.user_request import UserRequest
 
 EVENTS_PER_PAGE = 50
-# What the portal calls things of the data model.
+# The portal's names for classes of the data model.
 KINDS = {
     "tenant": "team",
     "apitoken": "API token",
@@ -32,7 +32,7 @@ KINDS = {
     "ledgertransaction": "booking",
 }
 NAMES = {"tenant": "team"}
-# What it means that a value is not given.
+# The meaning of a missing value, by name.
 NOTHING = {"generation": "all", "since": "at once", "parent": "none, at the top"}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)", re.ASCII)
 DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
@@ -40,23 +40,23 @@ DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 
 @dataclass(frozen=True)
 class Change:
-    """One value of an event, as it was and as it is."""
+    """One value of an event, before and after."""
 
     name: str
-    before: str  # empty when it was not told
+    before: str  # empty if not recorded
     after: str
 
 
 @dataclass(frozen=True)
 class Entry:
     event: AuditEvent
-    kind: str  # of the object that was changed
-    href: str  # its page, where the reader may open that; else empty
+    kind: str  # of the changed object
+    href: str  # its page; empty if the reader may not open it
     changes: list[Change]
 
 
 def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> list[Entry]:
-    """The events as `reader` sees them, with links to what they changed."""
+    """Returns the events as `reader` may see them, with links to the changed objects."""
     found = list(events)
     teams = [int(event.target_id) for event in found if event.target_type == "tenant"]
     slugs = dict(Tenant.objects.filter(pk__in=teams).values_list("pk", "slug"))
@@ -72,7 +72,7 @@ def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> li
                     _told(event.after, name),
                 )
                 for name in dict.fromkeys([*event.before, *event.after])
-                if not (name == "currency" and event.verb == "price.set")  # it stands with each price
+                if not (name == "currency" and event.verb == "price.set")  # each price shows it
             ],
         )
         for event in found
@@ -100,7 +100,7 @@ def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
 
 
 def _told(values: dict[str, Any], name: str) -> str:
-    """A stored value as people write it, and nothing of it lost; empty when it was not told."""
+    """Returns a stored value in full as text for people; empty if it was not recorded."""
     if name not in values:
         return ""
     value = values[name]
@@ -121,14 +121,14 @@ def _told(values: dict[str, Any], name: str) -> str:
 
 
 def _price(amount: Decimal, currency: str) -> str:
-    """With two decimals at least, and as many as it has."""
+    """Returns the amount with all its decimals, at least two."""
     plain = amount.normalize()
     places = max(2, -int(plain.as_tuple().exponent))
     return f"{plain:.{places}f} {currency}"
 
 
 def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEvent]:
-    """By the name of the actor, the verb, and part of the target's name."""
+    """Filters by the actor's name, the verb, and part of the target's name."""
     wanted = {
         "actor_name__icontains": query.get("actor", "").strip(),
         "verb": query.get("verb", ""),

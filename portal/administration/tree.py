@@ -1,4 +1,4 @@
-"""The tree of tenants with the share that each one's tickets come to, and what a change would do to it."""
+"""The tree of tenants with the share of each, and the effect of a change on shares."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from accounting.actions.tenants import check_parent, check_tickets
 from accounting.models import Tenant
 from portal.sorting import Names, Sorting
 
-# The key of a team that is not made yet.
+# Primary key of a team that does not exist yet.
 NEW = 0
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A tenant in the tree. `share` is its part of the whole cluster while everybody is active."""
+    """A tenant in the tree. `share` is its part of the whole cluster while all tenants are active."""
 
     tenant: Tenant
     depth: int
     share: float
     among_siblings: float
     members: int
-    members_share: float  # the part of the whole that its own members have, without the teams below it
+    members_share: float  # the part of the whole cluster for its own members, without its subteams
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The part of the whole cluster, while everybody is active, that a team or its own members have."""
+    """The part of the whole cluster, before and after, of a team or its own members while all tenants are active."""
 
     name: str
-    before: float | None  # None where it has no share
+    before: float | None  # None if it has no share
     after: float | None
     is_changed_team: bool = False
 
 
-# Within each level: the share there goes by tickets.
+# Shares within a level are in proportion to tickets.
 SORTING = Sorting(
     {
         "name": (Names("name"),), "members": ("members", Names("name")), "tickets": ("tickets", Names("name")),
@@ -50,7 +50,7 @@ SORTING = Sorting(
 
 
 def read_tree(sort: str = SORTING.usual) -> list[Branch]:
-    """Every tenant, parents first, siblings in the order of `sort`. Archived ones have no share."""
+    """Returns all tenants, parents first, siblings in the order of `sort`. Archived tenants have no share."""
     return _tree_of(_read_tenants(sort))
 
 
@@ -59,13 +59,13 @@ def share_of(tenant: Tenant) -> Branch | None:
 
 
 def tickets_within(tenant: Tenant) -> int:
-    """Of all who share what the tenant has: its members and the teams just below it."""
+    """Returns the tickets of all that divide the tenant's share: its members and its child teams."""
     members = tenant.memberships.aggregate(sum=Sum("tickets"))["sum"] or 0
     return members + (tenant.children.active().aggregate(sum=Sum("tickets"))["sum"] or 0)
 
 
 def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Effect]:
-    """What a new team would take from its siblings; Refused where it could not be made there."""
+    """Returns the effect of a new team on its siblings; raises Refused if it cannot be created there."""
     check_parent(parent)
     check_tickets(tickets)
     made = Tenant(pk=NEW, name=name or "New team", parent=parent, tickets=tickets)
@@ -75,24 +75,25 @@ def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Eff
 
 
 def effect_of_tickets(tenant: Tenant, tickets: int) -> list[Effect]:
-    """What other tickets of a team would do to it and its siblings."""
+    """Returns the effect of other tickets of a team on it and its siblings."""
     check_tickets(tickets)
     return _effect_on(tenant, tickets=tickets)
 
 
 def effect_of_move(tenant: Tenant, parent: Tenant | None) -> list[Effect]:
-    """What a move would do to the team and its siblings there and here; Refused where it cannot be moved there."""
+    """Returns the effect of a move on the team and its old and new siblings; raises Refused if it cannot be moved
+    there."""
     check_parent(parent, below=tenant)
     return _effect_on(tenant, parent_id=parent and parent.pk)
 
 
 def effect_of_archiving(tenant: Tenant) -> list[Effect]:
-    """What its siblings would get of an archived team's share."""
+    """Returns the effect on its siblings of archiving a team."""
     return _effect_on(tenant, archived_at=timezone.now())
 
 
 def effect_of_restoring(tenant: Tenant) -> list[Effect]:
-    """What an archived team would take from its siblings again."""
+    """Returns the effect on its siblings of restoring an archived team."""
     return _effect_on(tenant, archived_at=None)
 
 
@@ -111,7 +112,7 @@ def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
 
 
 def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
-    """On the changed team and on all who share a level with it before or after, members too."""
+    """Returns the effect on the changed team and on all teams and members at its level before or after."""
     levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
     names, was = _shares(_tree_of(before), levels)
     names_after, becomes = _shares(_tree_of(after), levels)
@@ -124,7 +125,7 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 def _shares(
     branches: Iterable[Branch], levels: set[int | None]
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
-    """Names and shares by (tenant, whether it is that of its own members), of those who share in `levels`."""
+    """Returns names and shares at these `levels`, by (tenant, whether it is the share of the tenant's own members)."""
     names, shares = {}, {}
     for one in branches:
         tenant = one.tenant

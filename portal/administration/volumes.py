@@ -1,4 +1,4 @@
-"""Volumes of a cluster: granted to teams, and withdrawn."""
+"""Volumes of a cluster: granting them to teams, and withdrawing them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Absence:
     who: str
     page: str  # its page in the portal
     why: str
-    since: datetime | None  # since when it does not answer; None: it never has
+    since: datetime | None  # of the outage; None if it never answered
     back_by: datetime | None  # None: unknown
 
     def answer(self, accepts: str) -> tuple[str, str, list[tuple[bytes, bytes]]]:

@@ -1,4 +1,4 @@
-"""What the relays of HTTP and WebSockets need of a request to the host of a session or a service."""
+"""The interface between a request to a session's or service's host and the relays of HTTP and WebSockets."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ class Connection(Protocol):
         """Returns whether the sender may still be there, and the program still answers at the same address."""
 
     async def noted(self) -> None:
-        """Records that somebody uses the program."""
+        """Records that a user uses the program."""

@@ -23,7 +23,7 @@ class SessionDetail:
 
     session: Session
     lease: Lease | None
-    idle_ends: datetime | None  # when it is stopped if nobody uses it
+    idle_ends: datetime | None  # when its idle timeout stops it
     ends: datetime | None  # when it reaches its time limit
     is_warned: bool
     explainer: Explainer

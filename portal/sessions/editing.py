@@ -1,4 +1,4 @@
-"""Beginning a session: the submit page's form, with a command that serves a notebook, and how long it lasts."""
+"""The page that starts a session: the submit form, with a command that serves a notebook, and time limits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from scheduling.models import Cluster, Session
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import SpecError
 
-# JupyterLab under the address that Fairlot gives, for Fairlot alone: whoever comes through has been asked already.
+# JupyterLab at Fairlot's address for it, without its own login: the proxy has checked every request.
 JUPYTER = """exec jupyter lab --no-browser --allow-root --ip={listen} --port="$PORT" \\
   --ServerApp.base_url="$FAIRLOT_BASE_URL" \\
   --ServerApp.allow_remote_access=True \\
   --IdentityProvider.token="$FAIRLOT_SESSION_TOKEN"
 """
-# Where there is no JupyterLab: the files of the working folder, by what every environment of jobs has.
+# Without JupyterLab: the files of the working directory, served by Python, which every environment has.
 FILES = """mkdir -p ".$FAIRLOT_BASE_URL"
 echo "It works. Put files beside this one, and they are served." >".$FAIRLOT_BASE_URL/index.html"
 exec python -m http.server "$PORT" --bind 127.0.0.1
@@ -39,7 +39,7 @@ NUMBERS = ("idle_minutes", "longest_hours")
 
 @dataclass(frozen=True)
 class Limits:
-    """One text for each number, as it was typed; nothing is judged here."""
+    """The typed text of each limit, not validated."""
 
     idle_minutes: str = "60"
     longest_hours: str = "12"
@@ -56,7 +56,7 @@ class Limits:
         return cls(**texts)
 
     def read(self) -> dict[str, Any]:
-        """As the action takes them: numbers, or the text as it is for it to refuse."""
+        """Returns the action's arguments: numbers, or the unchanged text, which the action refuses."""
         return {name: _number(getattr(self, name)) for name in NUMBERS}
 
     def with_problems(self, error: SpecError) -> Self:
@@ -68,7 +68,7 @@ class Limits:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """The page; POST begins the session, or with `do` = form or yaml only rewrites the other side."""
+    """Shows the page. A POST starts the session; with `do` = form or yaml it only rewrites the other side."""
     if request.method == "GET":
         if again := request.GET.get("again"):
             return _as_before(request, again)
@@ -102,7 +102,7 @@ def new(request: UserRequest) -> HttpResponse:
 
 
 def _as_before(request: UserRequest, again: str) -> HttpResponse:
-    """The form filled with what an earlier session was begun with."""
+    """Shows the form filled from an earlier session."""
     seen = Session.objects.visible_to(request.user).select_related("job__tenant")
     session = get_object_or_404(seen, pk=int(again) if again.isdecimal() and len(again) < 19 else 0)
     job = session.job
@@ -112,7 +112,8 @@ def _as_before(request: UserRequest, again: str) -> HttpResponse:
 
 
 def preset(cluster: Cluster | None) -> Fields:
-    """JupyterLab, where it is there; on this machine it listens to this machine alone."""
+    """Returns the form with JupyterLab if it is installed. In a local cluster it listens to the loopback address
+    only."""
     is_local = cluster is None or cluster.backend == Cluster.Backend.LOCAL
     if lacks_jupyter(cluster):
         return Fields(name="files", command=FILES, port="8888")

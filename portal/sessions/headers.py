@@ -8,7 +8,7 @@ from django.conf import settings
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-# Of one connection only (RFC 9110, 7.6.1, and what is commonly treated so).
+# Valid for one connection only (RFC 9110, 7.6.1, and headers that proxies usually treat so).
 HOP_BY_HOP = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.http import HttpResponse
 
 NAME, SERVICE_NAME = "session-{}", "service-{}"
-# Where tickets of services are exchanged; all other paths are the program's.
+# Where tickets of services are exchanged; all other paths belong to the program.
 SERVICE_DOOR = "/.fairlot/enter/"
 
 
@@ -52,7 +52,7 @@ def _number(host: str, name: str) -> int | None:
 
 
 def is_under_them(host: str) -> bool:
-    """Returns whether the host is one that programs may have, which is never the portal's."""
+    """Returns whether the host belongs to sessions and services; the portal's host never does."""
     if not settings.FAIRLOT_SESSIONS_URL:
         return False
     name = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(r"\*", r"[^.:]+")

@@ -1,4 +1,4 @@
-"""Requests to a session's program and its answers, passed on as they come, piece by piece."""
+"""Relays HTTP requests to a session's program and its answers back, in chunks as they arrive."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from portal.sessions.visits import Admitted
 
 logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 10.0
-# How often it is asked whether who is in there for long may still be.
+# Interval of checks that the sender of a long request may still use the program.
 CHECK_SECONDS = 15.0
 PIECE = 64 * 1024
-# The longest pause between two pieces of what a browser sends.
+# The longest pause between two chunks of an upload.
 PAUSE_SECONDS = 60.0
 TOO_LARGE = (413, "The upload is too large: FAIRLOT_SESSIONS_BODY_LIMIT_BYTES says how large one may be.")
 TOO_SLOW = (408, "The upload did not go on.")
@@ -31,7 +31,7 @@ SILENT = (502, "The session's program did not answer.")
 _MOST = f"{headers.MOST_BYTES // 1024} KiB or {headers.MOST_LINES} lines, the most that Fairlot passes on."
 HEADERS_TOO_LARGE = (431, f"The request's headers, cookies among them, have more than {_MOST}")
 NOT_PASSED_ON = (502, f"The session's program did not answer in HTTP, or with headers of more than {_MOST}")
-# As a network does that drops what its policies do not let through.
+# A timeout is typical of a network whose policies drop the packets.
 OUT_OF_REACH = (
     504,
     "Nothing answers at the session's address. If it stays so, the network keeps the portal out.",
@@ -39,7 +39,7 @@ OUT_OF_REACH = (
 
 
 def client() -> aiohttp.ClientSession:
-    """One for each request: a connection that was kept could be to whoever had the address before."""
+    """Returns a client for one request. A kept connection could lead to another program that has the address by now."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -55,7 +55,7 @@ def client() -> aiohttp.ClientSession:
 
 
 def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
-    """The same path and query at the program's address, byte for byte."""
+    """Returns the URL with the same path and query, byte for byte, at the program's address."""
     raw = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
     host, _, port = admitted.address.rpartition(":")
     query = scope["query_string"].decode("latin-1")
@@ -65,7 +65,7 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 
 
 async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
-    """Until either side has had enough, or who is there may not be there any more."""
+    """Relays until either side ends the exchange or the sender may not use the program any more."""
     exchange = _Exchange(door, admitted, notes=notes)
     declared = headers.values_of(door.headers, b"content-length")
     if declared and int(declared[0]) > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
@@ -86,14 +86,14 @@ async def until_barred(door: Connection, admitted: Admitted) -> None:
 
 
 class _Exchange:
-    """A request, and what becomes of it."""
+    """A request and its answer."""
 
     def __init__(self, door: Connection, admitted: Admitted, *, notes: bool) -> None:
         self.door, self.admitted, self.notes = door, admitted, notes
         self.begun = self.ended = False
         self.trouble = SILENT
         self.sent_all = asyncio.Event()
-        self.stopped = asyncio.Event()  # the browser left in the middle, or what it sends is refused
+        self.stopped = asyncio.Event()  # set if the browser disconnects early or its upload is refused
 
     async def run(self) -> None:
         scope = self.door.scope
@@ -119,7 +119,7 @@ class _Exchange:
             logger.info("session %s: %r", self.admitted.session_id, error)
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 self.trouble = OUT_OF_REACH
-            elif isinstance(error, aiohttp.ClientResponseError):  # it cannot be read
+            elif isinstance(error, aiohttp.ClientResponseError):  # the answer is not valid HTTP
                 self.trouble = NOT_PASSED_ON
 
     async def _answer(self, answer: aiohttp.ClientResponse) -> None:
@@ -154,7 +154,7 @@ class _Exchange:
         self.sent_all.set()
 
     async def _received(self) -> MutableMapping[str, Any] | None:
-        """Returns what the browser sends next, None when it sends nothing for too long."""
+        """Returns the browser's next message; None after a pause of PAUSE_SECONDS."""
         try:
             async with asyncio.timeout(PAUSE_SECONDS):
                 return await self.door.receive()
@@ -162,10 +162,10 @@ class _Exchange:
             return None
 
     async def _stop(self, trouble: tuple[int, str]) -> NoReturn:
-        """Ends the exchange from within the upload.
+        """Ends the exchange during the upload.
 
-        Raises nothing: aiohttp keeps an error of a body in a cycle with the body itself, and so the connection
-        to the browser, which the server does not close until the garbage collector comes.
+        Does not raise: aiohttp keeps an error of a body in a reference cycle with the body and so with the
+        connection to the browser, which the server would not close before a garbage collection.
         """
         self.trouble = trouble
         self.stopped.set()
@@ -177,13 +177,14 @@ class _Exchange:
             await self.door.noted()
 
     async def until_gone(self) -> None:
-        """Returns when the browser leaves after it has sent all."""
+        """Returns when the browser disconnects after its upload is complete."""
         await self.sent_all.wait()
         while (await self.door.receive())["type"] != "http.disconnect":
             pass
 
     async def end(self) -> None:
-        """What is cut off must look so: only an answer that has not begun can still say what is wrong."""
+        """Answers with the error if no answer has begun; otherwise raises CutOff, so that the browser sees an
+        incomplete answer."""
         if not self.begun:
             closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []
             await say(self.door.send, *self.trouble, closes)
@@ -192,7 +193,7 @@ class _Exchange:
 
 
 class CutOff(Exception):
-    """An answer ends in the middle, which the server shows by closing the connection."""
+    """An incomplete answer, which the server shows by closing the connection."""
 
 
 async def say(
@@ -202,7 +203,7 @@ async def say(
     extra: Sequence[tuple[bytes, bytes]] = (),
     content_type: str = TEXT,
 ) -> None:
-    """A short answer of our own."""
+    """Sends a short answer from the portal itself."""
     body = f"{text}\n".encode() if text else b""
     own = SECURITY | {
         b"content-type": content_type.encode(),

@@ -1,4 +1,4 @@
-"""The ASGI app of the hosts of sessions and services. Nothing of the portal is served there, nor they elsewhere."""
+"""The ASGI app of the hosts of sessions and services. The portal and the programs never share a host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from scheduling.sessions.actions import NOTED_EVERY
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
-# What a page of JupyterLab asks for again and again while nobody does anything.
+# Requests that an open page of JupyterLab repeats without any user's action.
 POLLS = re.compile(
     r"/(api/(kernels|sessions|terminals|status|contents|kernelspecs|me|metrics)\b|lsp/status)", re.ASCII
 )
@@ -58,9 +58,9 @@ SERVICE_WORDS = {
     Barred.NOT_READY: (503, "No replica is ready. The service's page in Fairlot tells why."),
     Barred.ENDED: (410, "The service was removed."),
 }
-# Not the pages' threads: a check must not wait behind pages. One set for each event loop.
+# Separate from the threads of pages: a check must not wait behind pages. One set for each event loop.
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
-# How long a check waits for a thread, and with it for the database.
+# The longest wait of a check for a thread and the database.
 ASK_SECONDS = 8.0
 BUSY = "Fairlot's database does not answer, or has too much to do. Try again in a moment."
 
@@ -70,7 +70,7 @@ class NoAnswer(Exception):
 
 
 async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Asks the database from a thread that pages do not use. Raises NoAnswer."""
+    """Runs a database query in a thread that pages do not use. Raises NoAnswer."""
     loop = asyncio.get_running_loop()
     if loop not in _threads:
         _threads[loop] = Threads(visits_at_once(), "visits")
@@ -84,7 +84,7 @@ async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any
 
 
 def with_sessions(portal: App) -> App:
-    """The portal, and beside it the hosts of sessions and services."""
+    """Returns an app that serves the hosts of sessions and services, and the portal on all others."""
 
     async def doors(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -107,7 +107,7 @@ def with_sessions(portal: App) -> App:
 
 
 async def _open(door: Door) -> None:
-    """Lets the request in, or says that the database does not answer."""
+    """Handles the request, and answers if the database does not."""
     begun = False
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -142,13 +142,13 @@ def _own_hosts() -> set[str]:
 class Door(ABC):
     """One request to the host of a session or a service."""
 
-    # Below which the program's paths are, and where a ticket becomes a cookie.
+    # The program's paths start with it. A ticket becomes a cookie at `exchange`.
     base: str
     exchange: str
-    # Where the portal asks who this is and, if it may, sends it back here.
+    # The portal's page that checks the user's login and rights, and then redirects back.
     ask_path: str
     origin: str
-    # Whether a token says who this is, which no page of another host can send along.
+    # Whether the request carries a token, which pages of other hosts cannot send.
     has_token = False
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,30 +156,30 @@ class Door(ABC):
         self.headers: list[tuple[bytes, bytes]] = [(bytes(n), bytes(v)) for n, v in scope["headers"]]
         self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
         self.noted_at = time.monotonic()
-        self.unanswered = 0  # checks in a row
+        self.unanswered = 0  # consecutive checks
         address, _ = scope.get("client") or ("", 0)
         self.client = Client(network_of(address), self.key)
         self.is_local = is_this_machine(address, (name.decode("latin-1") for name, _ in self.headers))
 
     @abstractmethod
     async def admit(self, before: Admitted | None = None) -> Admitted | Barred:
-        """Who this is, and where the program answers; where it did `before` as long as it does."""
+        """Checks who sends this, and returns the program's address: that of `before` while it is valid."""
 
     @abstractmethod
     async def note_use(self) -> None:
-        """Somebody uses it now."""
+        """Records that a user uses the program now."""
 
     @abstractmethod
     async def key_for(self, ticket: str) -> str | None:
-        """The cookie's text for a ticket; None for one that does not work."""
+        """Exchanges a ticket for the value of a cookie; returns None for an invalid ticket."""
 
     @abstractmethod
     async def absence(self) -> Absence | None:
-        """Why nobody answers; None where this may not be known, or somebody does by now."""
+        """Returns why the program does not answer; None if the sender may not know, or if it does answer by now."""
 
     @abstractmethod
     def words_for(self, barred: Barred) -> tuple[int, str]:
-        """Status and text for who does not come in."""
+        """Returns status and text of the answer to a sender who is not admitted."""
 
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
@@ -234,7 +234,7 @@ class Door(ABC):
         await sockets.relay(self, admitted)
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Tells whether the same holds as at the beginning, or the database has not answered a few times at most."""
+        """Returns whether a new check has the same result. A few checks in a row may find the database unavailable."""
         try:
             found = await self.admit(admitted)
         except NoAnswer:
@@ -244,12 +244,12 @@ class Door(ABC):
         return found == admitted
 
     async def noted(self) -> None:
-        """The same for each piece of a long talk; the database hears of it now and then."""
+        """Records use, for each chunk of a long exchange; writes to the database every NOTED_EVERY at most."""
         if time.monotonic() - self.noted_at > NOTED_EVERY.total_seconds():
             await self.note_use()
 
     async def _exchange(self) -> None:
-        """The ticket's cookie, and on to where it was to lead."""
+        """Sets the cookie for a ticket and redirects to the ticket's target."""
         asked = parse_qs(self.scope["query_string"].decode("latin-1"))
         ticket, path = (asked.get(name, [""])[0] for name in ("ticket", "path"))
         key = await self.key_for(ticket) if ticket else None
@@ -258,12 +258,12 @@ class Door(ABC):
             return
         name = headers.cookie_name(secure=hosts.is_secure())
         cookie = f"{name}={key}; Path=/; HttpOnly; SameSite=Lax{'; Secure' if hosts.is_secure() else ''}"
-        # What begins with two slashes, or what browsers take for that, is another host.
+        # Browsers read a path that starts with two slashes, or with a slash and a backslash, as another host.
         is_here = path.startswith(self.base) and not path.startswith(("//", "/\\"))
         await self._send_on(path if is_here else self.base, cookie)
 
     def _page(self) -> str:
-        """The portal's page that sends it back here, to where it wanted to."""
+        """Returns the URL of the portal's page that redirects back to the requested path."""
         whole = self.scope.get("raw_path") or self.scope["path"].encode()
         path = whole.decode("latin-1").partition("?")[0]
         if query := self.scope["query_string"].decode("latin-1"):
@@ -296,7 +296,7 @@ class Door(ABC):
 
 
 class SessionDoor(Door):
-    """To a session, for who may work in it."""
+    """A request to a session, from a user who may work in it."""
 
     def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
@@ -314,7 +314,7 @@ class SessionDoor(Door):
 
     async def note_use(self) -> None:
         self.noted_at = time.monotonic()
-        with suppress(NoAnswer):  # the next piece notes it again
+        with suppress(NoAnswer):  # the next chunk records it again
             await ask(self.client, visits.used, self.session_id)
 
     async def key_for(self, ticket: str) -> str | None:
@@ -332,7 +332,7 @@ class SessionDoor(Door):
 
 
 class ServiceDoor(Door):
-    """To whichever replica of a service is ready, for members of its team and their API tokens."""
+    """A request to a ready replica of a service, from a member of its team or with a member's API token."""
 
     base, exchange = "/", hosts.SERVICE_DOOR
 
@@ -343,7 +343,7 @@ class ServiceDoor(Door):
         scheme, _, text = b"".join(headers.values_of(self.headers, b"authorization")).partition(b" ")
         bearer = text.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
         self.has_token = bool(bearer)
-        writes = scope.get("method") not in SAFE  # a WebSocket may carry anything
+        writes = scope.get("method") not in SAFE  # a WebSocket may carry writes
         self.caller = visits.Caller(self.key, bearer, writes)
 
     async def admit(self, before: Admitted | None = None) -> Admitted | Barred:
@@ -360,7 +360,7 @@ class ServiceDoor(Door):
         return found
 
     async def note_use(self) -> None:
-        """Nothing ends a service that nobody uses."""
+        """Does nothing: services have no idle timeout."""
         self.noted_at = time.monotonic()
 
     async def key_for(self, ticket: str) -> str | None:

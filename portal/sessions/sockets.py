@@ -1,4 +1,4 @@
-"""WebSockets between browser and program, message by message in both directions."""
+"""Relays WebSockets between browser and program, by message in both directions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from portal.sessions.visits import Admitted
 
 logger = logging.getLogger(__name__)
 LARGEST_MESSAGE = 64 * 1024 * 1024
-# Of the program, which is lost if it has not answered a ping for half as long again.
+# Interval of pings to the program; it is lost if it does not answer one for half this time.
 HEARTBEAT_SECONDS = 30.0
 GOODBYE_SECONDS = 5.0
 POLICY, TROUBLE = 1008, 1011
-# Codes that no side may put into a frame (RFC 6455, 7.4.1).
+# Codes that must not be sent in a frame (RFC 6455, 7.4.1).
 NEVER_SENT = {1005, 1006, 1015}
 
 
@@ -29,14 +29,14 @@ async def refuse(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """403 in place of the handshake."""
+    """Answers 403 in place of the handshake."""
     await receive()
     await send({"type": "websocket.close", "code": POLICY})
 
 
 async def relay(door: Connection, admitted: Admitted) -> None:
-    """Until either side closes, or who is there may not be there any more."""
-    await door.receive()  # the browser's wish to connect
+    """Relays until either side closes or the sender may not use the program any more."""
+    await door.receive()  # the handshake
     scope = door.scope
     scheme = {"wss": "https"}.get(scope.get("scheme", "ws"), "http")
     try:
@@ -59,7 +59,7 @@ async def relay(door: Connection, admitted: Admitted) -> None:
 
 
 class _Talk:
-    """Both directions of one WebSocket, and who has ended it."""
+    """Both directions of one WebSocket, and which side ended it."""
 
     def __init__(
         self, door: Connection, admitted: Admitted, program: aiohttp.ClientWebSocketResponse

@@ -1,4 +1,4 @@
-"""The list of sessions, a session's page, and what is done with one. Its form is in portal/sessions/editing.py."""
+"""The list of sessions, a session's page and its actions. The form is in portal/sessions/editing.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SORTING = Sorting(
 
 @require_safe
 def sessions(request: UserRequest) -> HttpResponse:
-    """Sessions of the user's teams, latest first; ended ones too."""
+    """Lists the sessions of the user's teams, latest first, including ended ones."""
     found = Session.objects.visible_to(request.user)
     mine = request.GET.get("owner") == "me"
     if mine:
@@ -63,7 +63,7 @@ def sessions(request: UserRequest) -> HttpResponse:
 
 @require_safe
 def session(request: UserRequest, pk: int) -> HttpResponse:
-    """How it is, how long it lasts, and the ways in."""
+    """Shows a session's state, its time limits and its links."""
     shown = visible_session(request.user, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
     told = detail.details_of([shown], request.user)[0]
@@ -84,9 +84,9 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Leads to the session's own host, with a ticket for who may work in it; `path` is where to."""
+    """Redirects to `path` at the session's own host, with a ticket for users who may work in the session."""
     if not request.user.is_authenticated:
-        # Not back to here: by the portal's own policy a form, as that of the login, must not lead to other hosts.
+        # Not back to this URL: the portal's CSP forbids that a form, such as the login's, leads to other hosts.
         return redirect_to_login(reverse("session", args=[pk]))
     shown = visible_session(request.user, pk)
     if not hosts.origin_of(pk) or shown.job.has_ended:
@@ -102,7 +102,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def keep(request: UserRequest, pk: int) -> HttpResponse:
-    """Somebody still wants it."""
+    """Restarts the session's idle timeout."""
     return _perform(request, pk, lambda one: keep_session(actor=request.user, session=one), "kept.")
 
 
@@ -125,7 +125,7 @@ def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], do
 
 
 def visible_session(user: User, pk: int) -> Session:
-    """The session with its job, or 404 for who may not see it."""
+    """Returns the session with its job; raises Http404 if the user may not see it."""
     seen = Session.objects.visible_to(user)
     related = seen.select_related("job__tenant", "job__owner", "job__cluster")
     return get_object_or_404(related, pk=pk)

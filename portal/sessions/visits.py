@@ -34,10 +34,10 @@ TICKET_LASTS = timedelta(seconds=60)
 
 
 class Barred(Enum):
-    """Why somebody may not enter."""
+    """Why a sender is not admitted."""
 
     STRANGER = "stranger"  # no visit, or its login has ended
-    HIDDEN = "hidden"  # there is no such session for this user
+    HIDDEN = "hidden"  # no such session for this user
     ELSEWHERE = "elsewhere"  # the local backend serves this machine only
     NOT_READY = "not ready"
     ENDED = "ended"
@@ -45,7 +45,7 @@ class Barred(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Somebody who may enter now, and the program's address, as its backend observed it for this lease."""
+    """A user who may use the program now, and its address, as the backend observed it for this lease."""
 
     session_id: int
     address: str

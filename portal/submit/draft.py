@@ -1,4 +1,4 @@
-"""The state of the submit page: one spec seen as form and as YAML, where it goes, and what is wrong."""
+"""The state of the submit page: one spec as form and as YAML, its target cluster, and its problems."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T", Tenant, Cluster)
 
 @dataclass(frozen=True)
 class Choices:
-    """Where `user` may submit to, and what there is in one of the clusters."""
+    """The teams and clusters to which `user` may submit, and what one of the clusters offers."""
 
     tenants: Sequence[Tenant]
     clusters: Sequence[Cluster]
@@ -47,11 +47,11 @@ class Choices:
     generations: Sequence[tuple[str, int]]  # name, GPUs in the cluster
     environments: Sequence[str]
     secrets: Sequence[str]
-    volumes: Sequence[Volume]  # of the cluster
+    volumes: Sequence[Volume]  # of that cluster
 
     @classmethod
     def of(cls, user: User, cluster: str = "") -> Self:
-        """`cluster` is the key of the one that was chosen; else it is the first."""
+        """Returns the choices in the cluster with the key `cluster`; by default in the first one."""
         clusters = list(Cluster.objects.attached().order_by(*by_name("name")))
         chosen = _chosen(clusters, cluster) or next(iter(clusters), None)
         return cls(
@@ -79,7 +79,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Draft:
-    """What the page shows. `problems` are of the form's fields, `yaml_problems` of the YAML's."""
+    """The content of the page. `problems` belong to fields of the form, `yaml_problems` to the YAML."""
 
     fields: Fields
     yaml: str
@@ -106,7 +106,7 @@ class Draft:
 
     @classmethod
     def of_stored(cls, choices: Choices, *, spec: Any, tenant: Tenant, user: User) -> Self:
-        """The form filled with a stored spec, which is judged by today's rules."""
+        """Returns a draft with the form filled from a stored spec, checked by the current rules."""
         draft = cls.new(choices, fields=Fields.from_spec(JobSpec.stored(spec)), tenant=tenant)
         try:
             JobSpec.parse(spec)
@@ -128,7 +128,7 @@ class Draft:
 
     @property
     def problem(self) -> str:
-        """What is wrong with no single field."""
+        """Returns the problem that belongs to no single field."""
         return self.problems.get("", "")
 
     @property
@@ -137,34 +137,34 @@ class Draft:
 
     @property
     def in_containers(self) -> bool:
-        """Whether it says something that only containers can be given."""
+        """Returns whether the draft uses a field that only applies to containers."""
         return any(getattr(self.fields, name) for name in ONLY_IN_CONTAINERS)
 
     @property
     def advanced(self) -> bool:
-        """Whether a folded field differs from what it usually is, or is at fault."""
+        """Returns whether a field of the folded part differs from its default or has a problem."""
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in ADVANCED)
         return changed or any(name in self.problems for name in ADVANCED)
 
     @property
     def answers(self) -> bool:
-        """Whether a field of the folded part about ports differs from what it usually is."""
+        """Returns whether a field of the folded part about ports differs from its default."""
         names = ("port", "readiness_path", "readiness_period_seconds", "readiness_failures")
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in names)
         return changed or any(name in self.problems for name in names)
 
     def agree(self) -> Self:
-        """Notes that form and YAML say the same now."""
+        """Records that form and YAML are the same now."""
         return replace(self, agreed=digest(self.yaml))
 
     def in_another_cluster(self) -> Self:
-        """Its environments are others, and so may its generations be."""
+        """Adapts the draft to a new cluster, which has other environments and perhaps other GPU types."""
         return replace(self, fields=replace(self.fields, environment="", generations=[]))
 
     def use_form(self) -> Self:
-        """Rewrites the YAML from the form, even while the form is not yet right."""
+        """Rewrites the YAML from the form, even if the form has problems."""
         rewritten = replace(self, yaml=self.fields.to_yaml(), yaml_problems={}).agree()
         try:
             return replace(rewritten, spec=self.fields.to_spec(), problems={})
@@ -172,7 +172,7 @@ class Draft:
             return replace(rewritten, spec=None, problems=_beside_fields(error))
 
     def use_yaml(self) -> Self:
-        """Rewrites the form from the YAML; YAML that is no right spec leaves the form as it is."""
+        """Rewrites the form from the YAML. An invalid YAML leaves the form unchanged."""
         try:
             spec = read_yaml(self.yaml)
         except SpecError as error:
@@ -180,7 +180,7 @@ class Draft:
         return replace(self, fields=Fields.from_spec(spec), spec=spec, problems={}, yaml_problems={}).agree()
 
     def settle(self) -> Self:
-        """Uses whichever side was edited since both last agreed."""
+        """Rewrites one side from the side that was edited since both last agreed."""
         of_form, of_yaml = digest(self.fields.to_yaml()), digest(self.yaml)
         if of_yaml in {self.agreed, of_form}:
             return self.use_form()
@@ -189,14 +189,14 @@ class Draft:
         return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
 
     def ready_to_send(self) -> Self:
-        """Settled, and with a word about a team where none is chosen."""
+        """Settles the draft, and adds a problem if no team is chosen."""
         draft = self.settle()
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
         return draft
 
     def rewritten(self, asked: str | None, user: User) -> Self | None:
-        """With one side rewritten from the other where that is `asked`, form or yaml; None where it is not."""
+        """Returns the draft with one side rewritten from the other if `asked` is "form" or "yaml"; else None."""
         match asked:
             case "form":
                 return self.use_form().checked_for(user)
@@ -205,7 +205,7 @@ class Draft:
         return None
 
     def checked_for(self, user: User) -> Self:
-        """With the answer of the pre-flight check, once there is a right spec and a place for it."""
+        """Adds the result of the pre-flight check once the draft has a valid spec and a team."""
         if self.spec is None or self.tenant is None or self.cluster is None:
             return self
         try:
@@ -217,7 +217,7 @@ class Draft:
         return replace(self, preflight=answer)
 
     def refused(self, error: NotAllowed | Refused, user: User) -> Self:
-        """With what the action said; what can never run shows all its reasons, and how to submit it anyway."""
+        """Adds the action's error. A job that can never run gets all its reasons, and a way to submit it anyway."""
         if isinstance(error, Refused) and error.field == "even_if_never":
             checked = self.checked_for(user)
             why = {"gpus_per_worker": " ".join(checked.preflight.sentences)} if checked.preflight else {}
@@ -229,25 +229,25 @@ class Draft:
 
 
 def has_example(choices: Choices) -> bool:
-    """Whether jobs find the example program where they would run."""
+    """Returns whether the chosen cluster's environments contain the example program."""
     local = any(cluster.backend == Cluster.Backend.LOCAL for cluster in choices.clusters)
     return local and (settings.FAIRLOT_EXAMPLES_DIR / EXAMPLE).is_file()
 
 
 def example() -> Fields:
-    """The form filled with a training of a minute or two that reports its progress and saves its state."""
+    """Returns the form for a training of one or two minutes that reports its progress and saves checkpoints."""
     return Fields(name="digits: my first job", command=f'python "$FAIRLOT_EXAMPLES/{EXAMPLE}" --steps 1200')
 
 
 def _chosen(choices: Sequence[T], pk: str) -> T | None:
-    """The one with this key; the only one when nothing was said; None when it is not among them."""
+    """Returns the choice with this key, or the only choice if the key is empty; None if there is none such."""
     if not pk and len(choices) == 1:
         return choices[0]
     return next((choice for choice in choices if str(choice.pk) == pk), None)
 
 
 def _beside_fields(error: SpecError) -> dict[str, str]:
-    """Problems by field of the form; what belongs to none of them stands at the top."""
+    """Returns problems by field of the form, and those without a field under the name for the top of the form."""
     problems = by_top_field(error.problems)
     beside = {name: text for name, text in problems.items() if name in FORM_FIELDS}
     rest = [f"{name} {text}".strip() for name, text in problems.items() if name not in FORM_FIELDS]

@@ -1,7 +1,7 @@
-"""The submit form's fields as the user typed them, and their way to and from the canonical JobSpec.
+"""The submit form's fields as typed, and their conversion to and from the canonical JobSpec.
 
-Nothing is validated here: fields become a plain mapping, `JobSpec.parse` judges it, and its problems
-are shown beside the fields. What was typed is never changed, right or wrong.
+Nothing is validated here: fields become a mapping, `JobSpec.parse` checks it, and its problems are shown beside the
+fields. Typed text is never changed, valid or not.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NUMBERS = {
     "deadline_hours": float,
 }
 OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "image_pull_secret")
-# Numbers that may be left out.
+# Numbers that may be empty.
 OPTIONAL = ("port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
 DEFAULTS = JobSpec(name="x", command="x")
 
 
 @dataclass(frozen=True)
 class Fields:
-    """One text for each field of the form; `generations` holds the checked boxes."""
+    """The text of each field of the form; `generations` holds the checked boxes."""
 
     name: str = ""
     command: str = ""
@@ -72,7 +72,7 @@ class Fields:
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
-        """What the browser sent; line ends become those of a script, and what was not sent is as usual."""
+        """Reads the posted fields, with line ends as in a script. Missing fields get their defaults."""
         usual = cls()
         texts = {
             f.name: _unix(post.get(f.name, getattr(usual, f.name)))
@@ -103,7 +103,7 @@ class Fields:
         )
 
     def to_spec(self) -> JobSpec:
-        """Raises SpecError with every problem that the fields have, those of lines too."""
+        """Returns the spec. Raises SpecError with all problems of the fields, including those of lines."""
         read, problems = read_all(self._lines())
         try:
             spec = JobSpec.parse(self._plain() | read)
@@ -114,7 +114,7 @@ class Fields:
         return spec
 
     def to_yaml(self) -> str:
-        """The same as YAML, even while it is not yet a whole or right spec."""
+        """Returns the spec as YAML, even if it is incomplete or invalid."""
         try:
             return self.to_spec().to_yaml()
         except SpecError:
@@ -130,7 +130,7 @@ class Fields:
         return {name: getattr(self, name) for name in LINES}
 
     def _draft(self) -> dict[str, Any]:
-        """Name, command and whatever is not as by default; lines that cannot be read as they are."""
+        """Returns name, command and all values that differ from their defaults. Unreadable lines stay text."""
         data = self._plain() | self._lines() | read_all(self._lines())[0]
         usual = DEFAULTS.to_dict()
         return {"version": 1} | {
@@ -145,12 +145,12 @@ def read_yaml(text: str) -> JobSpec:
 
 
 def digest(yaml_text: str) -> str:
-    """A short mark of a YAML text, to notice that it was edited since it was last shown."""
+    """Returns a short digest of a YAML text, to detect edits."""
     return hashlib.sha256(_unix(yaml_text).strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _read_number(text: str, kind: type[int] | type[float]) -> int | float | str:
-    """The number, or the text as it is for `JobSpec.parse` to refuse."""
+    """Returns the number, or the unchanged text, which `JobSpec.parse` refuses."""
     number = read_whole(text) if kind is int else read_decimal(text)
     return text if number is None else kind(number)
 

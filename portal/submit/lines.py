@@ -1,4 +1,4 @@
-"""Fields of a spec that are mappings or lists, as lines of text that people type, and back."""
+"""Reads and writes fields of a spec that are mappings or lists, as lines of text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scheduling.spec.job_spec import SpecError
 
 
 def read_variables(text: str, field: str = "variables", *, hidden: bool = False) -> dict[str, str]:
-    """KEY=VALUE lines; a value in double quotes is read as JSON text, so that it may hold line ends.
+    """Reads KEY=VALUE lines. A value in double quotes is a JSON string, so that it may contain line ends.
 
-    `hidden`: what is wrong is told without repeating any of it.
+    With `hidden`, errors repeat none of the text.
     """
     variables: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -32,12 +32,12 @@ def read_variables(text: str, field: str = "variables", *, hidden: bool = False)
 
 
 def write_variables(variables: Mapping[str, str]) -> str:
-    """KEY=VALUE lines that `read_variables` reads back to the same."""
+    """Returns KEY=VALUE lines that `read_variables` reads back unchanged."""
     return "\n".join(f"{name}={_quote(value)}" for name, value in variables.items())
 
 
 def read_labels(text: str) -> dict[str, str]:
-    """Lines of key=value, or of a key alone, whose value is empty then."""
+    """Reads lines of key=value. A line with a key alone has an empty value."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         key, _, value = (part.strip() for part in line.partition("="))
@@ -49,12 +49,12 @@ def read_labels(text: str) -> dict[str, str]:
 
 
 def write_labels(labels: Mapping[str, str]) -> str:
-    """Lines that `read_labels` reads back to the same."""
+    """Returns lines that `read_labels` reads back unchanged."""
     return "\n".join(f"{key}={value}" if value else key for key, value in labels.items())
 
 
 def read_mounts(text: str) -> list[dict[str, str]]:
-    """Lines of a name alone, or of name=/path."""
+    """Reads lines of a name alone or name=/path."""
     found = []
     for line in text.split("\n"):
         if line.strip():
@@ -64,19 +64,19 @@ def read_mounts(text: str) -> list[dict[str, str]]:
 
 
 def write_mounts(mounts: Sequence[Mounted]) -> str:
-    """Lines that `read_mounts` reads back to the same."""
+    """Returns lines that `read_mounts` reads back unchanged."""
     return "\n".join(f"{one.name}={one.path}" if one.path else one.name for one in mounts)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """How one field is read from what was typed, and written for it."""
+    """How one field of lines is read and written."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]
 
 
-# By the name of the field.
+# By name of the field.
 LINES = {
     "variables": Lines(read_variables, write_variables),
     "secrets": Lines(lambda text: read_variables(text, "secrets"), write_variables),
@@ -87,7 +87,7 @@ LINES = {
 
 
 def read_all(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the lines of each field say, and what is wrong with those that say nothing, which are left out."""
+    """Returns the values by field, and the problems by field. Fields with problems have no value."""
     found: dict[str, Any] = {}
     problems: dict[str, str] = {}
     for name, lines in LINES.items():

@@ -26,7 +26,8 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 @never_cache
 @require_http_methods(["GET", "POST"])
 def submit(request: UserRequest) -> HttpResponse:
-    """The page; POST submits, or with `do` = form or yaml only rewrites the other side (no script needed)."""
+    """Shows the page. A POST submits; with `do` = form or yaml it only rewrites the other side, for browsers without
+    scripts."""
     if request.method == "GET":
         return _first_page(request)
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
@@ -56,7 +57,7 @@ def submit(request: UserRequest) -> HttpResponse:
 @keeps_form
 @require_POST
 def convert(request: UserRequest) -> HttpResponse:
-    """What changes on the page after one side was edited (`from` = form or yaml)."""
+    """Returns the parts of the page that change after an edit of one side (`from` = form or yaml)."""
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
     source = "yaml" if request.GET.get("from") == "yaml" else "form"
@@ -73,7 +74,7 @@ def convert(request: UserRequest) -> HttpResponse:
 
 
 def _first_page(request: UserRequest) -> HttpResponse:
-    """Empty, with the example, or as an earlier job was."""
+    """Shows the form: empty, with the example, or filled from an earlier job."""
     clone = request.GET.get("clone", "")
     if not clone:
         choices = Choices.of(request.user)
@@ -96,7 +97,7 @@ def _page(request: UserRequest, choices: Choices, draft: Draft, status: int = 20
 
 
 def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
-    """What form, YAML and check need, on whichever page they stand."""
+    """Returns the context of form, YAML and check, for all pages with such a form."""
     known = {name for name, _ in choices.generations}
     return {
         "draft": draft,
