@@ -9,9 +9,9 @@ from typing import Any
 
 from accounting.core.clock import now_from_database
 from accounting.core.wording import duration
-from scheduling.leases.causes import Cause
 from scheduling.leases.interruptions import Interruption
 from scheduling.models import Lease
+from scheduling.models.event_codes import Cause
 
 MOST_SHOWN = 20
 SUMMED = timedelta(days=7)

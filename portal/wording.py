@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from math import inf
@@ -12,6 +12,7 @@ from accounting.core.wording import fixed
 from accounting.models import Membership
 from accounting.models.tenants import has_role
 from scheduling.models import Job
+from scheduling.models.event_codes import Cause, LeaseEnd
 
 # Name of the URL, label, icon, and the role that sees it ("" everybody).
 NAVIGATION = (
@@ -87,16 +88,27 @@ def lasting(since: datetime, now: datetime) -> str:
     return "a moment" if text == "now" else text.removesuffix(" ago")
 
 
-# Why a lease ended, for people; a reason that is not here speaks for itself.
-LEASE_ENDS = {
-    "stopped": "others' turn",
-    "frozen": "others' turn, frozen",
-    "lost": "vanished",
-    "start_failed": "could not start",
-    "shutdown": "portal stopped",
-    "drained": "node drained",
-    "withdrawn": "plan changed",
+# Why a lease ended, in a few words.
+LEASE_ENDS: Mapping[str, str] = {
+    "": "",
+    LeaseEnd.SUCCEEDED: "succeeded",
+    LeaseEnd.FAILED: "failed",
+    LeaseEnd.STOPPED: "others' turn",
+    LeaseEnd.FROZEN: "others' turn, frozen",
+    LeaseEnd.LOST: "vanished",
+    LeaseEnd.START_FAILED: "could not start",
+    LeaseEnd.DELETED: "deleted",
+    LeaseEnd.NEVER_STARTED: "stopped before it began",
+    LeaseEnd.WITHDRAWN: "plan changed",
+    LeaseEnd.CANCELLED: "cancelled",
+    LeaseEnd.DRAINED: "node drained",
+    LeaseEnd.NODE_CLOSED: "the node was closed",
+    LeaseEnd.NOT_NEEDED: "not needed any more",
+    LeaseEnd.OWNER_MAY_NOT: "its owner may not any more",
+    LeaseEnd.SHUTDOWN: "portal stopped",
 }
+# What stopped it, where that is worth more than that it was stopped.
+LEASE_STOPS: Mapping[str, str] = {Cause.DRAINED: "node drained", Cause.PORTAL_STOPPED: "portal stopped"}
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:

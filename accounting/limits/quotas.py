@@ -67,7 +67,7 @@ class LimitUsage:
                 of = f" of {quota.generation.name}" if quota.generation else ""
                 return f"{self.whose} has borrowed {used} of its entitlement{of}, and may borrow {limit}"
             case _:
-                return f"{self.whose} has used {used} of {limit} {_unit(quota)}, {quota.when()}"
+                return f"{self.whose} has used {used} of {limit} {quota.unit()}, {quota.when()}"
 
     def in_words(self, seen: Container[int]) -> str:
         """Returns the text for a reader who sees the tenants `seen`; for other tenants without names and figures."""
@@ -88,7 +88,7 @@ class LimitUsage:
                 return f"{self.whose}: limit of what it borrows{of and f' of{of}'}"
             case _:
                 spent = "spent" if self.is_reached else "nearly spent"
-                return f"{self.whose}: limit of {figure(quota.limit)} {_unit(quota)} {spent}"
+                return f"{self.whose}: limit of {figure(quota.limit)} {quota.unit()} {spent}"
 
 
 def is_reached(quota: Quota, used: Decimal) -> bool:
@@ -116,10 +116,6 @@ def limit_usage(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, 
     """Returns the usage of a limit that applies to `user` in `tenant`."""
     ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
     return LimitUsage(quota, used, tenant, user if quota.is_of_users else None, ends)
-
-
-def _unit(quota: Quota) -> str:
-    return quota.what().partition(",")[0]
 
 
 def figure(amount: Decimal) -> str:

@@ -120,9 +120,12 @@ class Quota(models.Model):
 
     def what(self) -> str:
         """Returns what it limits, in which time: "GPU-hours of A100, a calendar month (UTC)"."""
+        return f"{self.unit()}{f', {self.when()}' if self.period else ''}"
+
+    def unit(self) -> str:
+        """Returns what it limits: "GPU-hours of A100"."""
         name = settings.FAIRLOT_CURRENCY if self.kind == self.Kind.MONEY else self.get_kind_display()
-        of = f" of {self.generation.name}" if self.generation else ""
-        return f"{name}{of}{f', {self.when()}' if self.period else ''}"
+        return f"{name} of {self.generation.name}" if self.generation else str(name)
 
     def when(self) -> str:
         if self.period == self.Period.ROLLING:

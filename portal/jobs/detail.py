@@ -16,12 +16,8 @@ from accounting.models import Generation, User
 from accounting.usage.aggregate import union_all
 from accounting.usage.plan import UsagePlan
 from accounting.usage.scope import Scope
-from portal.wording import LEASE_ENDS
-from scheduling.backends.base import End
-from scheduling.clusters.actions import SHUTTING_DOWN
-from scheduling.draining.actions import BEING_DRAINED
-from scheduling.leases.lifecycle import Event
-from scheduling.models import HeldGpu, Job, JobEvent, JobForecast, JobSpeed, Lease, Schedule, ServiceRevision
+from portal.wording import LEASE_ENDS, LEASE_STOPS
+from scheduling.models import HeldGpu, Job, JobForecast, JobSpeed, Lease, Schedule, ServiceRevision
 from scheduling.reports.unbooked import unbooked_costs
 from scheduling.spec.job_spec import dump_stored
 
@@ -86,21 +82,19 @@ def present_lease(job: Job) -> Lease | None:
 
 def leases_of(job: Job) -> QuerySet[Lease]:
     """Returns all its leases, newest first, with their GPUs (see `places`) and next lease (see `why_ended`)."""
-    return _with_gpus(_told_leases(job.pk))
+    return _with_gpus(_moved_leases(job.pk))
 
 
-def _told_leases(job: int) -> QuerySet[Lease]:
-    """The leases of a job, newest first, with where they were moved and what was told of that."""
+def _moved_leases(job: int) -> QuerySet[Lease]:
+    """Returns the leases of a job, newest first, with the GPU type that each was moved to."""
     goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
     goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # a withdrawn reservation
     moved_to = Subquery(goes_on.values("generation__name")[:1])
-    events = JobEvent.objects.filter(job=job, epoch=OuterRef("epoch"), kind=Event.PREEMPTED)
-    leases = Lease.objects.filter(job=job).order_by("-epoch")
-    return leases.annotate(moved_to=moved_to, told=Subquery(events.order_by("id").values("text")[:1]))
+    return Lease.objects.filter(job=job).order_by("-epoch").annotate(moved_to=moved_to)
 
 
 FEW_LEASES = 25
-_leases = Prepared(lambda job: _told_leases(job).select_related("generation")[: FEW_LEASES + 1])
+_leases = Prepared(lambda job: _moved_leases(job).select_related("generation")[: FEW_LEASES + 1])
 _held_gpus = Prepared(
     lambda leases: (
         HeldGpu.objects.filter(lease__in=leases).select_related("node").order_by("node__name", "gpu_index")
@@ -131,13 +125,12 @@ def few_leases(job: Job) -> list[Lease] | None:
 
 def why_ended(lease: Lease) -> str:
     """Returns why a lease from `leases_of` ended, for people; empty while it is open."""
-    if lease.end_reason != str(End.STOPPED):
-        return LEASE_ENDS.get(lease.end_reason, lease.end_reason)
-    told = lease.told or ""  # type: ignore[attr-defined]  # annotated
-    if lease.moved_to:  # type: ignore[attr-defined]  # annotated
-        return f"moved to {'other GPUs' if lease.moved_to == lease.generation.name else lease.moved_to}"  # type: ignore[attr-defined]  # annotated
-    why = "drained" if BEING_DRAINED in told else "shutdown" if told == SHUTTING_DOWN else lease.end_reason
-    return LEASE_ENDS[why]
+    if lease.end_reason != Lease.End.STOPPED:
+        return LEASE_ENDS[lease.end_reason]
+    moved_to: str | None = lease.moved_to  # type: ignore[attr-defined]  # annotated
+    if moved_to:
+        return f"moved to {'other GPUs' if moved_to == lease.generation.name else moved_to}"
+    return LEASE_STOPS.get(lease.stop_cause, LEASE_ENDS[lease.end_reason])
 
 
 def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from accounting.models import User
 from portal.interruptions import claimable_from
 from portal.sessions.hosts import origin_of
+from scheduling.core.event_texts import end_text_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.models import Job, Lease, Session
@@ -53,7 +54,7 @@ class SessionDetail:
     def sentence(self) -> str:
         """Returns its state in a sentence."""
         if self.job.has_ended:
-            return f"It has ended. {self.job.end_message}".strip()
+            return f"It has ended. {end_text_of(self.job)}".strip()
         if self.job.state in Job.WAITING:
             return f"It is not ready. {self.explainer.explain(self.job).sentence}"
         if not self.is_ready:

@@ -31,6 +31,7 @@ from portal.jobs.detail import why_ended
 from portal.jobs.filters import ListedJob
 from scheduling.backends.local.isolation import Isolation
 from scheduling.clusters import isolation
+from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explanation
 from scheduling.models import Cluster, Job, Lease
@@ -110,7 +111,7 @@ def navigation(context: RequestContext) -> SafeString:
 def _navigation(held: frozenset[str], here: str, prefix: str) -> SafeString:
     """Returns the entries for these roles; `prefix` is where the portal's addresses begin."""
     entries = [
-        {"href": href, "label": label, "icon": symbol, "current": name == here}
+        {"name": name, "href": href, "label": label, "icon": symbol, "current": name == here}
         for name, label, symbol, roles in wording.NAVIGATION
         if roles in held and (href := _href(name))
     ]
@@ -220,6 +221,10 @@ OPENINGS = re.compile(
     r"(a|an|and|are|at|begins|cannot|choose|contains|could|does|exited|exit|has|have|holds|is|its?|killed|lines?|may"
     r"|must|names?|needs|no|not|of|one|only|out|put|says|should|the|there|they|this|use|was|with|workers?|write) "
 )
+
+
+register.filter("event_text", text_of)
+register.filter("end_text", end_text_of)
 
 
 @register.filter

@@ -19,6 +19,7 @@ from portal import wording
 from portal.cluster.gpu_map import OTHER, Cell
 from portal.jobs.filters import ListedJob
 from portal.templatetags.fairlot import ago_at, as_sentence, chip, moment, reason_chip, state_chip
+from scheduling.core.event_texts import text_of
 from scheduling.models import Job, JobEvent
 
 register = template.Library()
@@ -84,7 +85,7 @@ def _event_line(event: JobEvent, now: datetime) -> str:
     turn = f" · turn {event.epoch}" if event.epoch else ""
     return (
         f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
-        f'<p class="break">{escape(as_sentence(event.text))}</p>'
+        f'<p class="break">{escape(as_sentence(text_of(event)))}</p>'
         f'<p class="muted small">{moment(event.at)} · {ago_at(event.at, now)}{turn}</p></li>\n  '
     )
 

@@ -60,8 +60,6 @@ FASTEST = 1_000_000  # times the speed 1
 NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 NODE_NAME_IN_WORDS = "1 to 63 letters a to z, digits, - . and _, and begins and ends with a letter or digit"
 MOST_GPUS = 64  # of a declared node; the cluster's page draws each
-# A job's history names the end of its attempt with these words.
-SHUTTING_DOWN = "Fairlot is shutting down"
 
 
 @transaction.atomic(durable=True)

@@ -26,11 +26,13 @@ from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import members_among
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_service, want_rounds
+from scheduling.core.event_texts import sentence_of
 from scheduling.core.locks import lock_schedules
 from scheduling.jobs.actions import cancel_waiting_within, cancel_within
 from scheduling.jobs.explain import why_owner_may_not
 from scheduling.leases.actions import bill
 from scheduling.models import Cluster, Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.schedules.actions import pause
 from scheduling.services.replicas import note
 from scheduling.spec.attachments import named_secrets
@@ -191,16 +193,17 @@ def _locked(rows: models.QuerySet[L]) -> list[L]:
 def _cancel(actor: User | None, work: Work) -> None:
     """Cancels jobs and sessions, stops services, pauses schedules."""
     jobs, services, schedules = _lock(work)
-    why = f"Cancelled: {work.user.get_username()} leaves"
+    user = work.user.get_username()
+    why = Message.of(EventCode.OWNER_LEAVES, user=user)
     for schedule in schedules:
         if schedule.paused_at is None:
-            pause(actor, schedule, why.replace("Cancelled", "Paused"))
+            pause(actor, schedule, f"Paused: {user} leaves")
     for service in services:
         if service.stopped_at is not None:
             continue
         service.stopped_at = now_from_database()
         service.save(update_fields=["stopped_at"])
-        note(service, "stopped", why.replace("Cancelled", "Stopped"))
+        note(service, "stopped", f"Stopped: {user} leaves")
         audit.record(
             actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
         )
@@ -230,12 +233,12 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     bound = {*named, *(job.pk for job in jobs if job.service_id in stay)}
     moved = [job for job in jobs if job.pk not in bound]
     free_schedules = [one for one in schedules if not _names_secrets(one.spec)]
-    by = f"Handed over from {work.user.get_username()} to {to.get_username()}"
+    by = Message.of(EventCode.HANDED_OVER, before=work.user.get_username(), user=to.get_username())
     _give_jobs(moved, to, by=by, now=now)
     for service in free_services:
         Service.objects.filter(pk=service.pk, owner=work.user).update(owner=to)
         ServiceRevision.objects.filter(service=service, author=work.user).update(author=to)
-        note(service, "handed_over", by)
+        note(service, "handed_over", sentence_of(by))
         wake_service(service.pk)
     changes = {"owner": to, "request_key": None, "refusals": 0}
     Schedule.objects.filter(pk__in=[one.pk for one in free_schedules], owner=work.user).update(**changes)
@@ -266,7 +269,7 @@ def _names_secrets(spec: object) -> bool:
         return True
 
 
-def _give_jobs(jobs: list[Job], to: User, *, by: str, now: datetime) -> None:
+def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None:
     ids = [job.pk for job in jobs]
     # Usage observed so far is booked under the present owner.
     held = Lease.objects.filter(job__in=ids, state__in=Lease.HOLDING, last_seen_at__isnull=False)
@@ -279,7 +282,7 @@ def _give_jobs(jobs: list[Job], to: User, *, by: str, now: datetime) -> None:
         update_rows(leases, ["billed_until"])
     # Without a reason, rounds see a waiting job as new. The request key belonged to the former owner.
     Job.objects.filter(pk__in=ids).update(owner=to, request_key=None, reason=0)
-    insert_rows(JobEvent(job=job, at=now, epoch=job.epoch, kind="handed_over", text=by) for job in jobs)
+    insert_rows(JobEvent.of(job, "handed_over", by, at=now) for job in jobs)
     pubsub.publish(*(f"job:{pk}" for pk in ids), *{f"jobs:{job.tenant_id}": None for job in jobs})
 
 

@@ -15,15 +15,12 @@ from accounting.models import User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_operations
 from scheduling.core.locks import lock_schedule
-from scheduling.leases.actions import STARTS_AGAIN, StopOrder, ask_to_stop, end_frozen
-from scheduling.leases.causes import Cause
+from scheduling.leases.actions import StopOrder, ask_to_stop, end_frozen
 from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
 from scheduling.leases.reservations import withdraw
 from scheduling.models import Lease, Node, Operation
-
-# A job's history names the end of its attempt with these words.
-BEING_DRAINED = "is being drained"
+from scheduling.models.event_codes import Cause, EventCode, Message
 
 
 class DrainMode(models.TextChoices):
@@ -65,16 +62,16 @@ def drain_node(
     deadline = deadline and deadline.astimezone(UTC)
     after = {"reason": reason, "mode": str(mode), "deadline": deadline and deadline.isoformat()}
     audit.record(actor=actor, verb="node.drain", target=node, after=after)
-    text = _why(node, reason)
+    why = _why(node, reason)
     if mode == DrainMode.NOW:
-        leave_node(node, text=text, now=now)
+        leave_node(node, why=why, now=now)
     else:
-        until = f"until {deadline:%Y-%m-%d %H:%M} UTC" if deadline else "to its end"
+        until = deadline and deadline.isoformat()
         history = History()
-        _let_nothing_start(node, text=text, now=now, history=history)
+        _let_nothing_start(node, why=why, now=now, history=history)
         for lease in _leases_on(node):
             history.change(lease.job)  # to update its open pages
-            history.note(lease.job, "draining", f"{text}; it may run on {until}", at=now, turn=lease.epoch)
+            history.note(lease.job, "draining", why.but(until=until), at=now, turn=lease.epoch)
         history.save()
     pubsub.publish(f"cluster:{node.cluster_id}")
 
@@ -112,24 +109,24 @@ def end_drain(*, node_id: int) -> bool:
     Node.objects.filter(pk=node_id).update(drain_deadline=None)
     after = {"deadline": node.drain_deadline and node.drain_deadline.isoformat()}
     audit.record(actor=None, verb="node.drain_deadline", target=node, after=after)
-    leave_node(node, text=_why(node, node.state_reason), now=now)
+    leave_node(node, why=_why(node, node.state_reason), now=now)
     pubsub.publish(f"cluster:{cluster}")
     return True
 
 
-def leave_node(node: Node, *, text: str, now: datetime) -> None:
+def leave_node(node: Node, *, why: Message, now: datetime) -> None:
     """Stops every gang with a worker on the node; runs in the caller's transaction and under its lock."""
     history = History()
-    _let_nothing_start(node, text=text, now=now, history=history)
-    orders = [StopOrder(lease, text, Cause.DRAINED) for lease in _leases_on(node)]
+    _let_nothing_start(node, why=why, now=now, history=history)
+    orders = [StopOrder(lease, why, Cause.DRAINED) for lease in _leases_on(node)]
     ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
     history.save()
 
 
-def _let_nothing_start(node: Node, *, text: str, now: datetime, history: History) -> None:
+def _let_nothing_start(node: Node, *, why: Message, now: datetime, history: History) -> None:
     """Withdraws reservations of the node's GPUs and ends frozen gangs there, which may not resume on it."""
     leases = _leases_on(node)
-    withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why="drained")
+    withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why=Lease.End.DRAINED)
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:
         Operation.objects.get_or_create(cluster_id=node.cluster_id, lease=lease, verb=Operation.Verb.STOP)
         wake_operations(node.cluster_id)
@@ -137,7 +134,7 @@ def _let_nothing_start(node: Node, *, text: str, now: datetime, history: History
     for lease in Lease.objects.filter(pk__in=asleep.values("pk"), held_gpus__node=node).distinct():
         end_frozen(lease.job, verb=Operation.Verb.STOP)
         history.change(lease.job, frozen=False)
-        history.note(lease.job, "unfrozen", f"{text}; {STARTS_AGAIN}", at=now, turn=lease.epoch)
+        history.note(lease.job, "unfrozen", why.but(starts_again=True), at=now, turn=lease.epoch)
 
 
 def _leases_on(node: Node) -> list[Lease]:
@@ -145,5 +142,5 @@ def _leases_on(node: Node) -> list[Lease]:
     return list(found.distinct().select_related("job"))
 
 
-def _why(node: Node, reason: str) -> str:
-    return f"{node.name} {BEING_DRAINED}{f': {reason}' if reason else ''}"
+def _why(node: Node, reason: str) -> Message:
+    return Message.of(EventCode.DRAINED, node=node.name, reason=reason)

@@ -16,11 +16,13 @@ from scheduling.backends.base import NodeGpus
 from scheduling.clusters.discovery import model_of
 from scheduling.core import pubsub
 from scheduling.core.enqueue import want_rounds
+from scheduling.core.event_texts import sentence_of
 from scheduling.core.locks import lock_schedule
 from scheduling.core.run_apart import apart
 from scheduling.draining.actions import leave_node
 from scheduling.leases.reservations import withdraw
 from scheduling.models import Cluster, HeldGpu, Lease, Node
+from scheduling.models.event_codes import EventCode, Message
 
 GONE = "it is no longer in the cluster"
 
@@ -159,9 +161,10 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
     """Handles a change of GPUs: gangs that hold some of the old ones leave first."""
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown
-    text = f"{node.name} has other GPUs now ({shown.gpus} {shown.generation.name})"
-    leave_node(node, text=text, now=now)
-    why = f"{text}; its jobs are leaving"[:200]
+    other = {"node": node.name, "gpus": shown.gpus, "generation": shown.generation.name}
+    said = Message.of(EventCode.NODE_EXCHANGED, **other)
+    leave_node(node, why=said, now=now)
+    why = f"{sentence_of(said)}; its jobs are leaving"[:200]
     return replace(
         shown,
         generation=node.generation,
@@ -180,7 +183,8 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
         node=node, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING, Lease.State.RESERVED)
     )
     if held.count() > works:
-        leave_node(node, text=f"{node.name} has lost GPUs: {works} of {shown.gpus} work", now=now)
+        why = Message.of(EventCode.NODE_LOST_GPUS, node=node.name, works=works, gpus=shown.gpus)
+        leave_node(node, why=why, now=now)
 
 
 def _lose(node: Node, now: datetime) -> bool:
@@ -204,7 +208,7 @@ def _lose(node: Node, now: datetime) -> bool:
 def _withdraw_reservations_of(node: Node) -> None:
     """Withdraws reservations on a node that is closed or down."""
     reserved = Lease.objects.filter(state=Lease.State.RESERVED, held_gpus__node=node).distinct()
-    withdraw(list(reserved), why="the node was closed")
+    withdraw(list(reserved), why=Lease.End.NODE_CLOSED)
 
 
 def _name(offer: NodeGpus) -> str:

@@ -22,7 +22,6 @@ from scheduling.leases.actions import BEGIN, apply_observations, close_never_sta
 from scheduling.leases.cluster_events import note_cluster_events
 from scheduling.leases.gpu_use import note_gpu_use
 from scheduling.models import Cluster, Lease, Operation
-from scheduling.models.leases import FROZEN
 from scheduling.shares.intervals import Heard, correct_rounds
 
 logger = logging.getLogger(__name__)
@@ -246,4 +245,4 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
 def _is_kept(lease: Lease) -> bool:
     """Returns whether the processes of a closed lease are frozen on purpose or are being thawed for a new lease."""
     thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
-    return (lease.job.frozen and lease.end_reason == FROZEN) or thaws.exists()
+    return (lease.job.frozen and lease.end_reason == Lease.End.FROZEN) or thaws.exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from datetime import timedelta as td
 from typing import Self
 
@@ -19,18 +19,19 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from accounting.notifications import mail
 from scheduling.core import pubsub
+from scheduling.core.event_texts import sentence_of
 from scheduling.core.locks import lock_schedule
 from scheduling.idle.steps import Idleness, Step, Terms
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.preemptible import set_preemptible_within
 from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent, Lease
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.models.idle import LONGEST_MINUTES
 
 WHAT_FOLLOWS: dict[str, Step] = {
     IdleRule.Action.PREEMPTIBLE: Step.PREEMPTIBLE,
     IdleRule.Action.STOP: Step.STOP,
 }
-IN_WORDS = {Step.PREEMPTIBLE: "it takes no part in the sharing any more", Step.STOP: "it is stopped"}
 # Sessions have their own idle timeout.
 KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
 LONGEST_SNOOZE_HOURS = 366 * 24
@@ -190,16 +191,16 @@ def step_idle(*, job_id: int) -> Step:
     if step is Step.WARN and terms is not None:
         _warn(use, terms, now)
     elif step is Step.STOP:
-        why = f"Stopped: nobody has used its GPUs for {in_words(use.idle_for)}"
+        why = Message.of(EventCode.IDLE_STOPPED, seconds=use.idle_for.total_seconds())
         cancel_within(actor=None, job=use.job, why=why)
         after = {"idle_since": use.idle_since, "idle_seconds": round(use.idle_for.total_seconds())}
         audit.record(actor=None, verb="job.idle_stop", target=use.job, tenant=use.job.tenant, after=after)
     elif step is Step.PREEMPTIBLE:
-        why = f"From now on only on GPUs that nobody else wants: nobody has used its GPUs for {in_words(use.idle_for)}"
+        why = Message.of(EventCode.IDLE_PREEMPTIBLE, seconds=use.idle_for.total_seconds())
         set_preemptible_within(actor=None, job=use.job, preemptible=True, why=why)
         # If somebody ends its preemptible state, a warning comes first again.
         GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
-        write_to_people(use.job, f"{why}. Its page lets it take part again")
+        write_to_people(use.job, f"{sentence_of(why)}. Its page lets it take part again")
     return step
 
 
@@ -210,13 +211,11 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
     use.warned_at, use.idle_warned = now, td(0)
     use.save(update_fields=["warned_at", "first_told_at", "idle_warned"])
     left = idleness_of(use).grace_left(terms)
-    said = f"Nobody has used its GPUs for {in_words(use.idle_for)}"
+    said = Message.of(EventCode.IDLE_WARNED, seconds=use.idle_for.total_seconds())
     if left is not None:
-        said += (
-            f": {IN_WORDS[terms.then]} when it has held them for {in_words(left)} more, unless somebody does"
-        )
+        said = said.but(then=terms.then.value, left=left.total_seconds())
     _note(job, "warned", said, now)
-    write_to_people(job, said)
+    write_to_people(job, sentence_of(said))
 
 
 def write_to_people(job: Job, said: str) -> None:
@@ -264,8 +263,11 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
         use.first_told_at = now
     use.snoozed_until, use.snooze_reason, use.snoozed_by = until, reason, actor
     use.save(update_fields=["snoozed_until", "snooze_reason", "snoozed_by", "first_told_at"])
-    said = (
-        f"{actor.get_username()} put the warning of idle GPUs off until {until:%Y-%m-%d %H:%M} UTC: {reason}"
+    said = Message.of(
+        EventCode.IDLE_SNOOZED,
+        user=actor.get_username(),
+        until=until.astimezone(UTC).isoformat(),
+        reason=reason,
     )
     _note(use.job, "snoozed", said, now)
     after = {"until": until, "reason": reason}
@@ -275,12 +277,6 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     return use
 
 
-def in_words(lasted: td) -> str:
-    """Returns a duration in minutes, or in hours from two hours on."""
-    minutes = max(1, round(lasted.total_seconds() / 60))
-    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"
-
-
-def _note(job: Job, kind: str, text: str, at: datetime) -> None:
-    JobEvent.objects.create(job=job, at=at, epoch=job.epoch, kind=kind, text=text)
+def _note(job: Job, kind: str, said: Message, at: datetime) -> None:
+    JobEvent.of(job, kind, said, at=at).save(force_insert=True)
     pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")

@@ -32,6 +32,7 @@ from scheduling.imports.traces import PastJob
 from scheduling.leases.actions import bill
 from scheduling.leases.lifecycle import Event, next_state
 from scheduling.models import Cluster, HeldGpu, ImportedTrace, Job, JobEvent, Lease, Node, NodeChange
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.spec.job_spec import JobSpec
 
 JOBS_AT_ONCE = 2000
@@ -152,22 +153,22 @@ class _Told:
             cluster=cluster, tenant=owner.tenant, owner=owner.user, name=spec.name, spec=spec.to_dict(),
             workers=job.workers, gpus_per_worker=job.gpus_per_worker, state=state, epoch=1, created_at=at,
             state_since=ends, first_started_at=begins, first_generation=generation, held_for=ends - begins,
-            ended_at=ends, files_removed_at=ends, exit_code=0, end_reason="exit",
+            ended_at=ends, files_removed_at=ends, exit_code=0, end_reason=Job.End.SUCCEEDED,
         )  # fmt: skip
         self.lease = Lease(
             job=self.job, cluster=cluster, generation=generation, epoch=1, gpus=self.job.gpus,
             state=Lease.State.CLOSED, decided_at=begins, held_from=begins, running_from=begins,
-            held_until=ends, last_seen_at=ends, end_reason="exit",
+            held_until=ends, last_seen_at=ends, end_reason=Lease.End.SUCCEEDED,
         )  # fmt: skip
 
     def events(self) -> Iterator[JobEvent]:
         told = (
-            (self.job.created_at, 0, "submitted", "Imported from a trace"),
-            (self.begins, 1, Event.STARTED.value, "Ran, as the trace tells"),
-            (self.ends, 1, Event.SUCCEEDED.value, "Ended, as the trace tells"),
+            (self.job.created_at, 0, "submitted", EventCode.IMPORTED),
+            (self.begins, 1, Event.STARTED.value, EventCode.IMPORTED_START),
+            (self.ends, 1, Event.SUCCEEDED.value, EventCode.IMPORTED_END),
         )
-        for at, epoch, kind, text in told:
-            yield JobEvent(job_id=self.job.pk, at=at, epoch=epoch, kind=kind, text=text, detail={})
+        for at, epoch, kind, code in told:
+            yield JobEvent.of(self.job, kind, Message.of(code), at=at, epoch=epoch)
 
     def gpus(self, nodes: Sequence[Node], taken: Taken) -> Iterator[HeldGpu]:
         """Yields the job's GPUs: on each node those that are free; jobs come in order of their start."""

@@ -20,6 +20,7 @@ from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
 from scheduling.leases.reservations import withdraw
 from scheduling.models import Job, Lease, Operation
+from scheduling.models.event_codes import EventCode, Message
 
 
 @transaction.atomic(durable=True)
@@ -28,7 +29,7 @@ def cancel_job(*, actor: User, job: Job) -> Job:
     return cancel_within(actor=actor, job=job)
 
 
-def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "") -> Job:
+def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, cause: str = "") -> Job:
     """Like cancel_job, in the caller's transaction; `why` appears on the job's time line, `cause` is a Cause.
 
     `actor` None stands for Fairlot.
@@ -41,32 +42,32 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "
         return job
     now = now_from_database()
     history = History()
-    text = why or f"Cancelled by {actor.get_username() if actor else 'Fairlot'}"
+    said = why or Message.of(EventCode.CANCELLED, user=actor.get_username() if actor else None)
     if job.state in Job.WAITING:
-        _end_waiting([job], text=text, now=now, history=history, cause=cause)
+        _end_waiting([job], said=said, now=now, history=history, cause=cause)
     else:
-        withdraw(list(job.leases.filter(state=Lease.State.RESERVED)), why="cancelled")
+        withdraw(list(job.leases.filter(state=Lease.State.RESERVED)), why=Lease.End.CANCELLED)
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
-        history.change(job, end_message=text)
+        history.change(job, **_ended_by(said))
         if lease.state == Lease.State.STOPPING:
-            history.move(job, Event.CANCEL, at=now, text=text, turn=lease.epoch, cause=cause)
+            history.move(job, Event.CANCEL, at=now, said=said, turn=lease.epoch, cause=cause)
             # It may have been ordered to freeze only, or with a long grace period; another stop shortens that.
             again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
             Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)
             wake_operations(job.cluster_id)
         else:
             lease.job = job
-            ask_to_stop([StopOrder(lease, text, cause)], event=Event.CANCEL, now=now, history=history)
+            ask_to_stop([StopOrder(lease, said, cause)], event=Event.CANCEL, now=now, history=history)
     history.save()
     audit.record(actor=actor, verb="job.cancel", target=job, tenant=job.tenant)
     return job
 
 
-def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: str) -> None:
+def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: Message) -> None:
     """Cancels many waiting jobs at once; the caller holds their clusters' locks, has the permission, and asks for
     rounds."""
     history = History()
-    _end_waiting(jobs, text=why, now=now_from_database(), history=history)
+    _end_waiting(jobs, said=why, now=now_from_database(), history=history)
     history.save()
     by_tenant: dict[Tenant, list[Job]] = defaultdict(list)
     for job in jobs:
@@ -77,11 +78,17 @@ def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: str) 
         )
 
 
-def _end_waiting(jobs: Sequence[Job], *, text: str, now: datetime, history: History, cause: str = "") -> None:
+def _end_waiting(
+    jobs: Sequence[Job], *, said: Message, now: datetime, history: History, cause: str = ""
+) -> None:
     reserved = Lease.objects.filter(job__in=jobs, state=Lease.State.RESERVED)
-    withdraw(list(reserved), why="cancelled")
-    outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
+    withdraw(list(reserved), why=Lease.End.CANCELLED)
+    outcome: dict[str, Any] = {"end_reason": Job.End.CANCELLED, "frozen": False} | _ended_by(said)
     for job in jobs:
         if job.frozen:
             end_frozen(job, verb=Operation.Verb.KILL)
-        history.move(job, Event.CANCEL, at=now, text=text, cause=cause, **outcome)
+        history.move(job, Event.CANCEL, at=now, said=said, cause=cause, **outcome)
+
+
+def _ended_by(said: Message) -> dict[str, Any]:
+    return {"end_code": said.code, "end_detail": dict(said.parameters)}

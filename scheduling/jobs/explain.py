@@ -15,6 +15,7 @@ from accounting.limits.quotas import LimitUsage, never_fits
 from accounting.models import Quota, Tenant, User
 from fairshare.model import Reason
 from fairshare.reasons import hardware_reason
+from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.limits.blocking import AT_ONCE, Binding
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, ShareBalance
@@ -210,7 +211,7 @@ class Explainer:
     @staticmethod
     def _place_lost(job: Job) -> str:
         told = job.events.filter(kind=JobEvent.PLACE_LOST).last()
-        said = told.text if told else "Picked, but its GPUs could not be had"
+        said = text_of(told) if told else "Picked, but its GPUs could not be had"
         return f"{said}. The next round chooses others."
 
     @staticmethod
@@ -340,8 +341,8 @@ _ACTIVE: Mapping[str, Callable[[Job], str]] = {
     Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",
     Job.State.RUNNING: lambda job: "Running.",
     Job.State.STOPPING: lambda job: "Giving its GPUs to others; it goes on at its next turn.",
-    Job.State.CANCELLING: lambda job: f"{job.end_message or 'Cancelled'}; its processes are being ended.",
-    Job.State.SUCCEEDED: lambda job: job.end_message or "Succeeded.",
-    Job.State.FAILED: lambda job: job.end_message or "Failed.",
-    Job.State.CANCELLED: lambda job: job.end_message or "Cancelled.",
+    Job.State.CANCELLING: lambda job: f"{end_text_of(job) or 'Cancelled'}; its processes are being ended.",
+    Job.State.SUCCEEDED: lambda job: end_text_of(job) or "Succeeded.",
+    Job.State.FAILED: lambda job: end_text_of(job) or "Failed.",
+    Job.State.CANCELLED: lambda job: end_text_of(job) or "Cancelled.",
 }

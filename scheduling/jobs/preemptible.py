@@ -11,6 +11,7 @@ from accounting.models import User
 from scheduling.core.locks import lock_schedule
 from scheduling.leases.history import History
 from scheduling.models import Job, JobEvent
+from scheduling.models.event_codes import EventCode, Message
 
 
 @transaction.atomic(durable=True)
@@ -22,13 +23,12 @@ def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
-    how = "only on GPUs that nobody else wants" if preemptible else "with its part in the sharing again"
-    return set_preemptible_within(
-        actor=actor, job=job, preemptible=preemptible, why=f"{actor.get_username()}: {how}"
-    )
+    code = EventCode.PREEMPTIBLE if preemptible else EventCode.SHARES_AGAIN
+    why = Message.of(code, user=actor.get_username())
+    return set_preemptible_within(actor=actor, job=job, preemptible=preemptible, why=why)
 
 
-def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, why: str) -> Job:
+def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, why: Message) -> Job:
     """Like set_preemptible, in the transaction of a caller that checked the permission; `actor` None is Fairlot.
 
     `why` appears on the job's time line.

@@ -31,6 +31,7 @@ from scheduling.leases.history import History
 from scheduling.limits.blocking import Binding
 from scheduling.limits.queue_slots import QueuePlaces
 from scheduling.models import Cluster, ClusterAccess, Job, Node, Secret, Volume
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 NO_REPLICA: Mapping[str, Any] = MappingProxyType({})
@@ -118,7 +119,7 @@ def submit_within(
     spec: JobSpec,
     request_key: str | None = None,
     even_if_never: bool = True,
-    why: str = "",
+    why: Message | None = None,
     reader: User | None = None,
     replica: Mapping[str, Any] = NO_REPLICA,
 ) -> Job:
@@ -235,7 +236,7 @@ class _Place:
         cluster: Cluster,
         *,
         reader: User | None,
-        why: str = "",
+        why: Message | None = None,
         replica: Mapping[str, Any] = NO_REPLICA,
     ) -> None:
         if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
@@ -248,7 +249,7 @@ class _Place:
         if refusal := why_refused(cluster, actor):
             raise Refused(refusal, field="cluster")
         self.actor, self.tenant, self.cluster, self.reader = actor, tenant, cluster, reader
-        self.why = why or f"Submitted by {actor.get_username()}"
+        self.why = why or Message.of(EventCode.SUBMITTED, user=actor.get_username())
         self.replica = replica
         self.now = now_from_database()
         self._check = _Check(cluster)
@@ -344,7 +345,8 @@ class _Place:
         for draft, warnings in accepted:
             history.note(draft.job, "submitted", self.why, at=self.now)
             for warning in warnings:
-                history.note(draft.job, "warned", warning, at=self.now)
+                said = Message.of(EventCode.LIMIT_EXCEEDED, limit=warning)
+                history.note(draft.job, "warned", said, at=self.now)
         history.save()
         audit.record_many(
             actor=None if self.replica else self.actor,

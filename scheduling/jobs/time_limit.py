@@ -10,13 +10,14 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.limits.quotas import LimitUsage, a_limit_above, visible_lineage
+from accounting.limits.quotas import LimitUsage, visible_lineage
 from accounting.models import Quota
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
 from scheduling.jobs.actions import cancel_within
 from scheduling.limits.usage import ran_for
 from scheduling.models import Job, JobEvent
+from scheduling.models.event_codes import EventCode, Message
 
 WARNED = "warned_of_limit"
 
@@ -28,12 +29,12 @@ class Overrun:
     job_id: int
     quota: Quota
 
-    def why(self, job: Job) -> str:
+    def says(self, code: EventCode, job: Job) -> Message:
         """Returns the reason for everybody who sees the job: whose limit it is and how much, unless a team above set
         it."""
         if self.quota.tenant_id not in visible_lineage(job.tenant, None):
-            return f"{a_limit_above(job.tenant)} lets it run no longer"
-        return f"the longest run of {self.whose(job)} is {self.quota.limit.normalize():f} h"
+            return Message.of(code, above=job.tenant.name)
+        return Message.of(code, whose=self.whose(job), hours=f"{self.quota.limit.normalize():f}")
 
     def whose(self, job: Job) -> str:
         owner = job.owner if self.quota.is_of_users else None
@@ -108,19 +109,13 @@ def end_overlong(*, job_id: int) -> bool:
     if over is None:
         return False
     if over.quota.at_limit == Quota.AtLimit.BLOCK:
-        cancel_within(actor=None, job=job, why=f"Stopped: {over.why(job)}")
+        cancel_within(actor=None, job=job, why=over.says(EventCode.TIME_LIMIT, job))
         after: dict[str, object] = {"quota": over.quota.pk}
         if over.quota.tenant_id in visible_lineage(job.tenant, None):
             after |= {"limit": over.quota.limit, "whose": over.whose(job)}
         audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
         return True
-    JobEvent.objects.create(
-        job=job,
-        at=now,
-        epoch=job.epoch,
-        kind=WARNED,
-        text=f"It runs longer than it should: {over.why(job)}",
-        detail={"quota": over.quota.pk},
-    )
+    said = over.says(EventCode.TIME_LIMIT_WARNED, job).but(quota=over.quota.pk)
+    JobEvent.of(job, WARNED, said, at=now).save(force_insert=True)
     pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
     return True

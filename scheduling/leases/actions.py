@@ -25,7 +25,8 @@ from scheduling.leases.lifecycle import Event
 from scheduling.leases.lost_work import write_lost_work
 from scheduling.leases.reservations import advance, withdraw, write_times
 from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
-from scheduling.models.leases import FROZEN, LeaseQuerySet
+from scheduling.models.event_codes import EventCode, LeaseEnd, Message
+from scheduling.models.leases import LeaseQuerySet
 from scheduling.shares.intervals import Heard, correct_rounds
 
 MAX_FAILED_STARTS = 3
@@ -37,8 +38,6 @@ STEADY = timedelta(seconds=60)
 # Of a job whose processes Fairlot has told to go.
 LEAVING = (Job.State.STOPPING, Job.State.CANCELLING)
 BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
-# Whether a program has written a checkpoint, only it knows.
-STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
 # How much one new measurement moves the smoothed cost of a switch.
 SMOOTHING = 0.2
 # For so long after a full hour its bill waits for what is measured of the use of GPUs until then.
@@ -86,7 +85,7 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
         lease = leases[seen.token]
         if lease.state in Lease.HOLDING:
             batch.observe(lease, seen)
-        elif lease.end_reason == FROZEN and lease.job.frozen and seen.phase is Phase.ENDED:
+        elif lease.end_reason == Lease.End.FROZEN and lease.job.frozen and seen.phase is Phase.ENDED:
             batch.frozen_are_gone(lease)
         if seen.phase is Phase.ENDED and lease.state == Lease.State.CLOSED:
             gone.append(lease)
@@ -116,7 +115,7 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
     for lease in closed:
         begin = first.get(lease.pk)
         at = batch.moment(lease, 0.0)
-        batch.close(lease, at=at, why="stopped before it began")
+        batch.close(lease, at=at, why=Lease.End.NEVER_STARTED)
         batch.never_started(lease, at=at, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
     Operation.objects.filter(lease__in=closed, verb__in=BEGIN).update(done_at=now)
     batch.save()
@@ -178,7 +177,7 @@ class StopOrder:
     """That a holding lease gives its GPUs back, and why."""
 
     lease: Lease
-    text: str
+    said: Message
     cause: str = ""
     freeze: bool = False
 
@@ -191,12 +190,12 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
         if lease.state not in (Lease.State.STARTING, Lease.State.RUNNING):
             continue
         frozen = order.freeze and lease.state == Lease.State.RUNNING
-        lease.state, lease.stop_asked_at = Lease.State.STOPPING, now
+        lease.state, lease.stop_asked_at, lease.stop_cause = Lease.State.STOPPING, now, order.cause
         verb = Operation.Verb.FREEZE if frozen else Operation.Verb.STOP
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
-        history.move(lease.job, event, at=now, text=order.text, turn=lease.epoch, cause=order.cause)
+        history.move(lease.job, event, at=now, said=order.said, turn=lease.epoch, cause=order.cause)
         stopping.append(lease)
-    update_rows(stopping, ["state", "stop_asked_at"])
+    update_rows(stopping, ["state", "stop_asked_at", "stop_cause"])
     insert_rows(operations, ignore_conflicts=True)
     if operations:
         wake_operations(operations[0].cluster_id)
@@ -205,7 +204,9 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
 def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
     """Orders the end of a job's frozen processes; inside the caller's transaction and lock."""
     lease = (
-        Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=FROZEN).order_by("-epoch").first()
+        Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
+        .order_by("-epoch")
+        .first()
     )
     if lease is not None:
         Operation.objects.get_or_create(cluster_id=lease.cluster_id, lease=lease, verb=verb)
@@ -258,13 +259,8 @@ class ObservationBatch:
         """
         if lease in Lease.objects.filter(job=lease.job_id).of_frozen_processes():
             self.history.change(lease.job, frozen=False)
-            self.history.note(
-                lease.job,
-                "unfrozen",
-                f"Its frozen processes are gone; {STARTS_AGAIN}",
-                at=self.now,
-                turn=lease.epoch,
-            )
+            said = Message.of(EventCode.UNFROZEN, starts_again=True)
+            self.history.note(lease.job, "unfrozen", said, at=self.now, turn=lease.epoch)
 
     def _started(self, lease: Lease, seen: Observation) -> None:
         at = self.moment(lease, seen.running_age or 0.0)
@@ -274,7 +270,7 @@ class ObservationBatch:
             lease.job,
             Event.STARTED,
             at=at,
-            text=f"Running on {lease.gpus} {lease.generation.name}",
+            said=Message.of(EventCode.STARTED, gpus=lease.gpus, generation=lease.generation.name),
             turn=lease.epoch,
         )
         self._begun.append(lease)
@@ -290,21 +286,21 @@ class ObservationBatch:
         job, at = lease.job, self.now
         if seen.ready_age is None:
             lease.ready_since, kind = None, "unready"
-            text = f"Not ready any more: {why}" if why else "Not ready any more"
+            said = Message.of(EventCode.UNREADY, why=why)
         else:
             at = lease.ready_since = self.moment(lease, seen.ready_age)
-            kind, text = "ready", f"Ready; it answers at {seen.address}"
+            kind, said = "ready", Message.of(EventCode.READY, address=seen.address)
             self.history.change(job, first_ready_at=job.first_ready_at or at)
         self._touched[lease.pk] = lease
         self.history.change(job)
-        self.history.note(job, kind, text, at=at, turn=lease.epoch)
+        self.history.note(job, kind, said, at=at, turn=lease.epoch)
 
     def _frozen(self, lease: Lease, seen: Observation) -> None:
         at = self.moment(lease, seen.frozen_age or 0.0)
         if lease.job.state == Job.State.STOPPING:
-            self.close(lease, at=at, why=FROZEN)
-            text = "Frozen; goes on at its next turn"
-            self._release(lease, at=at, text=text, frozen=True, failed_starts=0)
+            self.close(lease, at=at, why=Lease.End.FROZEN)
+            said = Message.of(EventCode.FROZEN)
+            self._release(lease, at=at, said=said, frozen=True, failed_starts=0)
 
     def _ended(self, lease: Lease, seen: Observation) -> None:
         at = self.moment(lease, seen.ended_age or 0.0)
@@ -315,41 +311,43 @@ class ObservationBatch:
             end = End.LOST  # it did start
         if end is End.STOPPED and job.state not in LEAVING:
             end, message = End.LOST, "They were stopped by others than Fairlot."
-        self.close(lease, at=at, why=str(end))
+        self.close(lease, at=at, why=Lease.End(end))
         outcome: dict[str, Any] = {
             "exit_code": seen.exit_code,
-            "end_reason": str(end),
+            "end_reason": Job.End(end),
             "end_message": message,
         }
         turn = lease.epoch
         if end is End.SUCCEEDED:
-            self.history.move(job, Event.SUCCEEDED, at=at, text=message or "Succeeded", turn=turn, **outcome)
+            said = Message.of(EventCode.SUCCEEDED, message=message)
+            self.history.move(job, Event.SUCCEEDED, at=at, said=said, turn=turn, **outcome)
         elif job.state == Job.State.CANCELLING:
             self.history.move(
                 job,
                 Event.GONE,
                 at=at,
-                text="Cancelled; all its processes are gone",
+                said=Message.of(EventCode.CANCELLED_GONE),
                 turn=turn,
                 **(outcome | _cancelled(job)),
             )
         elif end is End.DELETED:
             self._deleted(job, at=at, turn=turn, message=message, outcome=outcome)
         elif end is End.FAILED:
-            self.history.move(job, Event.FAILED, at=at, text=message or "Failed", turn=turn, **outcome)
+            said = Message.of(EventCode.FAILED, message=message)
+            self.history.move(job, Event.FAILED, at=at, said=said, turn=turn, **outcome)
         elif end is End.START_FAILED:
             self._start_failed(lease, at=at, message=message)
         elif end is End.LOST:
             self._lost(lease, at=at, message=message)
         else:
             failed_starts = job.failed_starts if lease.running_from is None else 0
-            text = f"Stopped; at its next turn {STARTS_AGAIN}"
-            self._release(lease, at=at, text=text, failed_starts=failed_starts)
+            self._release(lease, at=at, said=Message.of(EventCode.STOPPED), failed_starts=failed_starts)
 
     def _deleted(self, job: Job, *, at: datetime, turn: int, message: str, outcome: dict[str, Any]) -> None:
         """Whoever may delete it in the cluster may cancel it."""
-        self.history.move(job, Event.CANCEL, at=at, text=f"Cancelled: {message}", turn=turn)
-        self.history.move(job, Event.GONE, at=at, text="All its processes are gone", turn=turn, **outcome)
+        said = Message.of(EventCode.DELETED, message=message)
+        self.history.move(job, Event.CANCEL, at=at, said=said, turn=turn)
+        self.history.move(job, Event.GONE, at=at, said=Message.of(EventCode.GONE), turn=turn, **outcome)
 
     def _start_failed(self, lease: Lease, *, at: datetime, message: str) -> None:
         job = lease.job
@@ -358,7 +356,7 @@ class ObservationBatch:
             job,
             Event.START_FAILED,
             at=at,
-            text=f"Could not be started: {message}",
+            said=Message.of(EventCode.START_FAILED, message=message),
             turn=lease.epoch,
             failed_starts=tries,
             not_before=self._back_off(tries),
@@ -369,9 +367,9 @@ class ObservationBatch:
     def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
         """Vanished processes go on from their checkpoint, but not for ever without lasting a while."""
         job = lease.job
-        text = f"Its processes vanished; {STARTS_AGAIN}. {message}"
+        said = Message.of(EventCode.VANISHED, message=message)
         if job.state == Job.State.STOPPING or (lease.running_from and at - lease.running_from >= STEADY):
-            self._release(lease, at=at, text=text, failed_starts=0)
+            self._release(lease, at=at, said=said, failed_starts=0)
             return
         tries = job.failed_starts + 1
         if tries >= MAX_LOST_STARTS:
@@ -380,7 +378,7 @@ class ObservationBatch:
         else:
             # Once may be chance: the first time it goes on at once.
             later = self._back_off(tries - 1) if tries > 1 else None
-            self._release(lease, at=at, text=text, failed_starts=tries, not_before=later)
+            self._release(lease, at=at, said=said, failed_starts=tries, not_before=later)
 
     def _back_off(self, tries: int) -> datetime:
         return self.now + timedelta(seconds=BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1])
@@ -392,8 +390,8 @@ class ObservationBatch:
             Event.FAILED,
             at=at,
             turn=lease.epoch,
-            text=f"Given up after {job.failed_starts} starts in a row that failed or did not last",
-            end_reason=str(end),
+            said=Message.of(EventCode.GIVEN_UP, starts=job.failed_starts),
+            end_reason=Job.End(end),
             end_message=message,
         )
 
@@ -403,24 +401,24 @@ class ObservationBatch:
         """The job waits again, or is cancelled if that was asked; what was to be thawed is still frozen."""
         job = lease.job
         if job.state == Job.State.CANCELLING:
-            text = "Cancelled before it had started"
-            self.history.move(job, Event.GONE, at=at, text=text, turn=lease.epoch, **_cancelled(job))
+            said = Message.of(EventCode.CANCELLED_EARLY)
+            self.history.move(job, Event.GONE, at=at, said=said, turn=lease.epoch, **_cancelled(job))
             if thaws:
                 end_frozen(job, verb=Operation.Verb.KILL)
             return
         stays = thaws and not lease.held_gpus.exclude(node__state=Node.State.READY).exists()
         if thaws and not stays:
             end_frozen(job, verb=Operation.Verb.STOP)
-        self._release(lease, at=at, text="Its GPUs were given back before it had started", frozen=stays)
+        self._release(lease, at=at, said=Message.of(EventCode.NOT_STARTED), frozen=stays)
 
     def _release(
-        self, lease: Lease, *, at: datetime, text: str, frozen: bool = False, **changes: Any
+        self, lease: Lease, *, at: datetime, said: Message, frozen: bool = False, **changes: Any
     ) -> None:
         self.history.move(
-            lease.job, Event.RELEASED, at=at, text=text, turn=lease.epoch, frozen=frozen, **changes
+            lease.job, Event.RELEASED, at=at, said=said, turn=lease.epoch, frozen=frozen, **changes
         )
 
-    def close(self, lease: Lease, *, at: datetime, why: str) -> None:
+    def close(self, lease: Lease, *, at: datetime, why: LeaseEnd) -> None:
         """The lease's GPUs are free again from `at`."""
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
         if lease.held_from is not None:
@@ -510,7 +508,7 @@ class ObservationBatch:
         stopped = Lease.objects.filter(
             job__in={job for job, _ in begun},
             state=Lease.State.CLOSED,
-            end_reason__in=(End.STOPPED, FROZEN),
+            end_reason__in=(Lease.End.STOPPED, Lease.End.FROZEN),
             stop_asked_at__isnull=False,
         ).order_by("pk")
         lost = []
@@ -536,12 +534,12 @@ def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
     out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
     if out:
         reserved = Lease.objects.filter(job__in=out, state=Lease.State.RESERVED)
-        withdraw(list(reserved), why="not needed any more")
+        withdraw(list(reserved), why=Lease.End.NOT_NEEDED)
 
 
 def _cancelled(job: Job) -> dict[str, str]:
-    """The outcome of a cancelled job; by whom was noted when it was asked for."""
-    return {"end_reason": "cancelled", "end_message": job.end_message or "Cancelled"}
+    """Returns the outcome of a cancelled job; by whom was stored when it was asked for."""
+    return {"end_reason": Job.End.CANCELLED, "end_message": job.end_message}
 
 
 def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:

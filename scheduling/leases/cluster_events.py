@@ -15,6 +15,7 @@ from scheduling.core.locks import lock_schedule
 from scheduling.core.run_apart import apart
 from scheduling.leases.history import History
 from scheduling.models import Job, JobEvent
+from scheduling.models.event_codes import EventCode, Message
 
 KIND = "cluster"
 MOST = 20  # of one turn; what else its cluster says is left out
@@ -32,7 +33,7 @@ def _note(cluster_id: int, events: Sequence[ClusterEvent]) -> int:
     now = now_from_database()
     jobs = Job.objects.filter(cluster=cluster_id).in_bulk({event.job_id for event in events})
     known = JobEvent.objects.filter(job__in=jobs, kind=KIND)
-    told = {(note.job_id, note.epoch, note.text) for note in known}
+    told = {(note.job_id, note.epoch, note.detail.get("message", note.text)) for note in known}
     sources = {(note.job_id, note.detail.get("event")) for note in known}
     count = Counter((job_id, epoch) for job_id, epoch, _ in told)
     history, changed, notes = History(), set(), 0
@@ -48,7 +49,8 @@ def _note(cluster_id: int, events: Sequence[ClusterEvent]) -> int:
         notes += 1
         job = jobs[event.job_id]
         at = max(job.created_at, now - timedelta(seconds=min(event.age, LONGEST_AGO)))
-        history.note(job, KIND, event.text, at=at, turn=event.epoch, event=event.source)
+        said = Message.of(EventCode.CLUSTER_SAID, message=event.text, event=event.source)
+        history.note(job, KIND, said, at=at, turn=event.epoch)
         changed.add(f"job:{job.pk}")
     history.save()
     pubsub.publish(*sorted(changed))

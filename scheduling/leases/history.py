@@ -10,6 +10,7 @@ from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_service
 from scheduling.leases.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
+from scheduling.models.event_codes import Message
 
 ALWAYS_SAVED = {
     "state",
@@ -40,7 +41,7 @@ class History:
         event: Event,
         *,
         at: datetime,
-        text: str,
+        said: Message,
         turn: int | None = None,
         cause: str = "",
         **changes: Any,
@@ -56,7 +57,7 @@ class History:
             job.ended_at = at
             job.reason = 0
         self.change(job, **changes)
-        self.note(job, event.value, text, at=at, turn=turn, **({"cause": cause} if cause else {}))
+        self.note(job, event.value, said.but(cause=cause) if cause else said, at=at, turn=turn)
 
     def change(self, job: Job, **changes: Any) -> None:
         """Sets fields without moving the job."""
@@ -65,12 +66,10 @@ class History:
         self._fields |= changes.keys()
         self._jobs[job.pk] = job
 
-    def note(
-        self, job: Job, kind: str, text: str, *, at: datetime, turn: int | None = None, **detail: Any
-    ) -> None:
+    def note(self, job: Job, kind: str, said: Message, *, at: datetime, turn: int | None = None) -> None:
         """Adds a line to the job's history, of its latest turn unless `turn` says of which."""
         epoch = job.epoch if turn is None else turn
-        self._events.append(JobEvent(job=job, at=at, epoch=epoch, kind=kind, text=text, detail=detail))
+        self._events.append(JobEvent.of(job, kind, said, at=at, epoch=epoch))
 
     def save(self) -> None:
         """Writes everything and tells open pages after commit."""

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from scheduling.leases.causes import Cause
+from scheduling.core.event_texts import text_of
 from scheduling.leases.lifecycle import Event
 from scheduling.models import Job, JobEvent, JobForecast, Service
+from scheduling.models.event_codes import Cause
 
 READY, UNREADY = "ready", "unready"
 # Of events that do not say their cause themselves.
@@ -89,10 +90,10 @@ class _Place:
             self._end(event.at)
         elif self._answers:
             self._answers = False
-            self.away = Interruption(event.job_id, event.job.name, cause, event.text, event.at, None)
+            self.away = Interruption(event.job_id, event.job.name, cause, text_of(event), event.at, None)
         elif self.away is not None and self.away.cause is Cause.UNREADY:
             # It stopped answering before Fairlot saw why.
-            self.away = replace(self.away, cause=cause, text=event.text)
+            self.away = replace(self.away, cause=cause, text=text_of(event))
 
     def _end(self, at: datetime) -> None:
         if self.away is not None:

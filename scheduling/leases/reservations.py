@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
@@ -21,6 +22,9 @@ from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
 from scheduling.limits.concurrency import that_fit
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Operation
+from scheduling.models.event_codes import EventCode, LeaseEnd, Message
+
+MOST_NODES = 3  # that a sentence names
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,7 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     members = members_among({(tenant, owner) for tenant, owner in owners.values()})
     wanted: dict[int, list[Place]] = {pk: [] for pk, pair in owners.items() if tuple(pair) in members}
     if len(wanted) < len(owners):
-        withdraw(
-            list(reserved.filter(pk__in=owners.keys() - wanted.keys())), why="its owner may not any more"
-        )
+        withdraw(list(reserved.filter(pk__in=owners.keys() - wanted.keys())), why=Lease.End.OWNER_MAY_NOT)
         want_rounds(Cluster.objects.filter(pk=cluster_id))
     if not wanted:
         return 0
@@ -119,7 +121,7 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     return len(begun)
 
 
-def withdraw(leases: Sequence[Lease], *, why: str) -> None:
+def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
     """Withdraws reservations; nothing had been held."""
     HeldGpu.objects.filter(lease__in=leases).delete()
     Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.RESERVED).update(
@@ -164,7 +166,12 @@ def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> 
             job,
             Event.PICKED,
             at=now,
-            text=f"Given {lease.gpus} {lease.generation.name} on {describe_places(one.places, names)}",
+            said=Message.of(
+                EventCode.PICKED,
+                gpus=lease.gpus,
+                generation=lease.generation.name,
+                **_where(one.places, names),
+            ),
             turn=lease.epoch,
             reason=0,
             frozen=False,
@@ -191,13 +198,11 @@ def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], dat
     return ends
 
 
-def describe_places(places: Sequence[Place], names: dict[int, str]) -> str:
-    """ "v100-0 (GPU 0, 1) and v100-1 (GPU 3)"."""
+def _where(places: Sequence[Place], names: dict[int, str]) -> dict[str, Any]:
+    """Returns the GPUs by the name of their node; of more nodes than a sentence can name only how many there are."""
     by_node: dict[str, set[int]] = defaultdict(set)
     for place in places:
         by_node[names[place.node]].add(place.gpu)
-    if len(by_node) > 3:
-        return f"{len(by_node)} nodes"
-    return " and ".join(
-        f"{node} (GPU {', '.join(map(str, sorted(gpus)))})" for node, gpus in sorted(by_node.items())
-    )
+    if len(by_node) > MOST_NODES:
+        return {"places": {}, "nodes": len(by_node)}
+    return {"places": {node: sorted(gpus) for node, gpus in by_node.items()}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -13,6 +13,7 @@ from accounting.access.permissions import may
 from accounting.models import Generation, Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant, tenants_visible_to
 from scheduling.models.clusters import Cluster
+from scheduling.models.event_codes import EventCode, JobEnd, Message, accepted
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -54,6 +55,8 @@ class Job(models.Model):
         SUCCEEDED = "succeeded", "Succeeded"
         FAILED = "failed", "Failed"
         CANCELLED = "cancelled", "Cancelled"
+
+    End = JobEnd
 
     class Kind(models.TextChoices):
         TRAINING = "training", "Training"  # runs to its end
@@ -117,9 +120,10 @@ class Job(models.Model):
     held_for = models.DurationField(default=timedelta(0), db_default=timedelta(0))
     files_removed_at = models.DateTimeField(null=True, help_text="When log and checkpoints were deleted.")
     exit_code = models.IntegerField(null=True)
-    end_reason = models.CharField(
-        max_length=40, blank=True
-    )  # "exit", "signal", "cancelled", "start_failed" …
+    end_reason = models.CharField(max_length=40, blank=True)  # a JobEnd
+    # Why it was cancelled, as an EventCode with its parameters; otherwise what its backend said of the end.
+    end_code = models.CharField(max_length=40, blank=True, default="", db_default="")
+    end_detail = models.JSONField(default=dict, db_default={})
     end_message = models.TextField(blank=True)
     steps_done = models.DecimalField(max_digits=24, decimal_places=3, null=True)
     # Of a replica: its service, its revision, its slot, and its position among the replicas of that slot.
@@ -190,6 +194,10 @@ class Job(models.Model):
                     first_generation__isnull=False, first_started_at__isnull=False, held_for__gte=timedelta(0)
                 ),
             ),
+            models.CheckConstraint(
+                name="ends_of_jobs",
+                condition=models.Q(end_reason__in=accepted(JobEnd), end_code__in=accepted(EventCode)),
+            ),
             models.UniqueConstraint(name="one_job_a_request_key", fields=["owner", "request_key"]),
             # If several controllers find a replica missing, only one of them creates it.
             models.UniqueConstraint(
@@ -230,7 +238,10 @@ class Job(models.Model):
 
 
 class JobEvent(models.Model):
-    """One event in a job's history, for people."""
+    """One event in a job's history: a code with its parameters, or a text of somebody else or an earlier release.
+
+    scheduling/core/event_texts.py makes the sentence. `detail` has the parameters, and often a Cause.
+    """
 
     SHARING = "sharing"  # kind of the events at which a job becomes preemptible or ends being so
     PLACE_LOST = "place_lost"  # kind of the events that say why a picked job got no GPUs
@@ -239,11 +250,29 @@ class JobEvent(models.Model):
     at = models.DateTimeField(db_default=Now())
     epoch = models.PositiveIntegerField(default=0)
     kind = models.CharField(max_length=40)
-    text = models.TextField()
+    code = models.CharField(max_length=40, blank=True, default="", db_default="")
+    text = models.TextField(blank=True, default="", db_default="")
     detail = models.JSONField(default=dict)
 
     class Meta:
         ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                name="codes_of_job_events", condition=models.Q(code__in=accepted(EventCode))
+            ),
+            models.CheckConstraint(
+                name="an_event_has_a_code_or_a_text", condition=models.Q(code="") | models.Q(text="")
+            ),
+        ]
+
+    @classmethod
+    def of(cls, job: Job, kind: str, message: Message, **fields: Any) -> Self:
+        """Returns an event of the job's latest attempt with this message, not stored yet."""
+        parameters = dict(message.parameters)
+        return cls(
+            **{"job": job, "epoch": job.epoch, "kind": kind, "code": message.code, "detail": parameters}
+            | fields
+        )
 
 
 class JobSpeed(models.Model):

@@ -13,10 +13,9 @@ from django.db.models.functions import Now
 
 from accounting.models import Generation
 from scheduling.models.clusters import Cluster, Node
+from scheduling.models.event_codes import Cause, LeaseEnd, accepted
 from scheduling.models.jobs import Job
 
-# The end_reason of leases whose processes were frozen rather than ended.
-FROZEN = "frozen"
 # Leases that held GPUs for longer than the ledger says.
 UNBOOKED = models.Q(held_from__isnull=False) & (
     models.Q(billed_until=None)
@@ -28,7 +27,7 @@ UNBOOKED = models.Q(held_from__isnull=False) & (
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def of_frozen_processes(self) -> Self:
         """Returns, for each job with frozen processes, the lease in which they were frozen."""
-        frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=FROZEN)
+        frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
     def on_notice(self) -> Self:
@@ -54,6 +53,7 @@ class Lease(models.Model):
         STOPPING = "stopping", "Stopping"  # ordered to return its GPUs
         CLOSED = "closed", "Closed"
 
+    End = LeaseEnd
     OPEN = (State.RESERVED, State.STARTING, State.RUNNING, State.STOPPING)
     HOLDING = (State.STARTING, State.RUNNING, State.STOPPING)
 
@@ -75,7 +75,8 @@ class Lease(models.Model):
     # stop it after the cluster's notice time.
     notice_since = models.DateTimeField(null=True)
     billed_until = models.DateTimeField(null=True)  # the ledger covers held_from up to here
-    end_reason = models.CharField(max_length=40, blank=True)
+    end_reason = models.CharField(max_length=40, blank=True)  # a LeaseEnd
+    stop_cause = models.CharField(max_length=20, blank=True, default="", db_default="")  # a Cause
     # Last progress seen in this lease, to measure speed from differences.
     progress_steps = models.FloatField(null=True)
     progress_at = models.DateTimeField(null=True)
@@ -124,6 +125,10 @@ class Lease(models.Model):
             # A moving gang has a reservation for its destination besides the lease that it leaves.
             models.UniqueConstraint(
                 name="one_reserved_lease_a_job", fields=["job"], condition=models.Q(state="reserved")
+            ),
+            models.CheckConstraint(
+                name="ends_of_leases",
+                condition=models.Q(end_reason__in=accepted(LeaseEnd), stop_cause__in=accepted(Cause)),
             ),
             models.CheckConstraint(
                 name="a_lease_ends_after_it_began",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 from django.db import connection, transaction
@@ -26,13 +27,15 @@ from fairshare.driver import between_quanta
 from fairshare.validate import InvalidPlan
 from scheduling.core import pubsub
 from scheduling.core.enqueue import want_rounds
+from scheduling.core.event_texts import sentence_of
 from scheduling.core.locks import try_lock_schedule
 from scheduling.leases import actions as lease_actions
-from scheduling.leases.causes import Cause, Causes
+from scheduling.leases.causes import Causes
 from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
 from scheduling.leases.reservations import Place, Reservation, advance, reserve, withdraw
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord
+from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.rounds.builds import build_of
 from scheduling.rounds.notices import give_notice, notices_over
 from scheduling.shares.intervals import describe_shares, end_shares, save_shares, settle_shares
@@ -220,7 +223,7 @@ class _Commit:
         self.causes = Causes(view, decision, legend)
         self.history = History()
         self.open = _read_open(cluster)  # by id
-        self.place_lost: dict[Job, str] = {}  # picked jobs for which no GPUs were found, and why
+        self.place_lost: dict[Job, Message] = {}  # picked jobs for which no GPUs were found, and why
 
     def apply(self) -> tuple[int, int]:
         """Writes everything; returns how many gangs got a reservation and how many must stop."""
@@ -269,28 +272,22 @@ class _Commit:
         )
         reserved = [lease for lease in leases if lease.state == Lease.State.RESERVED]
         holding = [lease for lease in leases if lease.state != Lease.State.RESERVED]
-        withdraw(reserved, why="withdrawn")
+        withdraw(reserved, why=Lease.End.WITHDRAWN)
         for lease in reserved:
             del self.open[lease.pk]
         archived, without_right = self._with(fs.Reason.TEAM_ARCHIVED), self._with(fs.Reason.OWNER_MAY_NOT)
         freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
         if freezes and holding:
             movers |= self._on_closed(holding)
-        said = dict.fromkeys(
-            movers, (Cause.MOVED, "Moved: it stops here with its grace and goes on elsewhere")
-        )
-        said |= dict.fromkeys(
-            archived, (Cause.ARCHIVED, "Stopped: its team is archived; it goes on if the team is restored")
-        )
-        said |= dict.fromkeys(
-            without_right, (Cause.NO_RIGHT, "Stopped: its owner may not run jobs in its team any more")
-        )
+        said = dict.fromkeys(movers, (Cause.MOVED, Message.of(EventCode.MOVED)))
+        said |= dict.fromkeys(archived, (Cause.ARCHIVED, Message.of(EventCode.TEAM_ARCHIVED)))
+        said |= dict.fromkeys(without_right, (Cause.NO_RIGHT, Message.of(EventCode.OWNER_MAY_NOT)))
         orders = []
         for lease in holding:
-            cause, text = said.get(lease.job_id) or self.causes.why(lease.job)
+            cause, why = said.get(lease.job_id) or self.causes.why(lease.job)
             # A gang that is frozen here cannot resume elsewhere.
             frozen = freezes and cause is not Cause.MOVED
-            orders.append(lease_actions.StopOrder(lease, text, cause, freeze=frozen))
+            orders.append(lease_actions.StopOrder(lease, why, cause, freeze=frozen))
         lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
@@ -318,7 +315,7 @@ class _Commit:
             try:
                 places = numbers.take(job, nodes)
             except _PlaceLost as lost:
-                self.place_lost[job] = str(lost)
+                self.place_lost[job] = lost.why
                 continue
             self.history.change(job, epoch=job.epoch + 1)
             lease = Lease(
@@ -357,9 +354,9 @@ class _Commit:
         for job, why in self.place_lost.items():
             i = row[job.pk]
             reasons[i] = fs.Reason.PLACE_LOST
-            logger.warning("job %s was picked in vain: %s", job.pk, why)
+            logger.warning("job %s was picked in vain: %s", job.pk, sentence_of(why))
             if self.legend.reasons[i] != fs.Reason.PLACE_LOST:
-                self.history.note(job, JobEvent.PLACE_LOST, f"Picked, but {why}", at=self.now)
+                self.history.note(job, JobEvent.PLACE_LOST, why, at=self.now)
                 # A third attempt would find the same: the next quantum is early enough.
                 want_rounds(Cluster.objects.filter(pk=self.cluster.pk))
         self.history.save()
@@ -378,7 +375,11 @@ def _read_open(cluster: Cluster) -> dict[int, _Open]:
 
 
 class _PlaceLost(Exception):
-    """GPUs that a decision gave a job are unavailable; the message says which and why."""
+    """GPUs that a decision gave a job are unavailable; `why` says which and why."""
+
+    def __init__(self, why: Message) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class _GpuNumbers:
@@ -421,14 +422,14 @@ class _GpuNumbers:
             places += [Place(rank, node, number) for number in numbers]
         return places
 
-    def _why_lost(self, node: Node | None, wanted: int) -> str:
+    def _why_lost(self, node: Node | None, wanted: int) -> Message:
         if node is None:
-            return "a node that was chosen for it is no longer there"
-        its = f"{wanted} GPU{'s' if wanted != 1 else ''} of {node.name} that it was to have"
+            return Message.of(EventCode.CHOSEN_NODE_GONE)
+        its: dict[str, Any] = {"gpus": wanted, "node": node.name}
         if node.state != Node.State.READY:
-            why = f" ({node.state_reason})" if node.state_reason else ""
-            return f"the {its} could not be had: the node is {node.get_state_display().lower()}{why}"
-        return f"the {its} could not be had: others hold all but {len(self.open[node.pk])} of its GPUs"
+            its |= {"state": node.state, "reason": node.state_reason}
+            return Message.of(EventCode.CHOSEN_NODE_CLOSED, **its)
+        return Message.of(EventCode.CHOSEN_GPUS_HELD, free=len(self.open[node.pk]), **its)
 
     def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
         """Returns a node's open numbers: where the gang was, then free ones, then those that others still hold."""

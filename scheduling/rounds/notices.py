@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 from django.conf import settings
@@ -13,8 +14,10 @@ from accounting.notifications import mail
 from fairshare import model as fs
 from fairshare.guarantees import lent_to
 from scheduling.core import pubsub
+from scheduling.core.event_texts import sentence_of
 from scheduling.leases.causes import Causes
 from scheduling.models import Cluster, Job, JobEvent, Lease, ServiceEvent
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.shares.snapshot import SnapshotIndex
 
 WARNED = "warned_of_claims"
@@ -47,7 +50,7 @@ def give_notice(
     _warn([(lease, causes.lent_to(lease.job, lent[lease.job_id])) for lease in leases], now, ends)
 
 
-def _warn(noticed: Sequence[tuple[Lease, str]], now: datetime, ends: datetime) -> None:
+def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: datetime) -> None:
     jobs = [lease.job_id for lease, _ in noticed]
     known = JobEvent.objects.filter(job__in=jobs, kind=WARNED, at__gt=now - WARNED_EVERY)
     known_jobs = set(known.values_list("job_id", flat=True))
@@ -57,11 +60,9 @@ def _warn(noticed: Sequence[tuple[Lease, str]], now: datetime, ends: datetime) -
         pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
         if job.pk in known_jobs:
             continue
-        text = (
-            f"It has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From {ends:%H:%M:%S} UTC on"
-            " it is preempted when others claim them"
-        )
-        events.append(JobEvent(job=job, at=now, epoch=lease.epoch, kind=WARNED, text=text))
+        said = Message.of(EventCode.CLAIM_WARNED, at=ends.isoformat(), **beyond)
+        text = sentence_of(said)
+        events.append(JobEvent.of(job, WARNED, said, at=now, epoch=lease.epoch))
         if job.service is not None:
             of_services.append(
                 ServiceEvent(service=job.service, at=now, kind=WARNED, text=f"{job.name}: {text}")

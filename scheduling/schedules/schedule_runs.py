@@ -18,6 +18,7 @@ from scheduling.core.locks import lock_schedules, stay_attached
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.submitting import submit_stored
 from scheduling.models import Cluster, Job, Schedule, ScheduleRun
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.schedules.actions import lock_changeable, pause
 from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
@@ -61,8 +62,7 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
             return earlier
     if why := _why_not_beside(schedule):
         raise Refused(why)
-    asked = f"as {actor.get_username()} asked"
-    job = _submit(schedule, f"Submitted by the schedule “{schedule.name}”, {asked}", request_key)
+    job = _submit(schedule, request_key, asked_by=actor)
     now = now_from_database()
     _changed(schedule)
     return ScheduleRun.objects.create(
@@ -72,7 +72,7 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
         asked_by=actor,
         outcome=ScheduleRun.Outcome.SUBMITTED,
         job=job,
-        text=f"Run {asked}.",
+        text=f"Run as {actor.get_username()} asked.",
     )
 
 
@@ -131,7 +131,7 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
     else:
         try:
             with transaction.atomic():
-                run.job = _submit(schedule, f"Submitted by the schedule “{schedule.name}”")
+                run.job = _submit(schedule)
         except (NotAllowed, Refused, SpecError) as error:
             run.outcome, run.text = ScheduleRun.Outcome.REFUSED, str(error)
             # A missing permission does not count: the schedule continues once its owner may submit or somebody takes it
@@ -154,11 +154,11 @@ def _why_not_beside(schedule: Schedule) -> str:
     return f"Job #{earlier.pk} of an earlier run had not ended." if earlier else ""
 
 
-def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job:
+def _submit(schedule: Schedule, request_key: str | None = None, *, asked_by: User | None = None) -> Job:
     """Submits as the owner, with the owner's rights and the team's limits; refuses jobs that can never run."""
     owner = schedule.owner
     if schedule.overlap == Schedule.Overlap.REPLACE:
-        instead = f"Cancelled by the schedule “{schedule.name}”: its next run takes the place of this one"
+        instead = Message.of(EventCode.NEXT_RUN, schedule=schedule.name)
         earlier = schedule.jobs_at_work()
         lock_schedules(
             earlier.values_list("cluster_id", flat=True)
@@ -172,7 +172,11 @@ def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job
         data=schedule.spec,
         request_key=request_key,
         even_if_never=False,
-        why=why,
+        why=Message.of(
+            EventCode.SUBMITTED_BY_SCHEDULE,
+            schedule=schedule.name,
+            user=asked_by.get_username() if asked_by else None,
+        ),
     )
 
 

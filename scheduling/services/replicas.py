@@ -16,10 +16,11 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from fairshare.model import Reason
 from scheduling.core import pubsub
+from scheduling.core.event_texts import end_text_of
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.submitting import submit_stored
-from scheduling.leases.causes import Cause
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
+from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.services.rollout import Replica, Wanted, plan
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -54,7 +55,7 @@ def step_service(*, service_id: int) -> bool:
     by_id = {job.pk: job for job in look.jobs}
     for pk in todo.end:
         cause = Cause.PERSON if service.stopped_at else Cause.REPLACED
-        cancel_within(actor=None, job=by_id[pk], why=f"Ended: {look.why_end(by_id[pk])}", cause=cause)
+        cancel_within(actor=None, job=by_id[pk], why=look.why_end(by_id[pk]), cause=cause)
     _make(look, todo.make)
     if todo.make or todo.end or service.current != before:
         pubsub.publish(f"jobs:{service.tenant_id}")
@@ -137,15 +138,16 @@ class _Look:
             return False
         return self.now < ended + timedelta(seconds=REST_SECONDS[min(tries, len(REST_SECONDS)) - 1])
 
-    def why_end(self, job: Job) -> str:
+    def why_end(self, job: Job) -> Message:
         service = self.service
+        name = {"service": service.name}
         if service.removed_at:
-            return f"{service.name} was removed"
+            return Message.of(EventCode.SERVICE_REMOVED, **name)
         if service.stopped_at:
-            return f"{service.name} was stopped"
-        if job.revision_id != service.current_id:
-            return f"{service.name} changes to {service.current}"
-        return f"{service.name} has {so_many(service.replicas)} now"
+            return Message.of(EventCode.SERVICE_STOPPED, **name)
+        if service.current is not None and job.revision_id != service.current_id:
+            return Message.of(EventCode.SERVICE_CHANGES, **name, revision=service.current.number)
+        return Message.of(EventCode.SERVICE_SHRINKS, **name, replicas=service.replicas)
 
 
 def _make(look: _Look, slots: Sequence[int]) -> None:
@@ -159,7 +161,7 @@ def _make(look: _Look, slots: Sequence[int]) -> None:
             trouble = str(error)
             break
         if latest and latest[0].state in BY_ITSELF and latest[0].revision_id == service.current_id:
-            how = latest[0].end_message or latest[0].get_state_display()
+            how = end_text_of(latest[0]) or latest[0].get_state_display()
             note(service, "replaced", f"{latest[0].name} ended by itself ({how}); {job.name} takes its place")
     if trouble != service.trouble:
         service.trouble = trouble
@@ -178,7 +180,7 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
         cluster=service.cluster,
         data=revision.spec,
         name=f"{service.name}-{slot}-{attempt}",
-        why=f"Made as replica {slot} of {service.name}, {revision}",
+        why=Message.of(EventCode.REPLICA_MADE, slot=slot, service=service.name, revision=revision.number),
         replica={
             "kind": Job.Kind.REPLICA,
             "service": service,

@@ -19,6 +19,7 @@ from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.programs import check_program
 from scheduling.jobs.submitting import submit_within
 from scheduling.models import Cluster, Job, JobEvent, Session
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.sessions.idle_timeout import Clocks, Step
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -58,7 +59,7 @@ def start_session(
         request_key=request_key,
         even_if_never=even_if_never,
         reader=actor,
-        why=f"Session begun by {actor.get_username()}",
+        why=Message.of(EventCode.SESSION_BEGUN, user=actor.get_username()),
         replica={"kind": Job.Kind.SESSION, "priority": FIRST},
     )
     if job.kind != Job.Kind.SESSION:
@@ -80,7 +81,7 @@ def keep_session(*, actor: User, session: Session) -> Session:
     now = now_from_database()
     locked.used_at = max(locked.used_at or now, now)
     locked.save(update_fields=["used_at"])
-    _note(job, "kept", f"Kept by {actor.get_username()}", now)
+    _note(job, "kept", Message.of(EventCode.SESSION_KEPT, user=actor.get_username()), now)
     audit.record(actor=actor, verb="session.keep", target=job, tenant=job.tenant)
     return locked
 
@@ -88,9 +89,8 @@ def keep_session(*, actor: User, session: Session) -> Session:
 @transaction.atomic(durable=True)
 def stop_session(*, actor: User, session: Session) -> Job:
     """Ends the session with the usual grace period. Stopping again changes nothing."""
-    return cancel_within(
-        actor=actor, job=_changeable(actor, session), why=f"Stopped by {actor.get_username()}"
-    )
+    why = Message.of(EventCode.STOPPED_BY, user=actor.get_username())
+    return cancel_within(actor=actor, job=_changeable(actor, session), why=why)
 
 
 def note_use(*, session_id: int) -> None:
@@ -124,17 +124,17 @@ def step_session(*, session_id: int) -> Step:
         case Step.WARN_IDLE:
             session.warned_at = now
             left = _minutes(replace(clocks, idle_warned=timedelta(0)).idle_left)
-            told = f"Nobody uses it: it is stopped when it has run {left} more, unless somebody does"
-            _note(job, "warned", told, now)
+            _note(job, "warned", Message.of(EventCode.SESSION_IDLE_WARNED, minutes=left), now)
         case Step.WARN_END:
             session.end_warned_at = now
             ends = replace(clocks, end_warned=now).ends
             left = _minutes(ends - now if ends else timedelta(0))
-            _note(job, "warned", f"Its {session.longest_hours} h end in {left}", now)
+            said = Message.of(EventCode.SESSION_END_WARNED, hours=session.longest_hours, minutes=left)
+            _note(job, "warned", said, now)
         case Step.STOP_IDLE:
-            _stop(job, "idle", f"Stopped: nobody has used it for {session.idle_minutes} min")
+            _stop(job, "idle", Message.of(EventCode.SESSION_IDLE, minutes=session.idle_minutes))
         case Step.STOP_END:
-            _stop(job, "longest", f"Stopped: its {session.longest_hours} h are over")
+            _stop(job, "longest", Message.of(EventCode.SESSION_OVER, hours=session.longest_hours))
     session.save(update_fields=["warned_at", "end_warned_at"])
     return step
 
@@ -174,8 +174,8 @@ def token_of(job: Job) -> str:
     return salted_hmac("fairlot.session", str(job.pk), algorithm="sha256").hexdigest()
 
 
-def _stop(job: Job, why: str, text: str) -> None:
-    cancel_within(actor=None, job=job, why=text)
+def _stop(job: Job, why: str, said: Message) -> None:
+    cancel_within(actor=None, job=job, why=said)
     audit.record(actor=None, verb="session.stop", target=job, tenant=job.tenant, after={"why": why})
 
 
@@ -202,10 +202,10 @@ def _check(spec: JobSpec, **limits: Any) -> None:
         raise SpecError(problems)
 
 
-def _note(job: Job, kind: str, text: str, at: datetime) -> None:
-    JobEvent.objects.create(job=job, at=at, epoch=job.epoch, kind=kind, text=text)
+def _note(job: Job, kind: str, said: Message, at: datetime) -> None:
+    JobEvent.of(job, kind, said, at=at).save(force_insert=True)
     pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
 
 
-def _minutes(left: timedelta) -> str:
-    return f"{max(1, round(left.total_seconds() / 60))} min"
+def _minutes(left: timedelta) -> int:
+    return max(1, round(left.total_seconds() / 60))

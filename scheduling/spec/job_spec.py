@@ -322,7 +322,8 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
         elif item["type"] in OF_TYPES and accepted is not None:
             problem = f"must be {accepted}, not {_shown(item['input'])}"
         else:
-            problem = _plain_problem(item["type"], item["msg"], accepted, is_inside=bool(inside))
+            says = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
+            problem = _plain_problem(item["type"], says, accepted, is_inside=bool(inside))
         if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
             problem += "; put what you wrote in quotes"  # 1.10 and 007 would be shown differently
         problems.setdefault(".".join((field, *inside)), problem)
@@ -338,7 +339,7 @@ def _shown(value: object) -> str:
 def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:
     # Messages about keys or values inside a field already say what is accepted.
     if accepted is None or (kind == "value_error" and is_inside):
-        return message.removeprefix("Value error, ")
+        return message
     if kind == "value_error":
-        return f"{message.removeprefix('Value error, ')} (accepted: {accepted})"
+        return f"{message} (accepted: {accepted})"
     return f"is missing; accepted is {accepted}" if kind == "missing" else f"must be {accepted}"

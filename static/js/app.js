@@ -151,15 +151,15 @@ document.addEventListener("keydown", (event) => {
 });
 
 // --- shortcuts: never inside a field, never with a modifier ------------------------------------
-const PLACES = { h: "Home", j: "Jobs", c: "Cluster", s: "Our share", t: "Trades", u: "Usage", a: "Admin" };
+const PLACES = { h: "home", j: "jobs", c: "cluster", s: "share", t: "trades", u: "usage", a: "administration" };
 let goUntil = 0;
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") closeMenus();
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
   if (goUntil > event.timeStamp) {
     goUntil = 0;
-    const label = PLACES[event.key];
-    const link = label && [...document.querySelectorAll(".sidebar .nav a")].find((a) => a.textContent.trim() === label);
+    const place = PLACES[event.key];
+    const link = place && document.querySelector(`.sidebar [data-place="${place}"]`);
     if (link) {
       event.preventDefault();
       link.click();

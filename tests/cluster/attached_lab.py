@@ -11,6 +11,7 @@ from scheduling.backends.kubernetes.backend import KubernetesBackend
 from scheduling.clusters import attached
 from scheduling.clusters.attaching import attach_cluster
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.event_texts import text_of
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import follow
 from scheduling.jobs.submitting import submit_job
@@ -54,7 +55,7 @@ class Lab(World):
 
     def story(self, job: Job) -> str:
         """Describes the state of a job for readers of a failed test."""
-        told = list(job.events.order_by("id").values_list("kind", "text"))
+        told = [(event.kind, text_of(event)) for event in job.events.order_by("id")]
         orders = list(Operation.objects.filter(lease__job=job).values_list("verb", "attempts", "error"))
         said = [
             event.get("note") or event.get("message")

@@ -32,6 +32,7 @@ from scheduling.backends.kubernetes.gang_ungater import GangUngater
 from scheduling.clusters import attached
 from scheduling.clusters.actions import update_cluster
 from scheduling.clusters.attaching import attach_cluster
+from scheduling.core.event_texts import text_of
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import follow, reconcile
 from scheduling.jobs.actions import cancel_job
@@ -542,7 +543,7 @@ class Storm:
 
     def story(self) -> str:
         told = [
-            (job.pk, job.state, list(job.events.order_by("id").values_list("kind", "text")))
+            (job.pk, job.state, [(event.kind, text_of(event)) for event in job.events.order_by("id")])
             for job in Job.objects.filter(pk__in=self.jobs)
         ]
         leases = [

@@ -16,6 +16,7 @@ from scheduling.execution.reconcile import reconcile
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import HeldGpu, Job, Lease, Node
+from scheduling.models.event_codes import EventCode
 from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.cluster.api import JOBS, NODES, Api, Object
 from tests.cluster.attached_lab import Lab
@@ -138,7 +139,7 @@ def test_a_job_that_is_deleted_with_kubectl_is_cancelled_and_says_so(lab: Lab, a
     path = f"{JOBS.format(lab.home(job))}/{objects.job_name(job.pk)}"
     admin.delete(path, propagationPolicy="Background")
     lab.reaches(job, Job.State.CANCELLED)
-    assert job.events.filter(text__contains="its Job was deleted in the cluster").count() == 1
+    assert job.events.filter(code=EventCode.DELETED).count() == 1
     assert not Lease.objects.filter(job=job, state__in=Lease.OPEN).exists()
 
 
@@ -256,7 +257,7 @@ def test_an_event_about_a_job_is_on_its_time_line_once(
     gang = lab.send(workers=3)
     lab.fill()
     told = gang.events.filter(
-        text__startswith="the quota few denies a pod: it requests requests.nvidia.com/gpu=1"
+        detail__message__startswith="the quota few denies a pod: it requests requests.nvidia.com/gpu=1"
     )
     lab.until(told.exists, lambda: f"the quota is named: {lab.story(gang)}")
     # The next watcher gets the same events again.

@@ -16,6 +16,7 @@ from django.db.models import F
 
 from scheduling.backends import network_sources
 from scheduling.backends.kubernetes import objects, probes
+from scheduling.core.event_texts import end_text_of
 from scheduling.draining.actions import drain_node
 from scheduling.models import Job, Lease, Node, Session
 from scheduling.sessions.actions import step_session
@@ -95,7 +96,7 @@ def steps(session: Session) -> Step:
 def is_over(lab: Lab, session: Session, browser: Browser, *, why: str) -> None:
     """Asserts that its program was stopped, its pod is gone, and no request reaches it."""
     job = lab.reaches(session.job, Job.State.CANCELLED)
-    assert job.end_message == why
+    assert end_text_of(job) == why
     lab.until(lambda: not lab.pods(job), lambda: str(lab.pods(job)))
     assert browser.ask().status == 410
     # The last output may arrive after the observation of its end.

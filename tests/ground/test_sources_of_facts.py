@@ -1,8 +1,10 @@
-"""Code decides by columns and codes: the audit trail is for people."""
+"""Code decides by columns and codes: the audit trail and all sentences are for people."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,3 +30,86 @@ def test_only_pages_of_the_audit_trail_read_it() -> None:
         if "migrations" not in path.parts and TRAIL.search(path.read_text())
     }
     assert found == OF_THE_TRAIL
+
+
+# Columns and attributes that are written for people, by Fairlot, its users or others.
+PROSE = {
+    "text", "sentence", "message", "end_message", "trouble", "failure", "answer", "reason_text", "state_reason",
+    "paused_reason", "snooze_reason", "why_not_ready", "why_failed", "why_unknown",
+}  # fmt: skip
+TAKE_APART = {
+    "startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split", "rsplit",
+    "splitlines", "find", "index", "count", "replace",
+}  # fmt: skip
+OF_RE = {"match", "search", "fullmatch", "findall", "split", "sub"}
+LOOKUPS = {
+    "contains", "icontains", "startswith", "istartswith", "endswith", "iendswith", "regex", "iregex", "exact", "in",
+}  # fmt: skip
+
+
+# What has such a name and is no prose, or is said in no other way.
+EXCEPTIONS = {
+    "accounting/ledger/heads.py": "the line of a head has a fixed form, which is signed",
+    "portal/docs/terms.py": "a tooltip shows the first sentence of a page",
+    "portal/sessions/http.py": "an answer with its status and its code",
+    "scheduling/backends/kubernetes/checking.py": "Kubernetes names a policy that denies in its message alone",
+    "scheduling/backends/kubernetes/orders.py": "Kubernetes says that a field is immutable in its message alone",
+}
+
+
+def is_prose(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in PROSE
+
+
+def is_said(node: ast.AST) -> bool:
+    """Returns whether a node is a text that the code itself brings, or a constant that names one."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(map(is_said, node.elts))
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value != ""
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name.isupper()
+
+
+def readings(tree: ast.AST) -> Iterator[int]:
+    """Yields the lines that compare, search or take apart a text that was written for people."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(is_prose, sides)) and any(map(is_said, sides)):
+                yield node.lineno
+        elif isinstance(node, ast.Call):
+            called = node.func
+            of_text = (
+                isinstance(called, ast.Attribute) and called.attr in TAKE_APART and is_prose(called.value)
+            )
+            of_re = (
+                isinstance(called, ast.Attribute) and called.attr in OF_RE and any(map(is_prose, node.args))
+            )
+            lookups = (str(word.arg).rpartition("__")[::2] for word in node.keywords)
+            asked = any(field.rpartition("__")[2] in PROSE and how in LOOKUPS for field, how in lookups)
+            if of_text or of_re or asked:
+                yield node.lineno
+
+
+def test_code_that_reads_prose_is_found() -> None:
+    code = """
+event.text == "Stopped"
+if DRAINED in lease.text: pass
+job.end_message.startswith("Cancelled")
+PATTERN.match(event.text)
+events.filter(job__text__contains="drained")
+if service.trouble != trouble or not event.text: pass
+"""
+    assert list(readings(ast.parse(code))) == [2, 3, 4, 5, 6]
+
+
+def test_no_code_reads_prose() -> None:
+    found = {
+        str(path.relative_to(ROOT)): list(readings(ast.parse(path.read_text())))
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if "migrations" not in path.parts
+    }
+    assert {path: lines for path, lines in found.items() if lines and path not in EXCEPTIONS} == {}
+    assert [path for path in EXCEPTIONS if not found.get(path)] == [], "these need no exception any more"

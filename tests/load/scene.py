@@ -144,7 +144,8 @@ def _ended_jobs(
                 cluster=cluster, tenant=team, owner=user, name=f"train {number}", spec=spec, workers=1,
                 gpus_per_worker=1, state=Job.State.FAILED if number % 9 == 0 else Job.State.SUCCEEDED, epoch=1,
                 created_at=begins - timedelta(minutes=3), state_since=begins + lasts, first_started_at=begins,
-                ended_at=begins + lasts, end_reason="exit", first_generation=generations[number % len(generations)],
+                ended_at=begins + lasts, end_reason="succeeded",
+                first_generation=generations[number % len(generations)],
                 held_for=lasts,
             )
         )  # fmt: skip
@@ -153,7 +154,7 @@ def _ended_jobs(
         Lease(
             job=job, cluster=cluster, epoch=1, generation=job.first_generation, gpus=1, state=Lease.State.CLOSED,
             decided_at=job.first_started_at, held_from=job.first_started_at, running_from=job.first_started_at,
-            held_until=job.ended_at, billed_until=job.ended_at, last_seen_at=job.ended_at, end_reason="exit",
+            held_until=job.ended_at, billed_until=job.ended_at, last_seen_at=job.ended_at, end_reason="succeeded",
         )
         for job in jobs
     ]  # fmt: skip

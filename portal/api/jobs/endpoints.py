@@ -27,6 +27,7 @@ from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
 from scheduling.backends.base import LogUnreadable
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.event_texts import end_text, text_of
 from scheduling.core.reason_labels import OF_LIMITS, SHORT
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import explain
@@ -53,7 +54,7 @@ COLUMNS = {
     for name in (
         "id", "kind", "name", "state", "reason", "service_id", "workers", "gpus_per_worker", "priority", "preemptible",
         "spec", "created_at", "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason",
-        "end_message", "steps_done",
+        "end_code", "end_detail", "end_message", "steps_done",
     )
 } | {"team": "tenant__slug", "owner": "owner__username", "cluster": "cluster__name"}  # fmt: skip
 _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.values()))
@@ -275,8 +276,9 @@ def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
 
 
 def _show_event(event: JobEvent) -> dict[str, Any]:
-    same = ("id", "at", "kind", "text")
-    return {name: getattr(event, name) for name in same} | {"attempt": event.epoch}
+    same = ("id", "at", "kind", "code")
+    shown = {name: getattr(event, name) for name in same}
+    return shown | {"text": text_of(event), "attempt": event.epoch}
 
 
 def whole_characters(data: bytes) -> bytes:
@@ -336,6 +338,7 @@ def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
     job = dict(zip(COLUMNS, row, strict=True))
     job["gpus"] = job["workers"] * job["gpus_per_worker"]
     job["labels"] = value_of(dict[str, str], job["spec"].get("labels"), {})
+    job["end_message"] = end_text(job.pop("end_code"), job.pop("end_detail"), job["end_message"])
     job["reason"] = SHORT[job["reason"]] if job["state"] in Job.WAITING else ""
     return job
 

@@ -161,7 +161,8 @@ class Event(WithOldNames, Schema):
     id: int
     at: datetime
     kind: str
-    text: str
+    code: str = Field(description="What happened, for programs; empty for events of earlier releases.")
+    text: str = Field(description="The same for people; its wording may change.")
     attempt: int = Field(description="The attempt to run the job that it belongs to; 0 before the first.")
     epoch: int = answered_too("attempt")
 

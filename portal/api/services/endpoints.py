@@ -25,6 +25,7 @@ from portal.services.detail import (
     troubles_of,
 )
 from portal.sessions import hosts
+from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
@@ -159,7 +160,7 @@ def _show_failure(job: Job | None) -> dict[str, Any] | None:
         "job_id": job.pk,
         "name": job.name,
         "ended_at": job.ended_at,
-        "end_message": job.end_message,
+        "end_message": end_text_of(job),
         "exit_meaning": failure.meaning,
         "last_lines": failure.lines,
     }

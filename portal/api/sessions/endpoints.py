@@ -16,6 +16,7 @@ from portal.api.services.schemas import ServiceFilters
 from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of
 from portal.sessions.detail import SessionDetail, details_of
+from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
 from scheduling.sessions.actions import keep_session, start_session, stop_session
@@ -114,5 +115,5 @@ def show(detail: SessionDetail) -> dict[str, Any]:
         "ends_at": detail.ends,
         "claimable_from": detail.claimable_from,
         "created_at": job.created_at,
-        "end_message": job.end_message,
+        "end_message": end_text_of(job),
     }

@@ -46,7 +46,7 @@ INSERT INTO scheduling_job (
 SELECT %(cluster)s, member.tenant_id, member.user_id, 'train ' || number, '{"version": 1}', 1,
        (ARRAY[1, 1, 1, 2, 4, 8])[1 + floor(random() * 6)], '{}', 0,
        CASE WHEN fate < 0.12 THEN 'failed' WHEN fate < 0.2 THEN 'cancelled' ELSE 'succeeded' END, 1, 0, false, 0,
-       starts + before, ends, starts, ends, ends, 'exit', '',
+       starts + before, ends, starts, ends, ends, 'succeeded', '',
        (%(generations)s::bigint[])[1 + number %% %(count)s], ends - starts
   FROM (
     SELECT number, 1 + floor(random() * %(members)s) AS place, random() AS fate,
@@ -64,7 +64,7 @@ INSERT INTO scheduling_lease (
     job_id, cluster_id, epoch, token, generation_id, gpus, state, decided_at, held_from, running_from, held_until,
     billed_until, last_seen_at, end_reason, lost_from)
 SELECT id, cluster_id, 1, gen_random_uuid(), first_generation_id, gpus_per_worker,
-       'closed', first_started_at, first_started_at, first_started_at, ended_at, ended_at, ended_at, 'exit',
+       'closed', first_started_at, first_started_at, first_started_at, ended_at, ended_at, ended_at, 'succeeded',
        CASE WHEN id %% 25 = 0 THEN first_started_at + held_for / 2 END
   FROM scheduling_job
 """

@@ -25,13 +25,14 @@ class Kind(StrEnum):
     NUMBER = "number"  # int, float or Decimal
     GPU_TIME = "gpu_time"  # Decimal GPU-seconds for programs; people see GPU-hours
     MINUTES = "minutes"  # float seconds for programs; people see minutes
+    DURATION = "duration"  # float seconds; pages show them as a duration
     MONEY = "money"  # Decimal; the currency is another column, as a table may have several
     DATE = "date"
     MOMENT = "moment"  # aware datetime
     SECOND = "second"  # the same, shown to the second
 
 
-NUMERIC = {Kind.NUMBER, Kind.GPU_TIME, Kind.MINUTES, Kind.MONEY}
+NUMERIC = {Kind.NUMBER, Kind.GPU_TIME, Kind.MINUTES, Kind.DURATION, Kind.MONEY}
 # Numbers for people are those for programs divided by this.
 UNITS = {Kind.GPU_TIME: 3600, Kind.MINUTES: 60}
 

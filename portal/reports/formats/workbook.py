@@ -20,6 +20,7 @@ WIDTHS = {
     Kind.NUMBER: 16,
     Kind.GPU_TIME: 16,
     Kind.MINUTES: 16,
+    Kind.DURATION: 16,
     Kind.MONEY: 16,
     Kind.DATE: 12,
     Kind.MOMENT: 18,

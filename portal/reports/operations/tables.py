@@ -47,6 +47,11 @@ def count(key: str, heading: str) -> Column:
     return Column(key, heading, Kind.NUMBER)
 
 
+def lasting(key: str, heading: str) -> Column:
+    """Returns a column of seconds."""
+    return Column(key, heading, Kind.DURATION)
+
+
 @dataclass(frozen=True)
 class Demand:
     """GPU-seconds of one interval; None if not all of its hours are over and closed."""
@@ -231,10 +236,10 @@ def nodes_document(asked: Asked) -> Document:
     columns += [seconds("down", "Down"), seconds("capacity", "Capacity"), count("times_down", "Times down")]
     columns += [
         count("gpu_failures", "GPU failures"),
-        count("seconds_down", "Down, s"),
-        count("seconds_up", "Up, s"),
+        lasting("seconds_down", "Down, s"),
+        lasting("seconds_up", "Up, s"),
     ]
-    columns += [count("seconds_between_failures", "MTBF, s"), count("seconds_to_repair", "MTTR, s")]
+    columns += [lasting("seconds_between_failures", "MTBF, s"), lasting("seconds_to_repair", "MTTR, s")]
     health = Table(
         "nodes",
         "Health of nodes",
@@ -319,8 +324,9 @@ def waits_document(asked: Asked) -> Document:
         "waits",
         "Waits",
         [
-            *sizes, count("p50_seconds", "p50, s"), count("p90_seconds", "p90, s"), count("p95_seconds", "p95, s"),
-            count("mean_seconds", "Mean, s"), count("longest_seconds", "Longest, s"),
+            *sizes,
+            lasting("p50_seconds", "p50, s"), lasting("p90_seconds", "p90, s"), lasting("p95_seconds", "p95, s"),
+            lasting("mean_seconds", "Mean, s"), lasting("longest_seconds", "Longest, s"),
         ],
         [
             [one.generation or "all", one.size or "all", one.jobs, one.p50, one.p90, one.p95, one.mean, one.most]

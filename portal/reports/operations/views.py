@@ -157,16 +157,12 @@ def _cell(column: Column, cell: Cell, document: Document) -> ShownCell:
         return ShownCell(heading, "–", is_number)
     if column.kind == Kind.GPU_TIME and not isinstance(cell, str):
         return ShownCell(heading, gpu_hours(cell), is_number)  # type: ignore[arg-type]
-    if _is_time(column) and not isinstance(cell, str):
+    if column.kind == Kind.DURATION and not isinstance(cell, str):
         return ShownCell(heading, duration(float(cell)), is_number)  # type: ignore[arg-type]
     href = reverse("job", args=[int(str(cell))]) if column.key == "job_id" else ""
     return ShownCell(heading, shown(column, cell, document.zone), is_number, href)
 
 
 def _heading(column: Column) -> str:
-    return column.heading.removesuffix(", s") if _is_time(column) else column.heading
-
-
-def _is_time(column: Column) -> bool:
-    """Returns whether the column has seconds that people read as a duration."""
-    return column.heading.endswith(", s")
+    """Returns the heading without its unit, where each cell has its own."""
+    return column.heading.removesuffix(", s") if column.kind == Kind.DURATION else column.heading

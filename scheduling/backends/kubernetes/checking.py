@@ -87,12 +87,16 @@ def _look(api: Api, kubeconfig: Kubeconfig, namespace_prefix: str, now: datetime
     )
 
 
+class TooSlow(Unreachable):
+    """The API server answers, but the check would take too long."""
+
+
 def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]]:
     until = time.monotonic() + LONGEST_SECONDS
 
     def allowed(right: Right, namespace: str = "") -> bool:
         if time.monotonic() > until:
-            raise Unreachable(f"its answers take too long, more than {LONGEST_SECONDS:.0f} s")
+            raise TooSlow(f"its answers take too long, more than {LONGEST_SECONDS:.0f} s")
         return _allowed(api, right, namespace)
 
     # Rights in teams' namespaces are granted with each namespace, so checking them needs one that exists.
@@ -264,6 +268,6 @@ def _unreachable_in_words(error: Unreachable) -> str:
         return "The API server cannot be reached: it does not answer in time."
     if "SSL" in said:
         return "The server at this address does not speak TLS like an API server."
-    if "answers take too long" in said:
+    if isinstance(error, TooSlow):
         return f"The API server cannot be used: {said}."
     return "The API server cannot be reached, or its answer broke off."

@@ -11,17 +11,16 @@ from django.db import transaction
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import Phase
-from scheduling.clusters.actions import SHUTTING_DOWN
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.locks import lock_schedule
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import observe
 from scheduling.leases.actions import StopOrder, ask_to_stop
-from scheduling.leases.causes import Cause
 from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
 from scheduling.leases.reservations import withdraw
 from scheduling.models import Cluster, Lease, Operation
+from scheduling.models.event_codes import Cause, EventCode, Message
 
 LOOK_EVERY = 0.1
 
@@ -52,8 +51,10 @@ def _order_stop(cluster: Cluster) -> None:
     now = now_from_database()
     history = History()
     leases = list(Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related("job"))
-    withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why="shutdown")
-    orders = [StopOrder(lease, SHUTTING_DOWN, Cause.PORTAL_STOPPED) for lease in leases]
+    withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why=Lease.End.SHUTDOWN)
+    orders = [
+        StopOrder(lease, Message.of(EventCode.PORTAL_STOPPED), Cause.PORTAL_STOPPED) for lease in leases
+    ]
     ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
     history.save()
     # Operations that a stopped worker had claimed need not wait until the claim expires.

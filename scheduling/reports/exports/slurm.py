@@ -38,7 +38,6 @@ STATES = {
 }
 TURN_STATES = {
     str(End.SUCCEEDED): "COMPLETED",
-    "exit": "COMPLETED",
     str(End.FAILED): "FAILED",
     str(End.START_FAILED): "FAILED",
     str(End.LOST): "NODE_FAIL",

@@ -13,6 +13,7 @@ from accounting.models import AuditEvent, Quota
 from fairshare.model import Reason
 from scheduling.books.closing import AVAILABILITY
 from scheduling.clusters.actions import declare_node, remove_node
+from scheduling.core.event_texts import text_of
 from scheduling.draining.actions import DrainMode, drain_node, drains_due, end_drain, return_node
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.jobs.actions import cancel_job
@@ -87,7 +88,7 @@ def test_a_drain_deadline_stops_running_gangs_once() -> None:
     over(node)
     end_drains()
     assert (lab.lease(job).state, lab.states([job])) == (Lease.State.STOPPING, [Job.State.STOPPING])
-    assert "is being drained: fan" in job.events.latest("id").text
+    assert "is being drained: fan" in text_of(job.events.latest("id"))
     event = AuditEvent.objects.latest("id")
     assert (event.verb, event.actor) == ("node.drain_deadline", None)
     assert drains_due(now_from_database()) == []

@@ -15,6 +15,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Letter, User
 from scheduling import tasks
+from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.idle.actions import (
     IdleRules,
     idle_to_step,
@@ -218,7 +219,7 @@ def tick() -> None:
 
 
 def told(job: Job) -> list[str]:
-    return list(JobEvent.objects.filter(job=job, kind="warned").values_list("text", flat=True))
+    return [text_of(event) for event in JobEvent.objects.filter(job=job, kind="warned")]
 
 
 def test_the_nearest_rule_holds(lab: World) -> None:
@@ -299,7 +300,7 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
         tick()
     job.refresh_from_db()
     assert job.state == Job.State.CANCELLING
-    assert job.end_message == "Stopped: nobody has used its GPUs for 45 min"
+    assert end_text_of(job) == "Stopped: nobody has used its GPUs for 45 min"
     assert AuditEvent.objects.filter(verb="job.idle_stop").count() == 1
 
 

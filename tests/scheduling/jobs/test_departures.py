@@ -31,6 +31,7 @@ from scheduling.jobs.explain import explain
 from scheduling.jobs.secrets import create_secret
 from scheduling.leases.actions import hand_over as start_reserved
 from scheduling.models import Cluster, Job, Lease, Schedule, Service, ServiceRevision
+from scheduling.models.event_codes import EventCode
 from scheduling.services.actions import change_service, create_service
 from scheduling.services.replicas import step_service
 from scheduling.sessions.actions import start_session
@@ -203,7 +204,9 @@ def test_work_is_handed_over_and_the_ledger_keeps_earlier_owners(lab: World) -> 
     assert (event.actor, event.tenant, event.target_name) == (people.ada, people.astro, "bob")
     assert event.after["owner"] == "alice"
     assert set(event.after["jobs"]) == set(Job.objects.values_list("pk", flat=True))
-    assert waiting.events.filter(text="Handed over from bob to alice").exists()
+    assert waiting.events.filter(
+        code=EventCode.HANDED_OVER, detail={"before": "bob", "user": "alice"}
+    ).exists()
 
 
 def test_cancelling_a_users_work_ends_jobs_and_pauses_services_and_schedules(lab: World) -> None:

@@ -8,6 +8,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota
 from fairshare.model import Reason
 from scheduling.backends.base import End, Phase
+from scheduling.core.event_texts import end_text_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.draining.actions import drain_node
 from scheduling.jobs.actions import cancel_job
@@ -108,7 +109,7 @@ def test_cancelling_a_running_job_stops_it(lab: World) -> None:
     assert explain(job).sentence == "Cancelled by olga; its processes are being ended."
     lab.carry_out()
     job.refresh_from_db()
-    assert (job.state, job.end_message) == (Job.State.CANCELLED, "Cancelled by olga")
+    assert (job.state, end_text_of(job)) == (Job.State.CANCELLED, "Cancelled by olga")
 
 
 def test_a_job_that_succeeds_while_it_is_cancelled_has_succeeded(lab: World) -> None:

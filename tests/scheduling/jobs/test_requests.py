@@ -36,6 +36,7 @@ from scheduling import tasks
 from scheduling.grants import approve_request, end_grant
 from scheduling.jobs.explain import explain
 from scheduling.models import Cluster, JobEvent, Lease
+from scheduling.models.event_codes import EventCode
 from tests import make
 from tests.accounting.ledger.test_at_once import at_once
 from tests.make import Cast
@@ -267,7 +268,7 @@ def test_jobs_of_a_team_hold_no_gpus_after_its_end_and_go_on_when_it_is_restored
     assert len(lab.holding(Lease.State.RUNNING)) == 2
     run_out(request)
     lab.quantum()
-    told = JobEvent.objects.filter(job__in=jobs, text__contains="its team is archived")
+    told = JobEvent.objects.filter(job__in=jobs, code=EventCode.TEAM_ARCHIVED)
     assert told.count() == 2
     lab.carry_out()
     lab.quantum()

@@ -50,7 +50,7 @@ def written(first: int) -> list[Any]:
     trail = AuditEvent.objects.filter(target_type="job", target_id__in=[str(job.pk) for job in jobs])
     return [
         rows,
-        list(events.values_list("job__name", "kind", "text", "epoch", "detail")),
+        list(events.values_list("job__name", "kind", "code", "epoch", "detail")),
         list(labels.values_list("job__name", "key", "value")),
         list(
             trail.order_by("pk").values_list(

@@ -8,6 +8,7 @@ import pytest
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import ClusterEvent
+from scheduling.core.event_texts import text_of
 from scheduling.leases.cluster_events import KIND, MOST, note_cluster_events
 from scheduling.models import Job
 from tests.scheduling.world import World, start, world
@@ -29,7 +30,7 @@ def note(lab: World, *events: ClusterEvent) -> int:
 
 
 def notes(job: Job) -> list[tuple[int, str]]:
-    return list(job.events.filter(kind=KIND).order_by("id").values_list("epoch", "text"))
+    return [(event.epoch, text_of(event)) for event in job.events.filter(kind=KIND).order_by("id")]
 
 
 def test_a_repeated_event_is_recorded_once_per_attempt(lab: World) -> None:
@@ -48,7 +49,7 @@ def test_notes_say_when_it_happened_and_never_before_the_job_was_there(lab: Worl
     job.refresh_from_db()
     note(lab, event(job, "late", source="a", age=100.0), event(job, "early", source="b", age=1e9))
     early, late = job.events.filter(kind=KIND).order_by("at")
-    assert (early.text, early.at) == ("early", job.created_at)
+    assert (text_of(early), early.at) == ("early", job.created_at)
     assert (now_from_database() - late.at).total_seconds() == pytest.approx(100, abs=60)
     assert notes(job) == [(1, "early"), (1, "late")]
 

@@ -9,9 +9,9 @@ import pytest
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import End, Phase
 from scheduling.draining.actions import drain_node
-from scheduling.leases.causes import Cause
 from scheduling.leases.interruptions import Interruption, back_by, of_service, of_session
 from scheduling.models import Job, JobForecast, Node
+from scheduling.models.event_codes import Cause
 from scheduling.services.actions import change_service
 from scheduling.services.replicas import step_service
 from tests.scheduling.rounds.test_notices import sessions

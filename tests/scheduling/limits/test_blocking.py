@@ -14,6 +14,7 @@ from accounting.limits.periods import period_of
 from accounting.models import AuditEvent, Membership, Quota
 from fairshare.model import Reason
 from scheduling import tasks
+from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.jobs.explain import explain
 from scheduling.jobs.preflight import preflight
 from scheduling.jobs.submitting import submit_job
@@ -206,7 +207,7 @@ class TestOfTeamsAbove:
         limit(lab, 0, kind=Kind.LONGEST_RUN, tenant=lab.people.uni)
         tasks.end_overlong_jobs()
         job.refresh_from_db()
-        lines = [*job.events.values_list("text", flat=True), job.end_message]
+        lines = [*map(text_of, job.events.all()), end_text_of(job)]
         assert sum("limit above Astro" in line for line in lines) == 4
         assert not any("Uni" in line for line in lines)
         after = AuditEvent.objects.get(verb="job.overlong").after
@@ -218,7 +219,7 @@ class TestWarnings:
 
     def told(self, job: Job) -> list[str]:
         events = JobEvent.objects.filter(job=job, kind__startswith="warned").order_by("pk")
-        return list(events.values_list("text", flat=True))
+        return [text_of(event) for event in events]
 
     @pytest.mark.parametrize(
         ("amount", "which", "said"),

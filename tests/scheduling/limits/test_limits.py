@@ -15,6 +15,7 @@ from fairshare.entitlement import entitlements
 from fairshare.model import Reason
 from fairshare.policies import policy_of
 from scheduling import tasks
+from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import explain
 from scheduling.jobs.submitting import submit_job
@@ -262,7 +263,7 @@ class TestQueuePlaces:
     def test_a_warning_limit_is_shown_on_the_jobs_timeline(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
         job = lab.submit(lab.people.bob, lab.people.astro)
-        assert job.events.get(kind="warned").text == "Astro has 0 jobs waiting, and 0 may"
+        assert text_of(job.events.get(kind="warned")) == "Astro has 0 jobs waiting, and 0 may"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -329,7 +330,7 @@ class TestLongestRun:
         lab.carry_out()
         job.refresh_from_db()
         said = "Stopped: a limit above Astro lets it run no longer"
-        assert (job.state, job.end_message) == (Job.State.CANCELLED, said)
+        assert (job.state, end_text_of(job)) == (Job.State.CANCELLED, said)
         event = AuditEvent.objects.get(verb="job.overlong")
         assert (event.actor, event.tenant) == (None, lab.people.astro)
         assert end_overlong(job_id=job.pk) is False
@@ -357,14 +358,14 @@ class TestLongestRun:
             tasks.end_overlong_jobs()
         assert lab.states([job]) == [Job.State.RUNNING]
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
-        assert told.text == "It runs longer than it should: the longest run of Astro is 1 h"
+        assert text_of(told) == "It runs longer than it should: the longest run of Astro is 1 h"
 
     def test_one_of_each_user_names_the_owner(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn", each_user=True)
         job = self.ran(lab, 2)
         tasks.end_overlong_jobs()
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
-        assert told.text.endswith(f"the longest run of {job.owner.get_username()} in Astro is 1 h")
+        assert text_of(told).endswith(f"the longest run of {job.owner.get_username()} in Astro is 1 h")
 
     def test_without_limits_nothing_is_asked(self, lab: World) -> None:
         self.ran(lab, 9)

@@ -12,6 +12,7 @@ from fairshare.model import Reason
 from scheduling import tasks
 from scheduling.backends.base import BackendError, End, Phase
 from scheduling.core import enqueue
+from scheduling.core.event_texts import text_of
 from scheduling.draining.actions import drain_node
 from scheduling.execution.operations import perform_operations
 from scheduling.jobs.actions import cancel_job
@@ -35,6 +36,7 @@ from scheduling.models import (
     ShareInterval,
     Trade,
 )
+from scheduling.models.event_codes import EventCode, Message
 from scheduling.retention import prune
 from scheduling.rounds.actions import due_kind, run_round
 from scheduling.spec.job_spec import JobSpec
@@ -129,7 +131,7 @@ def test_a_start_that_the_backend_refuses_again_and_again_gives_its_gpus_back(
         perform_operations(cluster=lab.cluster, log_limit_bytes=1000)
     job.refresh_from_db()
     assert (job.state, job.failed_starts) == (Job.State.QUEUED, 1)
-    assert "the disk is full" in job.events.get(kind="start_failed").text
+    assert "the disk is full" in text_of(job.events.get(kind="start_failed"))
     assert lab.lease(job).state == Lease.State.CLOSED
 
 
@@ -169,7 +171,9 @@ def frozen(lab: World) -> tuple[Job, Lease]:
 
 def freeze(lab: World, job: Job) -> None:
     history = History()
-    order = leases.StopOrder(Lease.objects.get(pk=lab.lease(job).pk), "", freeze=True)
+    order = leases.StopOrder(
+        Lease.objects.get(pk=lab.lease(job).pk), Message.of(EventCode.MOVED), freeze=True
+    )
     leases.ask_to_stop([order], event=Event.PREEMPTED, now=now_from_database(), history=history)
     history.save()
 

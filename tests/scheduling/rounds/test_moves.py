@@ -6,6 +6,7 @@ import pytest
 
 from portal.jobs.detail import leases_of, why_ended
 from scheduling.backends.base import End, Phase
+from scheduling.core.event_texts import text_of
 from scheduling.draining.actions import drain_node
 from scheduling.jobs.actions import cancel_job
 from scheduling.models import Job, JobSpeed, Lease, Operation
@@ -81,7 +82,7 @@ def test_a_job_stopped_for_a_drain_says_so_where_it_resumes() -> None:
     lab.carry_out()
     assert lab.lease(job).generation != held
     assert why_ended(leases_of(job).get(epoch=1)) == "node drained"
-    released = job.events.get(kind="released").text
+    released = text_of(job.events.get(kind="released"))
     assert released == "Stopped; at its next turn it starts again, from its checkpoint if it wrote one"
 
 

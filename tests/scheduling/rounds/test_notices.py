@@ -12,8 +12,9 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.models import Letter
 from scheduling.clusters.actions import update_cluster
-from scheduling.leases.causes import Cause
+from scheduling.core.event_texts import text_of
 from scheduling.models import Cluster, Job, JobEvent, Lease, Round
+from scheduling.models.event_codes import Cause
 from scheduling.rounds.actions import due_kind
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
@@ -72,8 +73,8 @@ def test_a_claim_takes_surplus_of_training_jobs_at_the_round_after_its_submit(la
     lab.carry_out()
     assert lab.states([claim]) == ["running"]
     said = JobEvent.objects.get(job=training[3], kind="preempted")
-    assert said.detail == {"cause": Cause.CLAIMED}
-    assert said.text == "Preempted: bob has 4 GPUs, of which 2 are guaranteed; jobs that waited get 1"
+    assert said.detail["cause"] == Cause.CLAIMED
+    assert text_of(said) == "Preempted: bob has 4 GPUs, of which 2 are guaranteed; jobs that waited get 1"
 
 
 def test_sessions_within_the_guarantee_stay_over_many_rounds_of_others_claims(lab: World) -> None:
@@ -104,9 +105,9 @@ def test_a_session_beyond_the_guarantee_is_warned_and_goes_once_its_notice_is_ov
     lab.carry_out()
     assert lab.states([*mine, *claims]) == ["running"] * 4 + ["queued"], "the one GPU that was free"
     assert noticed(mine) == [False, False, True]
-    text = JobEvent.objects.get(job=mine[2], kind="warned_of_claims").text
+    text = text_of(JobEvent.objects.get(job=mine[2], kind="warned_of_claims"))
     assert "bob has 3 GPUs, of which 2 are guaranteed" in text
-    assert "astro" not in JobEvent.objects.filter(job__in=claims).values_list("text", flat=True)
+    assert not any("astro" in text_of(event) for event in JobEvent.objects.filter(job__in=claims))
     assert Letter.objects.get().subject == "[Fairlot] May be preempted: notes-2"
     wait(lab, NOTICE / 2)
     assert due(lab) is None
@@ -118,7 +119,7 @@ def test_a_session_beyond_the_guarantee_is_warned_and_goes_once_its_notice_is_ov
     assert lab.states(mine) == ["running", "running", "stopping"]
     lab.carry_out()
     assert lab.states([*mine, *claims]) == ["running", "running", "suspended", "running", "running"]
-    assert JobEvent.objects.get(job=mine[2], kind="preempted").detail == {"cause": Cause.CLAIMED}
+    assert JobEvent.objects.get(job=mine[2], kind="preempted").detail["cause"] == Cause.CLAIMED
 
 
 def test_a_notice_ends_when_the_guarantee_suffices_and_is_sent_once_an_hour(lab: World) -> None:

@@ -17,6 +17,7 @@ from accounting.models import AuditEvent, Price, Quota, User
 from fairshare.model import Reason
 from scheduling.anomalies.history_reader import read_past
 from scheduling.backends.base import End, Phase
+from scheduling.core.event_texts import text_of
 from scheduling.idle.actions import set_idle_rule, step_idle
 from scheduling.idle.steps import Step
 from scheduling.jobs.actions import cancel_job
@@ -128,7 +129,7 @@ def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(lab: World) -
         {"preemptible": False},
         {"preemptible": True},
     )
-    assert JobEvent.objects.get(kind="sharing").text == "alice: only on GPUs that nobody else wants"
+    assert text_of(JobEvent.objects.get(kind="sharing")) == "alice: only on GPUs that nobody else wants"
     other = charlies(lab)
     lab.quantum()
     lab.carry_out()
@@ -246,7 +247,7 @@ class TestARuleForIdleGpus:
         job = start(lab, gpus=4)
         idle(lab, job, 31 * MINUTE)
         assert step_idle(job_id=job.pk) is Step.WARN
-        assert JobEvent.objects.get(kind="warned").text == (
+        assert text_of(JobEvent.objects.get(kind="warned")) == (
             "Nobody has used its GPUs for 31 min: it takes no part in the sharing any more when it has held them "
             "for 10 min more, unless somebody does"
         )
@@ -257,7 +258,7 @@ class TestARuleForIdleGpus:
         assert (job.preemptible, job.state) == (True, Job.State.RUNNING)
         assert AuditEvent.objects.get(verb="job.preemptible").actor is None
         said = "From now on only on GPUs that nobody else wants: nobody has used its GPUs for 42 min"
-        assert JobEvent.objects.get(kind="sharing").text == said
+        assert text_of(JobEvent.objects.get(kind="sharing")) == said
         accounting_tasks.send_letters()
         assert [said in letter.body for letter in mail.outbox] == [False, False, True, True]
         other = charlies(lab)

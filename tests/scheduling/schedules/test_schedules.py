@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from accounting.actions import archive_tenant, deactivate_user, remove_member, set_quota
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Membership, Quota
+from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Schedule, ScheduleRun
 from scheduling.schedules import schedule_runs
@@ -192,7 +193,7 @@ def test_a_due_run_is_submitted_once_as_the_owner(lab: World, clock: Clock) -> N
     job = Job.objects.get()
     assert (job.owner, job.tenant, job.name) == (lab.people.bob, lab.people.astro, "nightly")
     assert job.scheduled_as == schedule.runs.get()
-    assert job.events.get().text == "Submitted by the schedule “nightly”"
+    assert text_of(job.events.get()) == "Submitted by the schedule “nightly”"
     schedule.refresh_from_db()
     assert schedule.next_due_at == NOON + DAY
 
@@ -229,7 +230,7 @@ def test_an_overlapping_run_follows_the_overlap_policy(
         assert schedule.runs.latest("id").text == f"Job #{first.pk} of an earlier run had not ended."
     if overlap == "replace":
         assert first.state == Job.State.CANCELLED
-        assert "its next run takes the place" in first.end_message
+        assert "its next run takes the place" in end_text_of(first)
 
 
 def test_a_replacement_that_is_refused_leaves_the_earlier_job_alone(lab: World, clock: Clock) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from scheduling.backends.base import Endpoint, Gang, Observation, Phase
 from scheduling.backends.local.files import read_json
+from scheduling.core.event_texts import text_of
 from scheduling.models import Job, Lease
 from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.scheduling.local_rig import Rig, until
@@ -162,7 +163,7 @@ def test_readiness_lands_on_the_lease_and_each_change_on_the_time_line(lab: Worl
         answer(lab, job, why_not_ready="GET / was answered with 500")
     assert not Lease.objects.ready().exists()
     answer(lab, job, ready_age=0.0)
-    told = [event.text for event in job.events.filter(kind__in=["ready", "unready"])]
+    told = [text_of(event) for event in job.events.filter(kind__in=["ready", "unready"])]
     assert told == [
         "Ready; it answers at 127.0.0.1:20000",
         "Not ready any more: GET / was answered with 500",

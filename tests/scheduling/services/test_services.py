@@ -13,6 +13,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Membership
 from scheduling.backends.base import End, Phase
+from scheduling.core.event_texts import end_text_of
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.submitting import submit_stored
 from scheduling.models import Job, Lease, Service
@@ -109,7 +110,7 @@ def test_scaling_makes_and_ends_and_says_who_asked(lab: World) -> None:
     lab.carry_out()
     assert names(service) == ["api-0-1"]
     ended = Job.objects.get(name="api-2-1")
-    assert ended.end_message == "Ended: api has 1 replica now"
+    assert end_text_of(ended) == "Ended: api has 1 replica now"
     assert told(service, "scaled") == [
         "bob has scaled it from 1 to 3 replicas",
         "alice has scaled it from 3 to 1 replica",

@@ -76,7 +76,7 @@ def until(lab: World, service: Service, probe: Callable[[], object], what: str) 
         return probe()
 
     def how() -> str:
-        jobs = Job.objects.filter(service=service).values_list("name", "state", "end_message")
+        jobs = Job.objects.filter(service=service).values_list("name", "state", "end_code", "end_message")
         return f"{what}; {list(jobs)}, {list(service.events.values_list('text', flat=True))}"
 
     wait_for(look, what=how)

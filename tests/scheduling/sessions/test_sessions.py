@@ -15,6 +15,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent
 from scheduling.backends.base import End, Phase
+from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.draining.actions import drain_node, return_node
 from scheduling.execution.operations import describe_gang
 from scheduling.jobs.actions import cancel_job
@@ -80,7 +81,7 @@ def step(session: Session) -> Step:
 
 
 def texts(session: Session) -> list[str]:
-    return list(session.job.events.values_list("text", flat=True))
+    return [text_of(event) for event in session.job.events.all()]
 
 
 def test_a_session_is_a_job_with_an_address_and_a_secret_token(lab: World) -> None:
@@ -154,7 +155,7 @@ def test_only_who_may_cancel_its_job_may_keep_and_stop_it(lab: World) -> None:
     lab.carry_out()
     session.job.refresh_from_db()
     assert session.job.state == Job.State.CANCELLED
-    assert session.job.end_message == "Stopped by bob"
+    assert end_text_of(session.job) == "Stopped by bob"
     with pytest.raises(Refused):
         keep_session(actor=people.bob, session=session)
 
@@ -173,7 +174,7 @@ def test_an_unused_session_is_warned_and_then_stopped_once(lab: World) -> None:
     step_sessions()
     assert step(session) is Step.NOTHING
     job = Job.objects.get(pk=session.pk)
-    assert (job.state, job.end_message) == ("cancelling", "Stopped: nobody has used it for 60 min")
+    assert (job.state, end_text_of(job)) == ("cancelling", "Stopped: nobody has used it for 60 min")
     assert AuditEvent.objects.filter(verb="session.stop").count() == 1
     lab.carry_out()
     step_sessions()
@@ -226,7 +227,7 @@ def test_nothing_keeps_a_session_beyond_its_longest_duration(lab: World) -> None
     pass_minutes(session, 10.1)
     keep_session(actor=lab.people.bob, session=session)
     assert step(session) is Step.STOP_END
-    assert Job.objects.get(pk=session.pk).end_message == "Stopped: its 1 h are over"
+    assert end_text_of(Job.objects.get(pk=session.pk)) == "Stopped: its 1 h are over"
 
 
 def test_a_session_that_waits_is_not_idle_and_one_that_ended_is_left_alone(lab: World) -> None:

@@ -11,6 +11,7 @@ from scheduling.clusters.attaching import set_bare_pods
 from scheduling.core.encryption import seal
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Cluster, ClusterAccess, Job
+from scheduling.models.event_codes import EventCode
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.world import World, start, world
@@ -75,7 +76,7 @@ def test_deleting_a_running_pod_costs_its_job_an_attempt_and_does_not_end_it(lab
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")
     lease.refresh_from_db()
     assert (lease.end_reason, lab.states([job])) == (End.LOST, [Job.State.SUSPENDED])
-    assert job.events.filter(text__contains="They were stopped by others than Fairlot.").count() == 1
+    assert job.events.filter(detail__message="They were stopped by others than Fairlot.").count() == 1
 
 
 def test_a_pod_that_vanishes_after_its_stop_order_was_stopped(lab: World) -> None:
@@ -86,4 +87,4 @@ def test_a_pod_that_vanishes_after_its_stop_order_was_stopped(lab: World) -> Non
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")
     lease.refresh_from_db()
     assert lease.end_reason == End.STOPPED
-    assert job.events.filter(text__startswith="Stopped; at its next turn").exists()
+    assert job.events.filter(code=EventCode.STOPPED).exists()

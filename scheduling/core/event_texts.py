@@ -1,0 +1,219 @@
+"""Makes a sentence for people of each code of a job's history. Nothing but pages, the API and mails reads these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from fairshare.model import Reason
+from scheduling.core.reason_labels import SHORT
+from scheduling.models import Job, JobEvent, Node
+from scheduling.models.event_codes import EventCode as E
+from scheduling.models.event_codes import Message
+
+# Only a program knows whether it has written a checkpoint.
+STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
+Parameters = Mapping[str, Any]
+
+
+def text_of(event: JobEvent) -> str:
+    """Returns what the event says, without its full stop; messages from outside are stored as they were."""
+    return sentence(event.code, event.detail) if event.code else event.text
+
+
+def end_text_of(job: Job) -> str:
+    """Returns why the job was cancelled, or what its backend said of its end; empty if neither said anything."""
+    return end_text(job.end_code, job.end_detail, job.end_message)
+
+
+def end_text(code: str, parameters: Parameters, message: str) -> str:
+    """Like `end_text_of`, from the columns of a job."""
+    return sentence(code, parameters) if code else message
+
+
+def sentence_of(message: Message) -> str:
+    return sentence(message.code, message.parameters)
+
+
+def sentence(code: str, parameters: Parameters) -> str:
+    """Returns the sentence of a code, without its full stop."""
+    text = TEXTS[E(code)]
+    made = text.format_map(parameters) if isinstance(text, str) else text(parameters)
+    return f"{made}; {STARTS_AGAIN}" if parameters.get("starts_again") else made
+
+
+def minutes_or_hours(seconds: float) -> str:
+    """Returns a duration in minutes, or in hours from two hours on."""
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"
+
+
+def _user(parameters: Parameters) -> str:
+    return str(parameters["user"] or "Fairlot")
+
+
+def _utc(moment: str, form: str = "%Y-%m-%d %H:%M") -> str:
+    return f"{datetime.fromisoformat(moment):{form}} UTC"
+
+
+def _more(text: str, name: str) -> Callable[[Parameters], str]:
+    """Returns a text that ends with a parameter where there is one."""
+
+    def made(parameters: Parameters) -> str:
+        return text.format_map(parameters) + (f": {parameters[name]}" if parameters.get(name) else "")
+
+    return made
+
+
+def _submitted_by_schedule(parameters: Parameters) -> str:
+    asked = f", as {parameters['user']} asked" if parameters.get("user") else ""
+    return f"Submitted by the schedule “{parameters['schedule']}”{asked}"
+
+
+def _picked(parameters: Parameters) -> str:
+    places = " and ".join(
+        f"{node} (GPU {', '.join(map(str, gpus))})" for node, gpus in sorted(parameters["places"].items())
+    )
+    return "Given {gpus} {generation} on ".format_map(parameters) + (places or f"{parameters['nodes']} nodes")
+
+
+def _time_limit(parameters: Parameters) -> str:
+    if "above" in parameters:
+        return f"a limit above {parameters['above']} lets it run no longer"
+    return "the longest run of {whose} is {hours} h".format_map(parameters)
+
+
+def _drained(parameters: Parameters) -> str:
+    text = _more("{node} is being drained", "reason")(parameters)
+    if "until" not in parameters:
+        return text
+    until = parameters["until"]
+    return f"{text}; it may run on {f'until {_utc(until)}' if until else 'to its end'}"
+
+
+def _beyond(parameters: Parameters) -> str:
+    """Returns that the owner has more GPUs than are guaranteed; empty where that is not known."""
+    if "guaranteed" not in parameters:
+        return ""
+    gpus = parameters["gpus"]
+    return (
+        f"{parameters['owner']} has {gpus} GPU{'' if gpus == 1 else 's'}, of which"
+        f" {parameters['guaranteed']:g} are guaranteed"
+    )
+
+
+def _claimed(parameters: Parameters) -> str:
+    waited = parameters.get("waited")
+    claims = f"; jobs that waited get {waited}" if waited else ""
+    return f"Preempted: {_beyond(parameters) or 'it is the turn of others'}{claims}"
+
+
+def _claim_warned(parameters: Parameters) -> str:
+    beyond = _beyond(parameters)
+    return (
+        f"It has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}."
+        f" From {_utc(parameters['at'], '%H:%M:%S')} on it is preempted when others claim them"
+    )
+
+
+IDLE_STEPS = {"preemptible": "it takes no part in the sharing any more", "stop": "it is stopped"}
+
+
+def _idle_warned(parameters: Parameters) -> str:
+    text = f"Nobody has used its GPUs for {minutes_or_hours(parameters['seconds'])}"
+    if "left" not in parameters:
+        return text
+    left = minutes_or_hours(parameters["left"])
+    return f"{text}: {IDLE_STEPS[parameters['then']]} when it has held them for {left} more, unless somebody does"
+
+
+def _chosen(parameters: Parameters) -> str:
+    gpus = parameters["gpus"]
+    its = f"{gpus} GPU{'s' if gpus != 1 else ''} of {parameters['node']} that it was to have"
+    return f"Picked, but the {its} could not be had"
+
+
+def _chosen_node_closed(parameters: Parameters) -> str:
+    why = f" ({parameters['reason']})" if parameters["reason"] else ""
+    return f"{_chosen(parameters)}: the node is {Node.State(parameters['state']).label.lower()}{why}"
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
+    E.SUBMITTED: lambda found: f"Submitted by {_user(found)}",
+    E.SUBMITTED_BY_SCHEDULE: _submitted_by_schedule,
+    E.SESSION_BEGUN: "Session begun by {user}",
+    E.REPLICA_MADE: "Made as replica {slot} of {service}, revision {revision}",
+    E.LIMIT_EXCEEDED: "{limit}",
+    E.HANDED_OVER: "Handed over from {before} to {user}",
+    E.SHARES_AGAIN: "{user}: with its part in the sharing again",
+    E.PREEMPTIBLE: "{user}: only on GPUs that nobody else wants",
+    E.PICKED: _picked,
+    E.STARTED: "Running on {gpus} {generation}",
+    E.READY: "Ready; it answers at {address}",
+    E.UNREADY: _more("Not ready any more", "why"),
+    E.FROZEN: "Frozen; goes on at its next turn",
+    E.UNFROZEN: "Its frozen processes are gone",
+    E.STOPPED: f"Stopped; at its next turn {STARTS_AGAIN}",
+    E.VANISHED: f"Its processes vanished; {STARTS_AGAIN}. {{message}}",
+    E.NOT_STARTED: "Its GPUs were given back before it had started",
+    E.START_FAILED: "Could not be started: {message}",
+    E.CLUSTER_SAID: "{message}",
+    E.SUCCEEDED: lambda found: found.get("message") or "Succeeded",
+    E.FAILED: lambda found: found.get("message") or "Failed",
+    E.GIVEN_UP: "Given up after {starts} starts in a row that failed or did not last",
+    E.GONE: "All its processes are gone",
+    E.CANCELLED_GONE: "Cancelled; all its processes are gone",
+    E.CANCELLED_EARLY: "Cancelled before it had started",
+    E.CANCELLED: lambda found: f"Cancelled by {_user(found)}",
+    E.STOPPED_BY: "Stopped by {user}",
+    E.DELETED: "Cancelled: {message}",
+    E.OWNER_LEAVES: "Cancelled: {user} leaves",
+    E.NEXT_RUN: "Cancelled by the schedule “{schedule}”: its next run takes the place of this one",
+    E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
+    E.TIME_LIMIT_WARNED: lambda found: f"It runs longer than it should: {_time_limit(found)}",
+    E.SERVICE_REMOVED: "Ended: {service} was removed",
+    E.SERVICE_STOPPED: "Ended: {service} was stopped",
+    E.SERVICE_CHANGES: "Ended: {service} changes to revision {revision}",
+    E.SERVICE_SHRINKS: lambda found: f"Ended: {found['service']} has {_replicas(found['replicas'])} now",
+    E.IDLE_WARNED: _idle_warned,
+    E.IDLE_SNOOZED: lambda found: (
+        f"{found['user']} put the warning of idle GPUs off until {_utc(found['until'])}: {found['reason']}"
+    ),
+    E.IDLE_STOPPED: lambda found: (
+        f"Stopped: nobody has used its GPUs for {minutes_or_hours(found['seconds'])}"
+    ),
+    E.IDLE_PREEMPTIBLE: lambda found: (
+        "From now on only on GPUs that nobody else wants: nobody has used its GPUs for "
+        + minutes_or_hours(found["seconds"])
+    ),
+    E.SESSION_KEPT: "Kept by {user}",
+    E.SESSION_IDLE_WARNED: (
+        "Nobody uses it: it is stopped when it has run {minutes} min more, unless somebody does"
+    ),
+    E.SESSION_IDLE: "Stopped: nobody has used it for {minutes} min",
+    E.SESSION_END_WARNED: "Its {hours} h end in {minutes} min",
+    E.SESSION_OVER: "Stopped: its {hours} h are over",
+    E.MOVED: "Moved: it stops here with its grace and goes on elsewhere",
+    E.CLAIMED: _claimed,
+    E.CLAIM_WARNED: _claim_warned,
+    E.OWN_JOBS: "Preempted: other jobs of {owner} go first",
+    E.NOT_IDLE: "Preempted: it ran on idle GPUs, and others want them",
+    E.PREEMPTED: lambda found: f"Preempted: {SHORT[Reason(found['reason'])]}",
+    E.TEAM_ARCHIVED: "Stopped: its team is archived; it goes on if the team is restored",
+    E.OWNER_MAY_NOT: "Stopped: its owner may not run jobs in its team any more",
+    E.DRAINED: _drained,
+    E.NODE_EXCHANGED: "{node} has other GPUs now ({gpus} {generation})",
+    E.NODE_LOST_GPUS: "{node} has lost GPUs: {works} of {gpus} work",
+    E.PORTAL_STOPPED: "Fairlot is shutting down",
+    E.CHOSEN_NODE_GONE: "Picked, but a node that was chosen for it is no longer there",
+    E.CHOSEN_NODE_CLOSED: _chosen_node_closed,
+    E.CHOSEN_GPUS_HELD: lambda found: f"{_chosen(found)}: others hold all but {found['free']} of its GPUs",
+    E.IMPORTED: "Imported from a trace",
+    E.IMPORTED_START: "Ran, as the trace tells",
+    E.IMPORTED_END: "Ended, as the trace tells",
+}

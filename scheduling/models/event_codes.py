@@ -1,0 +1,158 @@
+"""Why things happen to jobs and leases, as codes that the database checks.
+
+scheduling/core/event_texts.py makes sentences of them, and portal/wording.py short labels. Code never reads either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+
+class EventCode(StrEnum):
+    """What a line of a job's history says. The database accepts no other code."""
+
+    # Submit
+    SUBMITTED = "submitted"
+    SUBMITTED_BY_SCHEDULE = "submitted_by_schedule"
+    SESSION_BEGUN = "session_begun"
+    REPLICA_MADE = "replica_made"
+    LIMIT_EXCEEDED = "limit_exceeded"
+    HANDED_OVER = "handed_over"
+    SHARES_AGAIN = "shares_again"
+    PREEMPTIBLE = "preemptible"
+    # One attempt
+    PICKED = "picked"
+    STARTED = "started"
+    READY = "ready"
+    UNREADY = "unready"
+    FROZEN = "frozen"
+    UNFROZEN = "unfrozen"
+    STOPPED = "stopped"
+    VANISHED = "vanished"
+    NOT_STARTED = "not_started"
+    START_FAILED = "start_failed"
+    CLUSTER_SAID = "cluster_said"
+    # The end
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    GIVEN_UP = "given_up"
+    GONE = "gone"
+    CANCELLED_GONE = "cancelled_gone"
+    CANCELLED_EARLY = "cancelled_early"
+    # Why somebody or something ends it
+    CANCELLED = "cancelled"
+    STOPPED_BY = "stopped_by"
+    DELETED = "deleted"
+    OWNER_LEAVES = "owner_leaves"
+    NEXT_RUN = "next_run"
+    TIME_LIMIT = "time_limit"
+    TIME_LIMIT_WARNED = "time_limit_warned"
+    SERVICE_REMOVED = "service_removed"
+    SERVICE_STOPPED = "service_stopped"
+    SERVICE_CHANGES = "service_changes"
+    SERVICE_SHRINKS = "service_shrinks"
+    IDLE_WARNED = "idle_warned"
+    IDLE_SNOOZED = "idle_snoozed"
+    IDLE_STOPPED = "idle_stopped"
+    IDLE_PREEMPTIBLE = "idle_preemptible"
+    SESSION_KEPT = "session_kept"
+    SESSION_IDLE_WARNED = "session_idle_warned"
+    SESSION_IDLE = "session_idle"
+    SESSION_END_WARNED = "session_end_warned"
+    SESSION_OVER = "session_over"
+    # Why it loses its GPUs for a while
+    MOVED = "moved"
+    CLAIMED = "claimed"
+    CLAIM_WARNED = "claim_warned"
+    OWN_JOBS = "own_jobs"
+    NOT_IDLE = "not_idle"
+    PREEMPTED = "preempted"
+    TEAM_ARCHIVED = "team_archived"
+    OWNER_MAY_NOT = "owner_may_not"
+    DRAINED = "drained"
+    NODE_EXCHANGED = "node_exchanged"
+    NODE_LOST_GPUS = "node_lost_gpus"
+    PORTAL_STOPPED = "portal_stopped"
+    # Why it could not get those that a round chose
+    CHOSEN_NODE_GONE = "chosen_node_gone"
+    CHOSEN_NODE_CLOSED = "chosen_node_closed"
+    CHOSEN_GPUS_HELD = "chosen_gpus_held"
+    # Imported history
+    IMPORTED = "imported"
+    IMPORTED_START = "imported_start"
+    IMPORTED_END = "imported_end"
+
+
+class Cause(StrEnum):
+    """Why a job lost its GPUs, or why nobody answered; stored with the event and with the lease."""
+
+    CLAIMED = "claimed"  # others claim what is guaranteed to them, or it is their turn
+    OWN_JOBS = "own_jobs"  # other jobs of the same account go first
+    LIMIT = "limit"
+    MOVED = "moved"  # it goes on elsewhere
+    DRAINED = "drained"
+    LOST = "lost"  # its processes or their node vanished
+    ARCHIVED = "team_archived"
+    NO_RIGHT = "owner_may_not"
+    PORTAL_STOPPED = "portal_stopped"
+    PERSON = "person"
+    REPLACED = "replaced"  # a roll-out or scaling ended it
+    ENDED = "ended"  # by itself
+    UNREADY = "not_ready"
+
+
+class JobEnd(StrEnum):
+    """Why a job ended for good: as its backend saw it, or because somebody cancelled it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+    START_FAILED = "start_failed"
+    DELETED = "deleted"
+    CANCELLED = "cancelled"
+
+
+class LeaseEnd(StrEnum):
+    """Why a lease ended: as its backend saw it, or why a reservation was withdrawn."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    FROZEN = "frozen"  # its processes sleep, to go on later
+    LOST = "lost"
+    START_FAILED = "start_failed"
+    DELETED = "deleted"
+    NEVER_STARTED = "never_started"
+    # Of reservations:
+    WITHDRAWN = "withdrawn"  # a later round decided otherwise
+    CANCELLED = "cancelled"
+    DRAINED = "drained"
+    NODE_CLOSED = "node_closed"
+    NOT_NEEDED = "not_needed"  # its job ended, or has to wait after a failed start
+    OWNER_MAY_NOT = "owner_may_not"
+    SHUTDOWN = "shutdown"
+
+
+def accepted(codes: type[StrEnum]) -> list[str]:
+    """Returns what a column of these codes accepts: one of them, or nothing."""
+    return ["", *(str(code) for code in codes)]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A code with the numbers and names that its sentence has."""
+
+    code: EventCode
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, code: EventCode, **parameters: Any) -> Self:
+        return cls(code, parameters)
+
+    def but(self, **parameters: Any) -> Self:
+        """Returns the same message with more parameters."""
+        return type(self)(self.code, {**self.parameters, **parameters})
