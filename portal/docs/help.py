@@ -75,16 +75,15 @@ HELP = {
 }
 
 
-def section_for(url_name: str | None) -> library.Section | None:
-    """Returns the section that explains the page, or None if no entry fits its name."""
+def entry_for(url_name: str | None) -> str:
+    """Returns "page#anchor" or "page" of the page that has this name, or "" if no entry fits."""
     name = url_name or ""
     while name and name not in HELP:
         name = name.rpartition("_")[0]
-    return section_at(HELP[name]) if name else None
+    return HELP.get(name, "")
 
 
-def section_at(place: str) -> library.Section:
-    """Returns the section at "page#anchor", or a page's first one at "page"; raises KeyError if neither exists."""
-    page, _, anchor = place.partition("#")
-    sections = library.pages()[page].sections
-    return {section.anchor: section for section in sections}[anchor] if anchor else sections[0]
+def help_address(url_name: str | None) -> str:
+    """Returns the address of the section that explains the page, or of the index for a page without an entry."""
+    page, hash_sign, anchor = (entry_for(url_name) or library.INDEX).partition("#")
+    return f"{library.address_of_page(page)}{hash_sign}{anchor}"

@@ -65,19 +65,21 @@ def address_of_page(name: str) -> str:
 
 def pages() -> dict[str, Page]:
     """Returns all pages by name: the index, the pages in its order, then the others by name."""
-    return _pages(get_script_prefix())
+    return {name: page(name) for name in _files()}
+
+
+def page(name: str) -> Page:
+    """Returns a page; raises KeyError for one that does not exist."""
+    return _page(_files()[name], get_script_prefix())
 
 
 @cache
-def _pages(_prefix: str) -> dict[str, Page]:
-    """Reads the pages once for each prefix of the portal's addresses, which their links contain."""
+def _files() -> dict[str, Path]:
     folder: Path = settings.BASE_DIR / "docs"
-    texts = {path.stem: path.read_text() for path in folder.glob("*.md")}
-    order = texts.get(INDEX, "")
-    names = sorted(
-        texts, key=lambda name: (name != INDEX, order.find(f"({name}.md") % (len(order) + 1), name)
-    )
-    return {name: _page(name, texts[name]) for name in names}
+    found = {path.stem: path for path in folder.glob("*.md")}
+    index = found[INDEX].read_text()
+    order = {name: index.find(f"({name}.md") % (len(index) + 1) for name in found}
+    return {name: found[name] for name in sorted(found, key=lambda name: (name != INDEX, order[name], name))}
 
 
 @cache
@@ -121,10 +123,12 @@ def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
     )
 
 
-def _page(name: str, text: str) -> Page:
-    tokens = markdown.parse(text, _address)
-    sections = tuple(_sections(name, tokens))
-    return Page(name, sections[0].title, SafeString(markdown.render(tokens)), sections)
+@cache
+def _page(path: Path, _prefix: str) -> Page:
+    """Reads a page once for each prefix of the portal's addresses, which its links contain."""
+    tokens = markdown.parse(path.read_text(), _address)
+    sections = tuple(_sections(path.stem, tokens))
+    return Page(path.stem, sections[0].title, SafeString(markdown.render(tokens)), sections)
 
 
 def _address(target: str) -> str | None:

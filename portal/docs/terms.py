@@ -8,7 +8,7 @@ from portal.docs.markdown import anchor_of
 
 def term(name: str) -> library.Section:
     """Returns the entry of the glossary; raises KeyError for a term that it does not have."""
-    return {section.anchor: section for section in library.pages()["glossary"].sections}[anchor_of(name)]
+    return {section.anchor: section for section in library.page("glossary").sections}[anchor_of(name)]
 
 
 def definition(name: str) -> str:

@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from portal.docs import terms
-from portal.docs.help import section_at, section_for
+from portal.docs.help import help_address
 from portal.templatetags.fairlot import icon
 
 register = template.Library()
@@ -18,11 +18,9 @@ register = template.Library()
 def help_link(context: RequestContext) -> SafeString:
     """Returns the `?` that leads to the page's section of the documentation, or to its index for a page without one."""
     match = context["request"].resolver_match
-    section = section_for(match.url_name if match else "") or section_at("README")
     return format_html(
-        '<a class="button button-plain" href="{}" aria-label="Help: {}">{}</a>',
-        section.address,
-        section.title,
+        '<a class="button button-plain" href="{}" aria-label="Help for this page">{}</a>',
+        help_address(match.url_name if match else ""),
         icon("help"),
     )
 
