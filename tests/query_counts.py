@@ -34,6 +34,8 @@ QUERIES: dict[str, int | range] = {
     "a usage report by day and user": 4,
     "a usage report by generation": 3,
     "a usage report by hour": 4,
+    # Teams, books, rows of jobs, names of jobs, and one for each of two reports.
+    "all figures of a team's jobs": 6,
     # scheduling
     "submits jobs, one or many": up_to(15),
     "ends jobs at their time limit, without limits": 2,

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from accounting.ledger import Payer, correct_usage
 from accounting.models import Price, Tenant, UsageSegment
 from accounting.reports.team_usage import Names, jobs_of, largest_jobs_of, largest_names_of, usage_of_team
-from accounting.reports.usage import By, UsageRow, usage_report
+from accounting.reports.usage import By, UsageRow, report_of, usage_report
 from accounting.usage.reader import UsageReader
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.reports.test_usage import ZONES, booked, some_names  # noqa: F401 - a fixture
 from tests.make import LONG_AGO, Cast
+from tests.query_counts import queries_of
 
 LABELS = Names(["a", "b"], np.array([0, 2, 4]), np.array([0, 0, 1]))  # in the form of some_names
 
@@ -60,11 +61,11 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
             wrong = UsageSegment.objects.filter(lease_id__in=[3, 4, 5]).select_related("generation")
             payer = Payer(booked.bio, booked.charlie) if data.draw(st.booleans()) else None
             correct_usage(actor=None, segments=list(wrong), reason="a test", payer=payer)
-        whose = viewer, begins, ends, tenant
-        usage = usage_of_team(UsageReader(*whose), zone=ZoneInfo(zone), days=days, most=most)
-        jobs = largest_jobs_of(UsageReader(*whose), most=most)
-        labels = largest_names_of(UsageReader(*whose), LABELS, most=most)
-        numbers = jobs_of(UsageReader(*whose))
+        reader = UsageReader(viewer, begins, ends, tenant)
+        usage = usage_of_team(reader, zone=ZoneInfo(zone), days=days, most=most)
+        jobs = largest_jobs_of(reader, most=most)
+        labels = largest_names_of(reader, LABELS, most=most)
+        numbers = jobs_of(reader)
         teams = Tenant.objects.visible_to(viewer).filter(path__startswith=tenant.path)
         visible = set(UsageSegment.objects.filter(tenant__in=teams).values_list("job_id", flat=True))
         report: Callable[..., Any] = partial(
@@ -93,13 +94,13 @@ def told(rows: Any) -> list[UsageRow]:
 
 
 def test_who_used_nothing_gets_a_total_of_nothing(cast: Cast) -> None:
-    whose = cast.bob, NOON, NOON + HOUR, cast.astro
-    usage = usage_of_team(UsageReader(*whose), zone=ZoneInfo("UTC"), days=True, most=5)
+    reader = UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro)
+    usage = usage_of_team(reader, zone=ZoneInfo("UTC"), days=True, most=5)
     assert [row.gpu_seconds for row in usage.totals] == [0]
     assert not any((usage.generations, usage.days, usage.held, usage.users.rows))
-    assert largest_jobs_of(UsageReader(*whose), most=5).rows == []
-    assert largest_names_of(UsageReader(*whose), LABELS, most=5).count == 0
-    assert not len(jobs_of(UsageReader(*whose)))
+    assert largest_jobs_of(reader, most=5).rows == []
+    assert largest_names_of(reader, LABELS, most=5).count == 0
+    assert not len(jobs_of(reader))
 
 
 def test_jobs_without_any_label_are_told_together(booked: Cast) -> None:  # noqa: F811
@@ -111,17 +112,27 @@ def test_jobs_without_any_label_are_told_together(booked: Cast) -> None:  # noqa
     assert (row.label, row.gpu_seconds, row.cost) == (None, total.gpu_seconds, total.cost)
 
 
+def test_what_several_figures_need_is_read_once(booked: Cast) -> None:  # noqa: F811
+    with queries_of("all figures of a team's jobs"):
+        reader = UsageReader(booked.olga, NOON, NOON + 99 * HOUR, booked.uni)
+        largest_jobs_of(reader, most=5)
+        largest_names_of(reader, LABELS, most=5)
+        jobs_of(reader)
+        report_of(reader.scope, by=[By.GENERATION], totals=False)
+        report_of(reader.within(NOON, NOON + HOUR).scope, by=[By.GENERATION], totals=False)
+
+
 def test_of_equals_the_first_come_and_the_rest_is_counted(cast: Cast) -> None:
     for job in (5, 3, 8, 1):
         book(cast, lease_id=job, job_id=job, user=(cast.bob, cast.alice)[job % 2])
     book(cast, lease_id=9, job_id=9, ends=NOON + minutes(20))
-    whose = cast.bob, NOON, NOON + HOUR, cast.astro
+    reader = UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro)
     for most in (2, 4):
-        jobs = largest_jobs_of(UsageReader(*whose), most=most)
+        jobs = largest_jobs_of(reader, most=most)
         assert [row.job_id for row in jobs.rows] == [1, 3, 5, 8][:most]
         assert jobs.count == 5
     names = Names(["x", "y", "z"], np.array([1, 3, 8]), np.array([2, 0, 0]))
-    labels = largest_names_of(UsageReader(*whose), names, most=2)
+    labels = largest_names_of(reader, names, most=2)
     assert [(row.label, row.segments) for row in labels.rows] == [("x", 2), (None, 2)]
     assert labels.count == 3
 
@@ -134,8 +145,8 @@ def test_how_gpus_were_held_is_told_of_days_and_without(cast: Cast, zone: str, d
     unused = [(first + minutes(10), last)]
     book(cast, gpus=4, begins=first, ends=last, running_from=first + minutes(5), unused=unused)
     book(cast, lease_id=2, generation=cast.v100, gpus=1, begins=first, ends=last)
-    whose = cast.bob, midnight - 2 * HOUR, midnight + 2 * HOUR, cast.astro
-    usage = usage_of_team(UsageReader(*whose), zone=ZoneInfo(zone), days=days, most=5)
+    reader = UsageReader(cast.bob, midnight - 2 * HOUR, midnight + 2 * HOUR, cast.astro)
+    usage = usage_of_team(reader, zone=ZoneInfo(zone), days=days, most=5)
     told = [(one.generation, one.held, one.assembling, one.idle, one.busy) for one in usage.held]
     assert told == [
         (cast.a100.name, 4 * 2400, 4 * 300, 4 * 1800, 4 * 300), (cast.v100.name, 2400, 0, 0, 2400)
