@@ -1,4 +1,4 @@
-"""Leases from reservation to close. Everything here follows what was observed and holds the cluster's lock."""
+"""The life of a lease, from reservation to closing. All functions hold the cluster's lock and follow observations."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from scheduling.models.leases import LeaseQuerySet
 from scheduling.shares.intervals import Heard, correct_rounds
 
 MAX_FAILED_STARTS = 3
-# Machines die without a job's fault, so it is given up later for starts that vanished.
+# Higher than for failed starts, because machines also die without any fault of the job.
 MAX_LOST_STARTS = 8
 BACK_OFF_SECONDS = (5, 30, 120)
 # A run that vanished sooner than this counts as a start that did not last.
 STEADY = timedelta(seconds=60)
-# Of a job whose processes Fairlot has told to go.
+# States of a job that Fairlot has ordered to stop.
 LEAVING = (Job.State.STOPPING, Job.State.CANCELLING)
 BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
-# How much one new measurement moves the smoothed cost of a switch.
+# The weight of a new measurement in the smoothed cost of a switch.
 SMOOTHING = 0.2
-# For so long after a full hour its bill waits for what is measured of the use of GPUs until then.
+# Billing of a full hour waits this long for measurements of GPU use in it.
 MEASURE_PATIENCE = timedelta(seconds=100)
-# last_seen_at and progress are written at most this often, to spare the disk.
+# The least time between two writes of last_seen_at and progress, to spare the disk.
 SEEN_EVERY = timedelta(seconds=2)
-# What a program prints is progress within these bounds. More is no count of steps; less is counted once it adds up, so
-# that no rate, which schedules and trades are worked out from, is beyond what can be reckoned with.
+# Steps outside these bounds are not progress: larger ones are no count of steps, and smaller ones count once they add
+# up. The bounds keep rates finite, from which schedules and trades are computed.
 LEAST_STEPS, MOST_STEPS = 1e-6, 1e18
 LEASE_FIELDS = [
     "state", "running_from", "held_until", "last_seen_at", "missing_since", "end_reason", "billed_until",
@@ -55,10 +55,10 @@ LEASE_FIELDS = [
 
 
 def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
-    """Writes down what the backend saw; returns the leases whose processes are gone and booked.
+    """Stores what the backend observed; returns the leases whose processes ended and whose time is booked.
 
-    Any observation may come twice, late or never: only what changes an open lease has an effect. What
-    cannot be written down is left out and told on the cluster's page, so that it does not keep the others waiting.
+    An observation may arrive twice, late or never: it has an effect only if it changes an open lease. One that
+    cannot be stored is skipped and shown on the cluster's page, so that it does not delay the others.
     """
     return apart(cluster_id, observations, lambda some: _apply(cluster_id, some))
 
@@ -73,7 +73,7 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
         .select_related("job__owner", "job__tenant", "generation", "cluster")
         .prefetch_related(Prefetch("held_gpus", HeldGpu.objects.select_related("node")))
     }
-    # Several leases of one job may have been seen; they must change one and the same job.
+    # Observations of several leases of one job must change the same job object.
     jobs: dict[int, Job] = {}
     for lease in leases.values():
         lease.job = jobs.setdefault(lease.job_id, lease.job)
@@ -94,7 +94,7 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
 
 
 def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int]:
-    """Closes leases that were told to stop before anything of them had been started; returns which."""
+    """Closes leases that were ordered to stop before any of their processes started; returns their keys."""
     return set(apart(cluster_id, list(lease_ids), lambda some: _close_never_started(cluster_id, some)))
 
 
@@ -108,7 +108,7 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
             "job__owner", "job__tenant", "generation", "cluster"
         )
     )
-    # Waits for a worker that is claiming the start just now, and lets nobody claim it afterwards.
+    # Waits for a worker that is claiming the start now, and prevents later claims.
     begins = Operation.objects.select_for_update().filter(lease__in=leases, verb__in=BEGIN).order_by("id")
     first = {begin.lease_id: begin for begin in begins}
     closed = [lease for lease in leases if lease.pk not in first or not first[lease.pk].attempts]
@@ -123,9 +123,9 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
 
 
 def bill_running(*, cluster_id: int) -> int:
-    """Books the full hours of leases that still run; returns how many leases had some.
+    """Books the full hours of running leases; returns how many leases had such hours.
 
-    One that fails holds up no other; it keeps its hours open, and the cluster's page tells it.
+    A failure for one lease does not affect others: its hours stay open, and the cluster's page shows it.
     """
     due = list(_to_bill(cluster_id, now_from_database()).order_by("pk").values_list("pk", flat=True))
     return len(apart(cluster_id, due, lambda some: _bill_running(cluster_id, some)))
@@ -143,9 +143,10 @@ def _bill_running(cluster_id: int, lease_ids: Sequence[int]) -> list[Lease]:
 
 
 def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
-    """Leases of which a full hour is not billed, and all is known that its bill has.
+    """Returns the leases with an unbilled full hour whose measurements are complete.
 
-    Only what was seen alive since: what died unseen is billed to the moment when it was last seen.
+    Only leases that were observed after that hour: a lease whose processes died unobserved is billed to the last
+    observation.
     """
     hour = start_of_hour(now)
     held = Lease.objects.filter(
@@ -155,7 +156,7 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Leases of whose use the last that counts in the hour before `hour` is still to come, it seems."""
+    """Returns the leases whose last measurement before `hour` is probably still to come."""
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
     soon = GpuUse.objects.filter(measured_until__gte=hour - MEASURE_PATIENCE, measured_until__lt=hour)
@@ -164,7 +165,7 @@ def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, in
 
 @transaction.atomic(durable=True)
 def hand_over(*, cluster_id: int) -> int:
-    """Gives reserved GPUs that are free by now to their gangs; returns to how many."""
+    """Gives reserved GPUs that are free now to their gangs; returns the number of these gangs."""
     lock_schedule(cluster_id)
     history = History()
     begun = advance(cluster_id, now=now_from_database(), history=history)
@@ -174,7 +175,7 @@ def hand_over(*, cluster_id: int) -> int:
 
 @dataclass(frozen=True)
 class StopOrder:
-    """That a holding lease gives its GPUs back, and why."""
+    """An order to a holding lease to release its GPUs, and the reason."""
 
     lease: Lease
     said: Message
@@ -183,7 +184,7 @@ class StopOrder:
 
 
 def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, history: History) -> None:
-    """Orders holding leases to give their GPUs back; inside the caller's transaction and lock."""
+    """Orders holding leases to release their GPUs. The caller holds the transaction and the lock."""
     stopping, operations = [], []
     for order in orders:
         lease = order.lease
@@ -202,7 +203,7 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
 
 
 def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
-    """Orders the end of a job's frozen processes; inside the caller's transaction and lock."""
+    """Orders the end of a job's frozen processes. The caller holds the transaction and the lock."""
     lease = (
         Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         .order_by("-epoch")
@@ -214,7 +215,7 @@ def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
 
 
 class ObservationBatch:
-    """Collects what observations change, and writes it in few statements."""
+    """Collects the changes that observations cause, and writes them in few statements."""
 
     def __init__(self, cluster_id: int, now: datetime) -> None:
         self.cluster_id = cluster_id
@@ -222,15 +223,15 @@ class ObservationBatch:
         self.history = History()
         self._touched: dict[int, Lease] = {}
         self._progress: list[tuple[Lease, float, float]] = []
-        self._begun: list[Lease] = []  # whose workers were seen running for the first time
-        self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
+        self._begun: list[Lease] = []  # leases whose workers were first observed running
+        self._last_seen: dict[int, datetime | None] = {}  # before the present observation
         self._closed: list[Lease] = []
-        self._resumed: dict[Lease, float] = {}  # at which steps turns were first seen
+        self._resumed: dict[Lease, float] = {}  # the first observed step of each attempt
 
-    # --- what was seen ---------------------------------------------------------------------------
+    # --- observations ----------------------------------------------------------------------------
 
     def observe(self, lease: Lease, seen: Observation) -> None:
-        """One observation of a lease that holds GPUs."""
+        """Applies one observation to a lease that holds GPUs."""
         at = self.moment(lease, seen.seen_age)
         self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         if lease.last_seen_at is None or at - lease.last_seen_at >= SEEN_EVERY:
@@ -249,13 +250,13 @@ class ObservationBatch:
         if seen.phase is Phase.RUNNING and lease.state == Lease.State.RUNNING:
             self._note_readiness(lease, seen)
         if lease.pk in self._touched and lease.state in Lease.HOLDING:
-            # It is written anyway; and what ran was there at least until it was seen to.
+            # The row is written anyway. Processes were there at least until this observation.
             lease.last_seen_at = max(lease.last_seen_at or at, at)
 
     def frozen_are_gone(self, lease: Lease) -> None:
-        """Frozen processes of a waiting job ended: it will start from its checkpoint.
+        """Records that a waiting job's frozen processes ended: the job will start from its checkpoint.
 
-        Late words about an older lease, from which the job was thawed and frozen again since, are none.
+        Late observations of an older lease have no effect, if the job was thawed and frozen again since.
         """
         if lease in Lease.objects.filter(job=lease.job_id).of_frozen_processes():
             self.history.change(lease.job, frozen=False)
@@ -276,7 +277,7 @@ class ObservationBatch:
         self._begun.append(lease)
 
     def _note_readiness(self, lease: Lease, seen: Observation) -> None:
-        """Of what answers at a port: where, and whether it does."""
+        """Records the address of the program and whether it answers."""
         why = "" if seen.ready_age is not None else seen.why_not_ready[:300]
         if (lease.address, lease.why_not_ready) != (seen.address, why):
             lease.address, lease.why_not_ready = seen.address, why
@@ -344,7 +345,7 @@ class ObservationBatch:
             self._release(lease, at=at, said=Message.of(EventCode.STOPPED), failed_starts=failed_starts)
 
     def _deleted(self, job: Job, *, at: datetime, turn: int, message: str, outcome: dict[str, Any]) -> None:
-        """Whoever may delete it in the cluster may cancel it."""
+        """Cancels a job whose objects were deleted in its cluster: who may delete them may cancel the job."""
         said = Message.of(EventCode.DELETED, message=message)
         self.history.move(job, Event.CANCEL, at=at, said=said, turn=turn)
         self.history.move(job, Event.GONE, at=at, said=Message.of(EventCode.GONE), turn=turn, **outcome)
@@ -365,7 +366,8 @@ class ObservationBatch:
             self._give_up(lease, at=at, end=End.START_FAILED, message=message)
 
     def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
-        """Vanished processes go on from their checkpoint, but not for ever without lasting a while."""
+        """Lets vanished processes continue from their checkpoint; gives up after MAX_LOST_STARTS short runs in a
+        row."""
         job = lease.job
         said = Message.of(EventCode.VANISHED, message=message)
         if job.state == Job.State.STOPPING or (lease.running_from and at - lease.running_from >= STEADY):
@@ -376,7 +378,7 @@ class ObservationBatch:
             self.history.change(job, failed_starts=tries)
             self._give_up(lease, at=at, end=End.LOST, message=message)
         else:
-            # Once may be chance: the first time it goes on at once.
+            # The first time may be chance, so the job may start at once.
             later = self._back_off(tries - 1) if tries > 1 else None
             self._release(lease, at=at, said=said, failed_starts=tries, not_before=later)
 
@@ -395,10 +397,10 @@ class ObservationBatch:
             end_message=message,
         )
 
-    # --- what follows from it --------------------------------------------------------------------
+    # --- consequences ----------------------------------------------------------------------------
 
     def never_started(self, lease: Lease, *, at: datetime, thaws: bool) -> None:
-        """The job waits again, or is cancelled if that was asked; what was to be thawed is still frozen."""
+        """Returns the job to waiting, or cancels it if requested. Processes that were to be thawed stay frozen."""
         job = lease.job
         if job.state == Job.State.CANCELLING:
             said = Message.of(EventCode.CANCELLED_EARLY)
@@ -419,7 +421,7 @@ class ObservationBatch:
         )
 
     def close(self, lease: Lease, *, at: datetime, why: LeaseEnd) -> None:
-        """The lease's GPUs are free again from `at`."""
+        """Closes the lease; its GPUs are free from `at`."""
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
         if lease.held_from is not None:
             self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
@@ -431,7 +433,7 @@ class ObservationBatch:
         self._touched[lease.pk] = lease
 
     def save(self) -> None:
-        """Writes leases, GPUs, history, progress and the ledger; hands freed GPUs on."""
+        """Writes leases, GPUs, history, progress and the ledger, and hands freed GPUs to the next leases."""
         closed = self._closed
         if closed:
             bill(closed, until=None)
@@ -447,7 +449,7 @@ class ObservationBatch:
             correct_rounds(heard[0].lease.cluster, heard)
         if closed:
             write_times(lease.pk for lease in closed)
-            # Jobs are saved first, as the hand-over may move one of them again.
+            # Saved first, because the hand-over may move one of these jobs again.
             self.history.save()
             _withdraw_reservations([lease.job for lease in closed], now=self.now)
             advance(self.cluster_id, now=self.now, history=self.history)
@@ -455,9 +457,9 @@ class ObservationBatch:
         self.history.save()
 
     def moment(self, lease: Lease, age: float) -> datetime:
-        """An age as a moment of the database's clock, never before what is billed already."""
+        """Returns the time `age` seconds ago on the database's clock, but not before the end of billed time."""
         at = self.now - timedelta(seconds=max(0.0, age))
-        # The floor comes last: where the clock was set back even the present is before the beginning.
+        # The bound is applied last: after the clock was set back, even the present may be before the lease's start.
         return max(filter(None, [at, lease.unbooked_from]))
 
     # --- progress ----------------------------------------------------------------------------------
@@ -483,7 +485,7 @@ class ObservationBatch:
             lease.progress_steps, lease.progress_at = seen.steps, at
             self._touched[lease.pk] = lease
         elif steps > 0 and seen.phase is Phase.ENDED:
-            # What was seen earlier was written down late, so these steps have no time; they count all the same.
+            # An earlier observation was stored late, so these steps have no duration. They still count.
             lease.progress_steps = seen.steps
             self._touched[lease.pk] = lease
             self.history.change(lease.job, steps_done=seen.steps)
@@ -498,9 +500,10 @@ class ObservationBatch:
             self.history.change(lease.job, steps_done=lease.progress_steps)
 
     def _save_switch_cost(self) -> None:
-        """Smooth in what gangs that go on have lost by their last stop and by this start, many at once as one.
+        """Smooths the time that resumed gangs lost by their last stop and this start; a batch counts as one
+        measurement.
 
-        First starts cost the same however long a quantum is, and all are slow when many come at once.
+        First starts are left out: they do not depend on the quantum, and are all slow if many come at once.
         """
         begun = {(lease.job_id, lease.epoch): lease for lease in self._begun if lease.epoch > 1}
         if not begun:
@@ -530,7 +533,7 @@ class ObservationBatch:
 
 
 def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
-    """Of gangs that were to move and have ended instead, or have to wait after a failed start."""
+    """Withdraws reservations of gangs that ended before they moved, or that must wait after a failed start."""
     out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
     if out:
         reserved = Lease.objects.filter(job__in=out, state=Lease.State.RESERVED)
@@ -538,12 +541,12 @@ def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
 
 
 def _cancelled(job: Job) -> dict[str, str]:
-    """Returns the outcome of a cancelled job; by whom was stored when it was asked for."""
+    """Returns the outcome of a cancelled job. The request stored who cancelled it."""
     return {"end_reason": Job.End.CANCELLED, "end_message": job.end_message}
 
 
 def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
-    """Books each lease from where the ledger stands up to `until`, or to its end; sets billed_until."""
+    """Books each lease from the end of its billed time up to `until` or its end; sets billed_until."""
     usages = []
     stretches = [(lease, *period) for lease in leases if (period := lease.unbooked_period(until)) is not None]
     if not stretches:

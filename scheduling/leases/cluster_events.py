@@ -1,4 +1,4 @@
-"""What clusters say about jobs, as notes on their time lines."""
+"""Records events that clusters report about jobs in the jobs' history."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import EventCode, Message
 
 KIND = "cluster"
-MOST = 20  # of one turn; what else its cluster says is left out
+MOST = 20  # per attempt; further events are left out
 LONGEST_AGO = 3600.0  # seconds; clusters keep events no longer
 
 
 def note_cluster_events(*, cluster_id: int, events: Sequence[ClusterEvent]) -> int:
-    """Adds what no note says yet, each thing once a turn however often it is said; returns how many."""
+    """Adds new events to the jobs' history, each text once per attempt; returns how many it added."""
     return sum(apart(cluster_id, events, lambda some: [_note(cluster_id, some)]))
 
 

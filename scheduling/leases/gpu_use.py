@@ -1,7 +1,7 @@
-"""What is seen of the use of held GPUs, written down: stretches without any, and since when a job makes no use of its.
+"""Stores measurements of GPU use: stretches without use, and since when a job does not use its GPUs.
 
-Told once, twice, late or never: stretches are put together, and what lies in billed time is left as it was, so that
-bills and closed hours always count the same.
+Measurements may come twice, late or never: stretches are merged, and billed time stays unchanged, so that bills and
+closed hours always agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kept = TypeVar("Kept", IdleStretch, ProcesslessStretch)
 
 
 def note_gpu_use(*, cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
-    """Writes down what was seen at `seen_at`, on the database's clock. What is of no running gang has no effect."""
+    """Stores measurements made at `seen_at`, on the database's clock. Those of gangs that do not run have no effect."""
     apart(cluster_id, uses, lambda some: [_note(cluster_id, some, seen_at)])
 
 
@@ -78,7 +78,7 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 
 
 class _Stretches(Generic[Kept]):
-    """The stretches of some leases from a moment on; what is added is put together with all that it touches."""
+    """The stretches of some leases from a time on. A new stretch is merged with all that it touches."""
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
         self._model: type[Kept] = model
@@ -89,7 +89,7 @@ class _Stretches(Generic[Kept]):
         self._gone: list[int] = []
 
     def add(self, lease: Lease, since: datetime, until: datetime) -> None:
-        """Leaves out what is billed, and what was before all workers ran."""
+        """Adds a stretch, without billed time and without the time before all workers ran."""
         begins = max(filter(None, [since, lease.running_from, lease.billed_until]))
         if begins >= until:
             return
@@ -112,7 +112,7 @@ class _Stretches(Generic[Kept]):
                 self._gone += [one.pk] if one.pk is not None else []
 
     def save(self) -> None:
-        """What goes makes room first."""
+        """Writes the changes. Deletes come first, because stretches of a lease must not overlap."""
         if self._gone:
             self._model.objects.filter(pk__in=self._gone).delete()
         update_rows([one for pk, one in self._changed.items() if pk not in self._gone], ["during"])
@@ -120,7 +120,7 @@ class _Stretches(Generic[Kept]):
 
 
 def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: datetime) -> GpuUse:
-    """The job's row with what was seen; unsaved. What is older than what it says changes nothing."""
+    """Returns the job's row with the measurement, unsaved. An older measurement changes nothing."""
     if use is None:
         use = GpuUse(job_id=lease.job_id, lease=lease, measured_until=until, percent=seen.percent)
     elif until < use.measured_until:
@@ -138,7 +138,7 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
 
 
 def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
-    """Saves the rows, with how long each job has held its GPUs without use: in all, and since its warning."""
+    """Saves the rows, with the time that each job has held its GPUs without use: in total, and since its warning."""
     idle = {pk: use.idle_since for pk, use in known.items() if use.idle_since is not None}
     held: dict[int, timedelta] = defaultdict(timedelta)
     warned: dict[int, timedelta] = defaultdict(timedelta)
@@ -154,12 +154,12 @@ def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
     for pk, use in known.items():
         use.idle_for, use.idle_warned = held[pk], warned[pk]
     insert_rows([use for pk, use in known.items() if pk in new])
-    # Others change the rest: who warns, and who puts that off.
+    # Other writers own the other columns: warnings and their postponement.
     update_rows([use for pk, use in known.items() if pk not in new], MEASURED)
 
 
 def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[int, list[Stretch]]:
-    """When nobody used the GPUs of these leases, as far as it lies between the moments at all; in order."""
+    """Returns, by lease, the stretches without use that overlap the period, in order and not cut to it."""
     found: dict[int, list[Stretch]] = defaultdict(list)
     stretches = IdleStretch.objects.filter(
         lease__in=list(leases), during__startswith__lt=ends, during__endswith__gt=begins
@@ -170,7 +170,7 @@ def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[i
 
 
 def end_with(leases: Iterable[Lease]) -> None:
-    """Cuts what lies beyond the end of closed leases: they ended earlier than was thought. Inside a transaction."""
+    """Cuts stretches at the end of closed leases that ended earlier than assumed. The caller holds the transaction."""
     ends = {lease.pk: lease.held_until for lease in leases if lease.held_until is not None}
     if not ends:
         return

@@ -1,4 +1,4 @@
-"""Moving jobs along their lives: obeys the transition table, writes the history, saves in bulk."""
+"""Moves jobs through their states: follows the transition table, writes the history, saves in bulk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALWAYS_SAVED = {
 
 
 class History:
-    """Collects what happens to jobs inside the caller's transaction; `save` writes it in few statements.
+    """Collects changes of jobs inside the caller's transaction; `save` writes them in few statements.
 
     The caller holds the cluster's lock, so that no job changes meanwhile.
     """
@@ -46,10 +46,10 @@ class History:
         cause: str = "",
         **changes: Any,
     ) -> None:
-        """Applies `event` to `job` with `changes`; raises IllegalTransition when the table has no such move.
+        """Applies `event` to `job` with `changes`; raises IllegalTransition if the table has no such transition.
 
-        `cause` is a Cause of scheduling/leases/causes.py, for what takes GPUs away. `turn` is the epoch of the lease
-        that this is about: a gang that moves has its next one already.
+        `cause` is a Cause of scheduling/leases/causes.py, for events that take GPUs away. `turn` is the epoch of the
+        lease: a gang that moves already has its next lease.
         """
         job.state = next_state(job.state, event)
         job.state_since = at
@@ -67,12 +67,12 @@ class History:
         self._jobs[job.pk] = job
 
     def note(self, job: Job, kind: str, said: Message, *, at: datetime, turn: int | None = None) -> None:
-        """Adds a line to the job's history, of its latest turn unless `turn` says of which."""
+        """Adds an entry to the job's history, for its latest attempt unless `turn` names another."""
         epoch = job.epoch if turn is None else turn
         self._events.append(JobEvent.of(job, kind, said, at=at, epoch=epoch))
 
     def save(self) -> None:
-        """Writes everything and tells open pages after commit."""
+        """Writes everything, and notifies open pages after commit."""
         update_rows(self._jobs.values(), sorted(self._fields))
         insert_rows(self._events)
         topics: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""When nobody answered for a session or in a replica's place after somebody had, for what cause and how long."""
+"""Periods in which a session or replica did not answer after it had answered, with cause and duration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduling.models import Job, JobEvent, JobForecast, Service
 from scheduling.models.event_codes import Cause
 
 READY, UNREADY = "ready", "unready"
-# Of events that do not say their cause themselves.
+# The cause of events that do not carry one.
 BY_KIND = {
     Event.PREEMPTED: Cause.CLAIMED,
     Event.RELEASED: Cause.LOST,
@@ -24,37 +24,37 @@ BY_KIND = {
     Event.CANCEL: Cause.PERSON,
     UNREADY: Cause.UNREADY,
 }
-# How far back is looked; a job under contention has a few at every attempt.
+# Number of events to read; a job under contention has a few for every attempt.
 MOST_EVENTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """From when to when nobody answered, and why."""
+    """A period in which a program did not answer, and the cause."""
 
-    job_id: int  # who answered before
+    job_id: int  # the job that answered before
     name: str
     cause: Cause
     text: str
     began: datetime
-    ended: datetime | None  # None: nobody answers yet
+    ended: datetime | None  # None while nothing answers
 
 
 def of_session(job: Job) -> list[Interruption]:
-    """The latest first; that it has ended is none."""
+    """Returns the session's interruptions, latest first. The end of the session is not an interruption."""
     ends = (Event.SUCCEEDED, Event.FAILED, Event.CANCEL)
     found = _read(JobEvent.objects.filter(job=job).exclude(kind__in=ends))
-    # What was interrupted when it ended stays so no longer.
+    # An interruption ends with the session at the latest.
     return [one if one.ended or not job.has_ended else replace(one, ended=job.ended_at) for one in found]
 
 
 def of_service(service: Service) -> list[Interruption]:
-    """The latest first, of all places for replicas; that a roll-out or scaling ends a replica is none."""
+    """Returns the interruptions of all replicas, latest first. An end by roll-out or scaling is not an interruption."""
     return _read(JobEvent.objects.filter(job__service=service))
 
 
 def back_by(jobs: Iterable[Job]) -> datetime | None:
-    """When the first of the jobs that wait is expected to start at the latest; None where that is not known."""
+    """Returns the latest expected start of the waiting job that starts first; None if unknown."""
     waiting = [job.pk for job in jobs if job.state in Job.WAITING]
     forecasts = JobForecast.objects.filter(job__in=waiting, starts_by__isnull=False)
     return forecasts.order_by("starts_by").values_list("starts_by", flat=True).first() if waiting else None
@@ -72,7 +72,7 @@ def _read(events: QuerySet[JobEvent]) -> list[Interruption]:
 
 
 class _Place:
-    """Where somebody answers: a session, or a replica and those that came after it."""
+    """What answers in one place: a session, or a replica and its successors."""
 
     def __init__(self, over: list[Interruption]) -> None:
         self._over = over
@@ -92,7 +92,7 @@ class _Place:
             self._answers = False
             self.away = Interruption(event.job_id, event.job.name, cause, text_of(event), event.at, None)
         elif self.away is not None and self.away.cause is Cause.UNREADY:
-            # It stopped answering before Fairlot saw why.
+            # It stopped answering before the cause was observed.
             self.away = replace(self.away, cause=cause, text=text_of(event))
 
     def _end(self, at: datetime) -> None:

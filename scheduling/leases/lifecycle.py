@@ -1,4 +1,4 @@
-"""A job's life: the one table of states, what moves it from one to the next, and where to."""
+"""A job's life: the one table of states, events and transitions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ S = Job.State
 
 
 class Event(StrEnum):
-    """What can happen to a job."""
+    """An event in the life of a job."""
 
     PICKED = "picked"  # a round gave it GPUs and they are free
-    STARTED = "started"  # all workers were seen running
+    STARTED = "started"  # all workers were observed running
     PREEMPTED = "preempted"  # a round or a drain takes its GPUs
-    RELEASED = "released"  # all workers were seen gone, and the job should go on later
-    START_FAILED = "start_failed"  # no worker could be started; may be tried again
+    RELEASED = "released"  # all workers were observed gone, and the job may run again
+    START_FAILED = "start_failed"  # no worker could be started; the job may try again
     SUCCEEDED = "succeeded"  # every worker ended with exit code 0
     FAILED = "failed"  # a worker ended otherwise
-    CANCEL = "cancel"  # a person asked
-    GONE = "gone"  # after a cancel, all workers were seen gone
+    CANCEL = "cancel"  # a user requested it
+    GONE = "gone"  # after a cancel, all workers were observed gone
 
 
 TRANSITIONS: dict[tuple[str, Event], str] = {
@@ -32,12 +32,12 @@ TRANSITIONS: dict[tuple[str, Event], str] = {
     (S.STARTING, Event.START_FAILED): S.QUEUED,
     (S.STOPPING, Event.START_FAILED): S.QUEUED,
     (S.STOPPING, Event.RELEASED): S.SUSPENDED,
-    # The processes vanished without an end of their own (reboot, kill -9): go on from the checkpoint.
+    # The processes vanished without an exit code (reboot, kill -9): the job continues from its checkpoint.
     (S.STARTING, Event.RELEASED): S.SUSPENDED,
     (S.RUNNING, Event.RELEASED): S.SUSPENDED,
     (S.STARTING, Event.SUCCEEDED): S.SUCCEEDED,
     (S.RUNNING, Event.SUCCEEDED): S.SUCCEEDED,
-    (S.STOPPING, Event.SUCCEEDED): S.SUCCEEDED,  # it finished while it was being told to stop
+    (S.STOPPING, Event.SUCCEEDED): S.SUCCEEDED,  # it finished while it was being stopped
     (S.CANCELLING, Event.SUCCEEDED): S.SUCCEEDED,
     (S.STARTING, Event.FAILED): S.FAILED,
     (S.RUNNING, Event.FAILED): S.FAILED,
@@ -53,11 +53,11 @@ TRANSITIONS: dict[tuple[str, Event], str] = {
 
 
 class IllegalTransition(Exception):
-    """The event has no meaning in the job's present state."""
+    """The table has no transition for the event in the job's present state."""
 
 
 def next_state(state: str, event: Event) -> str:
-    """Where `event` takes a job that is in `state`; IllegalTransition when nowhere."""
+    """Returns the state of a job in `state` after `event`; raises IllegalTransition if there is no transition."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -1,11 +1,12 @@
-"""Work that was done and had to be done again, as the progress that programs print tells it.
+"""Work that had to be repeated, derived from the progress that programs print.
 
-A turn that goes on from a checkpoint is first seen at some step. What earlier turns of the job had done beyond
-that step was lost: a turn's GPUs since it had reached it, or all that it held where it only began beyond it. Between
-what was seen first and last of a turn its steps count as made evenly. As the new turn may have made steps before
-it was first seen, no more is called lost than was. A turn of which not all workers ever ran did nothing that lasts.
+An attempt that resumes from a checkpoint is first observed at some step. Work of earlier attempts beyond that step
+was lost: their GPU time since they reached it, or all their GPU time if they started beyond it. Between the first
+and the last observation of an attempt, its steps count as evenly spread. The new attempt may have made steps before
+its first observation, so the result never exceeds the actual loss. An attempt whose workers never all ran made no
+lasting progress.
 
-Programs that print no progress say nothing about it, and nothing of theirs is called lost.
+Programs that print no progress have no lost work.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from scheduling.models import Lease
 
 
 def write_lost_work(resumed: Mapping[Lease, float]) -> None:
-    """Of turns whose progress was seen for the first time, at which step: what earlier turns of their jobs lost.
+    """Stores what earlier attempts lost, for attempts whose progress was first observed at the given steps.
 
-    The caller holds the cluster's lock; all leases are stored as they are.
+    The caller holds the cluster's lock and has saved all leases.
     """
     later = {lease.job_id: (lease.epoch, steps) for lease, steps in resumed.items() if lease.epoch > 1}
     if not later:
@@ -38,7 +39,7 @@ def write_lost_work(resumed: Mapping[Lease, float]) -> None:
 
 
 def lost_turns(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
-    """Those of a job's earlier leases, the latest first, that lost more than was known; sets their `lost_from`."""
+    """Yields those of a job's earlier leases, latest first, that lost more than was known; sets their `lost_from`."""
     for lease in leases:
         since = lost_since(lease, steps)
         if since is None:
@@ -51,14 +52,14 @@ def lost_turns(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
 
 
 def lost_since(lease: Lease, steps: float) -> datetime | None:
-    """When the lease had first made what a later turn, first seen at `steps`, had to make again; None: nothing."""
+    """Returns when the lease began the work that a later attempt, first observed at `steps`, repeats; None if none."""
     last, at = lease.progress_steps, lease.progress_at
     first, first_at = lease.first_steps, lease.first_steps_at
     if last is None or first is None or at is None or first_at is None or steps >= last:
         return None
     if lease.held_from is None or lease.held_until is None:
         return None
-    # What began beyond that step is lost as a whole, with all that it took to begin.
+    # An attempt that started beyond that step is lost as a whole, including its start.
     since = (
         lease.held_from if steps < first else first_at + (at - first_at) * ((steps - first) / (last - first))
     )

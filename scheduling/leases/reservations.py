@@ -1,6 +1,6 @@
-"""GPUs that are reserved for a gang while others still hold them, and become its own when they are free.
+"""Reserved leases: GPUs for a gang that others still hold, which the gang gets when they are free.
 
-Everything here runs inside the caller's transaction; the caller holds the cluster's lock and saves `history`.
+All functions run inside the caller's transaction; the caller holds the cluster's lock and saves `history`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduling.limits.concurrency import that_fit
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Operation
 from scheduling.models.event_codes import EventCode, LeaseEnd, Message
 
-MOST_NODES = 3  # that a sentence names
+MOST_NODES = 3  # in one sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reserved lease with its job, and the GPUs that it is to get."""
+    """A reserved lease with its job and its GPUs."""
 
     lease: Lease
     places: Sequence[Place]
@@ -47,9 +47,9 @@ class Reservation:
 def reserve(
     new: Sequence[Reservation], *, busy: set[tuple[int, int]], now: datetime, history: History
 ) -> None:
-    """Stores new leases. Those begin at once whose gang waits and of which no GPU is `busy` (node, number).
+    """Stores new leases, and starts those of waiting gangs without a `busy` GPU (node, number).
 
-    And which limits of GPUs at once let begin beside what is being stopped.
+    A lease starts at once only if limits on concurrent GPUs allow it beside the leases that are being stopped.
     """
     if not new:
         return
@@ -80,11 +80,11 @@ def reserve(
 
 
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
-    """Gives reserved GPUs to their gangs wherever the former holders have left. Returns how many began.
+    """Gives reserved GPUs to their gangs once the former holders have left; returns how many gangs start.
 
-    A gang that moves begins only when it has left where it was; one of a team that may hold no more GPUs,
-    when what the team has to stop is gone, wherever that is. What was reserved for who may not submit there any more
-    is taken back.
+    A gang that moves starts only after it left its old GPUs. If the team has reached a limit of GPUs, its gang
+    starts only after the leases that the team must stop have ended, on any node. Reservations of owners who may no
+    longer submit for the team are withdrawn.
     """
     reserved = Lease.objects.filter(cluster=cluster_id, state=Lease.State.RESERVED)
     waiting = reserved.filter(job__state__in=Job.WAITING).order_by("id")
@@ -122,7 +122,7 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
 
 
 def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
-    """Withdraws reservations; nothing had been held."""
+    """Withdraws reservations. They have held no GPUs yet."""
     HeldGpu.objects.filter(lease__in=leases).delete()
     Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.RESERVED).update(
         state=Lease.State.CLOSED, end_reason=why
@@ -130,7 +130,7 @@ def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
 
 
 def write_times(lease_ids: Iterable[int]) -> None:
-    """GPUs are held for as long as their stored leases say; a lease of no length holds them never."""
+    """Copies the leases' times to their GPUs. A lease of length zero leaves its GPUs with an empty range."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -144,7 +144,7 @@ def write_times(lease_ids: Iterable[int]) -> None:
 
 
 def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> list[Operation]:
-    """The GPUs are the gangs' own from `now`, or from where their cluster's book is open.
+    """Starts the leases at `now`, or at the first open moment of the cluster's book if that is later.
 
     Returns the orders to start their processes.
     """
@@ -152,7 +152,7 @@ def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> 
         return []
     nodes = {place.node for one in begun for place in one.places}
     names = dict(Node.objects.filter(pk__in=nodes).values_list("id", "name"))
-    # A clock that was ahead may have closed hours that are still to come: what is held in them cannot be billed.
+    # A clock that was ahead may have closed hours in the future, and GPU time in closed hours cannot be billed.
     earliest = max(now, closed_until(begun[0].lease.cluster_id) or now)
     free_from = _free_from(nodes, now)
     operations = []
@@ -188,7 +188,8 @@ def _order(operations: Sequence[Operation]) -> None:
 
 
 def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
-    """GPUs (node, number) that are only free later than now, as a clock set back has billed them on."""
+    """Returns the GPUs (node, number) that are billed beyond `now`, since the clock was set back, with the end of
+    that."""
     ends: dict[tuple[int, int], datetime] = {}
     later = HeldGpu.objects.filter(
         node__in=nodes, during__overlap=DateTimeTZRange(now, None, "[)"), lease__state=Lease.State.CLOSED
@@ -199,7 +200,7 @@ def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], dat
 
 
 def _where(places: Sequence[Place], names: dict[int, str]) -> dict[str, Any]:
-    """Returns the GPUs by the name of their node; of more nodes than a sentence can name only how many there are."""
+    """Returns the GPUs by name of their node; of more than MOST_NODES nodes only the number of nodes."""
     by_node: dict[str, set[int]] = defaultdict(set)
     for place in places:
         by_node[names[place.node]].add(place.gpu)

@@ -1,4 +1,4 @@
-"""What verifying the ledger finds beyond the ledger: leases that are not what was billed, and changes of nodes."""
+"""Checks of the ledger against scheduling: leases that differ from their bills, and changes of nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANGES_OF_NODES = journals.Journal(
 
 
 def a_lease_is_not_what_was_billed() -> Found | None:
-    """As far as its segments are in the database, and its hours are closed: until then more of it is billed."""
+    """Returns a lease that differs from its bill, if its segments are in the database and its hours are closed."""
     return first_row(
         "a lease is not what was billed of it",
         """
