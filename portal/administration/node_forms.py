@@ -27,7 +27,7 @@ class Reason(Text):
     def to_python(self, value: str | None) -> str:
         reason = super().to_python(value)
         if not reason or len(reason) > 200:
-            raise ValidationError("Say why, in 1 to 200 characters.")
+            raise ValidationError("Give a reason, in 1 to 200 characters.")
         return reason
 
 

@@ -179,7 +179,7 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     SharingAnalysis.objects.update(ends=analysis.ends + timedelta(days=1))  # whenever midnight is
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
-    assert "Operators can repeat it." in html
+    assert "It is repeated next night; operators can repeat it now." in html
     told = browser_of(cast.bob).get(API).json()["without_result"]
     assert told == [{"team": "astro", "why": "ValueError: no sense"}]
     assert browser_of(cast.charlie).get(API).json()["without_result"] == []
