@@ -17,7 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from accounting.core.texts import not_storable, why_not_storable
-from portal.api.problems import NOT_UNDERSTOOD, problem
+from portal.api.problems import NOT_ACCEPTED, problem
 from portal.reports.periods import WrongQuestion
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class InputsMiddleware:
             request.unstorable, in_form = in_form, {}  # type: ignore[attr-defined]  # see unstorable_of
         if found := dict(_problems(request)) | in_form:
             if _is_api(request):
-                return problem(422, NOT_UNDERSTOOD, found)
+                return problem(422, NOT_ACCEPTED, found)
             raise WrongQuestion({name: f"{name}: {why}." for name, why in found.items()})
         return None
 

@@ -1,4 +1,4 @@
-"""Who calls the API: a bearer token, or a browser's session with its CSRF token."""
+"""How callers sign in: with a bearer token, or with a browser session and its CSRF token."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ READING_POSTS = {"preflight"}
 
 
 class Bearer(HttpBearer):
-    """`Authorization: Bearer fairlot_…`; a token that may only read cannot call what changes something."""
+    """A token in `Authorization: Bearer fairlot_…`. One that may only read is refused calls that change something."""
 
     def authenticate(self, request: HttpRequest, token: str) -> User:
         found = find_token(token)
         if found is None:
-            raise HttpError(401, "This token is unknown, has expired or was revoked.")
+            raise HttpError(
+                401,
+                "The token is unknown, has expired or was revoked. Create another one at /account/tokens/.",
+            )
         reads = request.method in READING or request.resolver_match.url_name in READING_POSTS
         if not (found.may_write or reads):
-            raise HttpError(403, "This token may only read.")
+            raise HttpError(
+                403,
+                "This token may only read. Use one that may write; tokens are created at /account/tokens/.",
+            )
         return _caller(request, found.user)
 
 
 class Session(SessionAuth):
-    """The cookie of a signed-in browser; whatever writes needs the CSRF token, too."""
+    """The session cookie of a signed-in browser. Calls that change something need the CSRF token, too."""
 
     def __call__(self, request: HttpRequest) -> Any | None:
         if not request.user.is_authenticated or (user := super().__call__(request)) is None:
@@ -47,6 +53,6 @@ def _caller(request: HttpRequest, user: User) -> User:
 
 
 def require_permission(request: HttpRequest, verb: str) -> None:
-    """Raises Http404 unless the caller may do `verb` anywhere, by the table of accounting/access/permissions.py."""
+    """Raises Http404 unless the caller may do `verb` somewhere, by the table of accounting/access/permissions.py."""
     if not may(request.auth, verb):  # type: ignore[attr-defined]  # set by the ways to sign in above
         raise Http404

@@ -1,7 +1,7 @@
-"""The OpenAPI document: what ninja reads from the operations, with the errors and files that any of them may answer.
+"""The OpenAPI document: what ninja derives from the operations, with the errors and files that they may answer.
 
-Errors come from one mechanism (`portal.api.problems` and the middleware before it), so they are declared here by
-method and not at each operation.
+All errors come from `portal.api.problems` and the middleware before it, so they are declared here by method and not at
+each operation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
+from ninja.errors import ValidationError, ValidationErrorContext
 from ninja.operation import Operation
 from ninja.security.http import HttpBearer
 
@@ -23,24 +24,24 @@ from portal.tokens.actions import find_token
 from scheduling.reports.exports import FORMS
 
 ERRORS = {
-    400: "The body cannot be read, or is not UTF-8.",
-    401: "Neither a token nor a session says who calls.",
-    403: "The caller may not do this, or the session's call lacks the CSRF token.",
-    404: "It does not exist, or the caller may not see it.",
+    400: "The body is not JSON or not UTF-8.",
+    401: "The call has neither a valid token nor a session.",
+    403: "The caller may not do this, or a call with a session has no CSRF token.",
+    404: "The resource does not exist, or the caller may not see it.",
     408: "The request did not arrive in time.",
-    413: "The body is larger than this address takes.",
+    413: "The body is larger than this address accepts.",
     422: "A parameter or field is not accepted; `problems` names each.",
-    429: "Too many calls; try again after the time in Retry-After.",
-    503: "Fairlot is busy, or its database does not answer; try again after the time in Retry-After.",
-    507: "A disk of Fairlot's is full: what saves something, if only that a token was used, cannot do so.",
+    429: "Too many calls. Try again after the time in Retry-After.",
+    503: "Fairlot is busy, or its database does not answer. Try again after the time in Retry-After.",
+    507: "A disk of Fairlot is full. Calls fail that store something, even if only the last use of a token.",
 }
-CONFLICT = {409: "It is not possible now; `detail` says why, and `problems` names the field at fault."}
-# `openapi_extra` of an operation that only reads and answers 409, too.
+CONFLICT = {409: "The change is not possible now. `detail` says why, and `problems` names the field."}
+# `openapi_extra` of an operation that only reads and may answer 409.
 MAY_CONFLICT = {"responses": {409: {"$ref": "#/components/responses/Problem409"}}}
 LATER = {429, 503}
 PROBLEM_SCHEMA = {
     "title": "Problem",
-    "description": "An error as RFC 9457 has it.",
+    "description": "An error as in RFC 9457.",
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {
@@ -51,7 +52,7 @@ PROBLEM_SCHEMA = {
         "problems": {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "By field or parameter: what is wrong with it and what is accepted.",
+            "description": "What is wrong and what is accepted, by field or parameter.",
         },
     },
 }
@@ -60,7 +61,7 @@ TEXT = {"schema": {"type": "string"}}
 
 
 class DocumentedAPI(NinjaAPI):
-    """An API whose document declares its errors and files, too, and is shown to whom the settings say."""
+    """An API whose document declares errors and files, and is shown as the settings allow."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(docs_decorator=for_readers, **options)
@@ -69,12 +70,20 @@ class DocumentedAPI(NinjaAPI):
         """Returns the name that generators of clients give to a call; it outlives moves inside this package."""
         return super().get_openapi_operation_id(operation).replace("_endpoints_", "_")
 
+    def validation_error_from_error_contexts(self, contexts: list[ValidationErrorContext]) -> ValidationError:
+        """Returns the errors with the offending values, which ninja leaves out."""
+        error = super().validation_error_from_error_contexts(contexts)
+        found = [item for one in contexts for item in one.pydantic_validation_error.errors(include_url=False)]
+        for item, own in zip(error.errors, found, strict=True):
+            item["input"] = own["input"]
+        return error
+
     def get_openapi_schema(self, **options: Any) -> Any:
         return completed(super().get_openapi_schema(**options))
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the answers that operations do not declare themselves."""
+    """Returns the document with the answers that operations do not declare themselves."""
     components = document["components"]
     components["schemas"]["Problem"] = PROBLEM_SCHEMA
     components["responses"] = {_name(status): _error(status, why) for status, why in _all_errors().items()}
@@ -88,7 +97,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_readers(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Shows the document to who is signed in or sends a token, and to everybody with FAIRLOT_PUBLIC_API_DOCS."""
+    """Shows the document to signed-in users and callers with a token; with FAIRLOT_PUBLIC_API_DOCS to everybody."""
 
     @wraps(view)
     def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -129,7 +138,7 @@ def _error(status: int, why: str) -> dict[str, Any]:
 
 
 def _declare_files(operation: dict[str, Any]) -> None:
-    """What operations answer that have a parameter for the format of a report, or the form of an export."""
+    """Declares the files of an operation that has a parameter for the format of a report or an export."""
     named = {parameter["name"]: parameter["schema"] for parameter in operation["parameters"]}
     content = operation["responses"].get(200, {}).setdefault("content", {})
     for form in named.get("format", {}).get("enum", ()):

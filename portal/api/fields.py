@@ -13,21 +13,21 @@ from accounting.core.wording import in_millionths
 
 
 def _in_digits(value: object) -> object:
-    """ValueError for a text of a query that is no whole number in the digits 0 to 9."""
+    """Raises ValueError for a text that is not a whole number in the digits 0 to 9."""
     if isinstance(value, str) and not WHOLE.fullmatch(value):
         raise ValueError(why_not_whole(value))
     return value
 
 
 def _true_or_false(value: object) -> object:
-    """ValueError for a text of a query that is neither."""
+    """Raises ValueError for a text that is neither `true` nor `false`."""
     if isinstance(value, str) and value not in {"true", "false"}:
-        raise ValueError("must be true or false")
+        raise ValueError(f'must be true or false, not "{value[:40]}"')
     return value
 
 
 def _amount(value: object) -> object:
-    """ValueError for true, false, and texts that are no number."""
+    """Raises ValueError for true, false, and texts that are not numbers."""
     if isinstance(value, bool):
         raise ValueError(f"must be {DECIMAL_IN_WORDS}")
     if isinstance(value, str) and not DECIMAL.fullmatch(value):
@@ -35,22 +35,22 @@ def _amount(value: object) -> object:
     return value
 
 
-# What is sent fits into the columns that hold it: numbers of 32 bits, money and names. Actions check what it means.
-# In a body true is no number, and neither is a text; amounts may be texts, as they are answered.
+# Values must fit into their database columns; actions check what they mean. In a body, true and texts are not numbers,
+# but amounts may be texts, because answers have them as texts.
 Whole = Annotated[int, Strict(), Field(ge=-(2**31), le=2**31 - 1)]
 Key = Annotated[int, Strict(), Field(ge=1, le=2**63 - 1)]
 Number = Annotated[float, Strict(), Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
 Amount = Annotated[Decimal, BeforeValidator(_amount), Field(ge=-(10**12), le=10**12)]
 Flag = Annotated[bool, Strict()]
-# In a query all are texts.
+# Values of a query, which are all texts.
 IN_DIGITS = BeforeValidator(_in_digits)
 AskedWhole = Annotated[int, IN_DIGITS, Field(ge=0, le=2**63 - 1)]
 AskedFlag = Annotated[bool, BeforeValidator(_true_or_false)]
-# What is answered is as exact as the ledger counts, without the digits that a division leaves.
+# Amounts of an answer, rounded to the millionths that the ledger counts.
 Figure = Annotated[Decimal, AfterValidator(in_millionths)]
 FileFormat = Literal["json", "csv", "xlsx", "pdf"]
 Line = Annotated[str, Field(max_length=500)]
 Words = Annotated[str, Field(max_length=4000)]
-# Of one query parameter each: a key, and how many rows a page has. Query comes first, or there is no default.
+# Types of single query parameters: a key, and the rows of a page. Query comes first, or a default is not possible.
 AskedKey = Annotated[int, Query(ge=0, le=2**63 - 1), IN_DIGITS]
 PageSize = Annotated[int, Query(ge=1, le=200), IN_DIGITS]

@@ -1,4 +1,4 @@
-"""A JSON schema that refers to parts of itself, as one that can stand inside another."""
+"""JSON schemas without references, so that they can be part of another schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same with each `$ref` to its `$defs` replaced by what it refers to, which must not be itself."""
+    """Returns `schema` with each `$ref` to its `$defs` replaced by its target. The references must have no cycle."""
     parts = schema.get("$defs", {})
 
     def resolved(value: Any) -> Any:

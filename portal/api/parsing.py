@@ -1,4 +1,4 @@
-"""Reads the JSON bodies of calls, and refuses what no column can hold."""
+"""Reads JSON bodies, and refuses values that no database column can hold."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ninja.parser import Parser
 
 from accounting.core.texts import not_storable
 
-LONGEST = 200  # characters of a place that are repeated
+LONGEST = 200  # characters of a place that are shown
 
 
 class NotStorable(Exception):
-    """Data that no column can hold; `problems` maps each parameter to what is wrong with it."""
+    """Data that no database column can hold. `problems` maps each parameter to what is wrong with it."""
 
     def __init__(self, problems: dict[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {why}" for name, why in problems.items()))
@@ -22,7 +22,7 @@ class NotStorable(Exception):
 
 
 class CheckedParser(Parser):
-    """Reads JSON bodies; NotStorable for values that no column can hold, naming the field."""
+    """Reads JSON bodies. Raises NotStorable, with the field, for values that no database column can hold."""
 
     def parse_body(self, request: HttpRequest) -> Any:
         data = json.loads(request.body, parse_constant=_no_number)
@@ -33,15 +33,15 @@ class CheckedParser(Parser):
 
 
 def why_no_json(error: BaseException) -> str:
-    """What is wrong with a body that could not be read, in words."""
+    """Returns what is wrong with a body that could not be read."""
     if isinstance(error, json.JSONDecodeError):
         return f"The body is not JSON: {error.msg} in line {error.lineno}, column {error.colno}."
     if isinstance(error, UnicodeDecodeError):
-        return "The body is not UTF-8."
+        return "The body is not UTF-8. Encode it as UTF-8."
     if isinstance(error, RecursionError):
-        return "The body is nested too deeply."
-    return "The body cannot be read as JSON."
+        return "The body is nested too deeply. Send fewer levels."
+    return "The body is not JSON. Send a JSON document."
 
 
 def _no_number(name: str) -> NoReturn:
-    raise NotStorable({"body": f"contains {name}, which is no number of JSON"})
+    raise NotStorable({"body": f"contains {name}, which is not a JSON number"})

@@ -1,10 +1,11 @@
-"""Errors as application/problem+json (RFC 9457): type, title, status, detail, problems by field."""
+"""Errors as application/problem+json (RFC 9457), with problems by field."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
@@ -15,25 +16,26 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from accounting.core.errors import NotAllowed, Refused
 from portal.api.parsing import NotStorable, why_no_json
+from portal.api.plain_problems import plain_problem
 from portal.reports.periods import WrongQuestion
 from scheduling.jobs.submitting import NotAllSubmitted
 from scheduling.spec.job_spec import SpecError
 
 PROBLEM = "application/problem+json"
-NOT_UNDERSTOOD = "The request cannot be understood."
-# Steps of a place that name none: which of several types was tried, and that a key is meant.
+NOT_ACCEPTED = "The request is not accepted. `problems` names what is wrong by field or parameter."
+# Steps of a place that are not fields: which of several types was tried, and that the key is meant.
 BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
 _WORDS = {
-    403: "The call was refused: with a session, whatever changes something needs the CSRF token.",
-    405: "This address does not know this method; the header Allow names those that it knows.",
-    500: "Something went wrong inside Fairlot; its log says what.",
-    503: "Fairlot cannot answer just now: its database is away or busy. Try again in a moment.",
-    507: "A disk of Fairlot's is full: nothing can be saved until an operator has freed space.",
+    403: "The call was refused. With a session, calls that change something need the CSRF token.",
+    405: "This address does not support this method. The header Allow names the methods that it supports.",
+    500: "Something went wrong inside Fairlot. Its log has the details.",
+    503: "The database is busy or does not answer. Try again in a moment.",
+    507: "A disk of Fairlot is full. Nothing can be saved until an operator frees space.",
 }
 
 
 def problem(status: int, detail: str, problems: Mapping[str, str] | None = None) -> HttpResponse:
-    """A problem document; `problems` maps a field to what is wrong with it."""
+    """Returns a problem document. `problems` maps a field to what is wrong with it."""
     body: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -46,22 +48,24 @@ def problem(status: int, detail: str, problems: Mapping[str, str] | None = None)
 
 
 def unauthorized() -> HttpResponse:
-    """The answer for who sends neither a token nor a session."""
-    answer = problem(401, "Send a token (Authorization: Bearer …) or sign in.")
+    """Returns the answer to a call with neither a token nor a session."""
+    answer = problem(
+        401, "The call has neither a token nor a session. Send Authorization: Bearer TOKEN, or sign in."
+    )
     answer["WWW-Authenticate"] = "Bearer"
     return answer
 
 
-@csrf_exempt  # it changes nothing, and a refusal of the token would be a page
+@csrf_exempt  # it changes nothing, and a refusal of the CSRF token would be a page
 def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
-    """Nothing is there; for an address with a slash too many, where it would be without."""
+    """Answers 404; for an address with a slash too many, redirects to the one without."""
     shorter = request.path_info.rstrip("/")
     if shorter != request.path_info and _is_there(shorter):
         query = request.META.get("QUERY_STRING", "")
-        answer = problem(308, f"The address is {shorter}, without a slash at its end.")
+        answer = problem(308, f"The address has a slash too many. Use {shorter}.")
         answer["Location"] = f"{request.META.get('SCRIPT_NAME', '')}{shorter}{'?' if query else ''}{query}"
         return answer
-    return problem(404, "There is nothing here that you may see.")
+    return problem(404, "Nothing exists at this address, or you may not see it.")
 
 
 def _is_there(path: str) -> bool:
@@ -72,7 +76,7 @@ def _is_there(path: str) -> bool:
 
 
 class ApiProblemsMiddleware:
-    """Whatever refuses a call before or behind the API, what is under /api/ says so as a problem document."""
+    """Turns errors of other middleware and of Django under /api/ into problem documents."""
 
     sync_capable = True
     async_capable = False
@@ -93,14 +97,14 @@ class ApiProblemsMiddleware:
 
 
 def _words(response: HttpResponseBase) -> str:
-    """What a refusal in plain text says itself; pages are for people, so these are said in other words."""
+    """Returns the text of a refusal in plain text, and a text by status for a refusal that is a page."""
     if isinstance(response, HttpResponse) and response.headers.get("Content-Type") == "text/plain":
         return response.content.decode().strip()
     return _WORDS.get(response.status_code, "The call was refused.")
 
 
 def answer_with_problems(api: NinjaAPI) -> None:
-    """Makes `api` answer every expected error with a problem document."""
+    """Makes `api` answer each expected error with a problem document."""
 
     @api.exception_handler(Http404)
     def _not_found(request: HttpRequest, error: Http404) -> HttpResponse:
@@ -114,7 +118,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
     def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
         cause = error.__cause__  # of a body that could not be read
         if isinstance(cause, NotStorable):
-            return problem(422, NOT_UNDERSTOOD, cause.problems)
+            return problem(422, NOT_ACCEPTED, cause.problems)
         return problem(error.status_code, why_no_json(cause) if cause else str(error))
 
     @api.exception_handler(NotAllowed)
@@ -127,11 +131,15 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(WrongQuestion)
     def _wrong_question(request: HttpRequest, error: WrongQuestion) -> HttpResponse:
-        return problem(422, NOT_UNDERSTOOD, error.problems)
+        return problem(422, NOT_ACCEPTED, error.problems)
 
     @api.exception_handler(SpecError)
     def _spec_error(request: HttpRequest, error: SpecError) -> HttpResponse:
-        return problem(422, "The job spec cannot be accepted.", error.problems)
+        return problem(
+            422,
+            "The job specification is not accepted. `problems` names what is wrong by field.",
+            error.problems,
+        )
 
     @api.exception_handler(NotAllSubmitted)
     def _not_all_submitted(request: HttpRequest, error: NotAllSubmitted) -> HttpResponse:
@@ -145,21 +153,21 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(ValidationError)
     def _validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
-        problems: dict[str, str] = {}
+        by_field: dict[str, list[dict[str, Any]]] = {}
         for item in error.errors:
-            field = _field(item["loc"])
-            problems[field] = "; ".join(filter(None, [problems.get(field), item["msg"]]))
-        return problem(422, NOT_UNDERSTOOD, problems)
+            by_field.setdefault(_field(item["loc"]), []).append(item)
+        problems = {field: plain_problem(items) for field, items in by_field.items()}
+        return problem(422, NOT_ACCEPTED, problems)
 
 
 def problems_of(refusal: SpecError | Refused) -> dict[str, str]:
-    """By field, why a job spec was refused."""
+    """Returns why a job specification was refused, by field."""
     return refusal.problems if isinstance(refusal, SpecError) else {refusal.field or "": refusal.message}
 
 
 def _field(place: Sequence[str | int]) -> str:
-    """The field of the request as its sender knows it: a body's own field, or the name of a parameter."""
+    """Returns the field of the body, or the parameter, as the sender knows it."""
     where, *steps = [str(step) for step in place if not BRANCH.fullmatch(str(step))]
-    if where == "body":  # the first step is the name that the view has for it
+    if where == "body":  # the first step is the parameter of the view
         return ".".join(steps[1:]) or "body"
     return ".".join(steps)

@@ -79,7 +79,7 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     month = today.replace(day=1)
     key = query.get("period", "") or (GIVEN if query.get("from") or query.get("to") else THIS_MONTH)
     if key not in LABELS:
-        problems["period"] = f"“{key[:20]}” is no period (there is {', '.join(LABELS)})."
+        problems["period"] = f"“{key[:20]}” is not a period. Choose one of: {', '.join(LABELS)}."
     if key == LAST_MONTH:
         end = month - timedelta(days=1)
         return ReportPeriod(key, end.replace(day=1), end, zone, problems)
@@ -89,7 +89,7 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     last = _read_date(query.get("to", ""), "to", today, problems)
     if last < first:
         if not {"from", "to"} & problems.keys():
-            problems["to"] = "The last day must not be before the first."
+            problems["to"] = f"The last day, {last}, is before the first, {first}. Choose a later one."
         first, last = month, today
     return ReportPeriod(GIVEN, first, last, zone, problems)
 
@@ -99,7 +99,7 @@ def read_zone(text: str, otherwise: ZoneInfo, problems: dict[str, str]) -> ZoneI
     if not text:
         return otherwise
     if text not in zone_names():
-        problems["zone"] = f"“{text[:40]}” is no time zone (accepted: Europe/Berlin)."
+        problems["zone"] = f"“{text[:40]}” is not a time zone. Use an IANA name such as Europe/Berlin."
         return otherwise
     return ZoneInfo(text)
 
@@ -110,9 +110,9 @@ def _read_date(text: str, name: str, otherwise: date, problems: dict[str, str]) 
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        problems[name] = f"“{text[:20]}” is no date (accepted: 2026-11-21)."
+        problems[name] = f"“{text[:20]}” is not a date. Write it like 2026-11-21."
         return otherwise
     if not 2000 <= day.year <= 2200:
-        problems[name] = f"“{text[:20]}” is in no year from 2000 to 2200."
+        problems[name] = f"“{text[:20]}” is not in the years 2000 to 2200. Choose another day."
         return otherwise
     return day

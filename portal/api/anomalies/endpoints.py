@@ -1,4 +1,4 @@
-"""Sharing anomalies."""
+"""Sharing anomalies: results of analyses, and requests for new ones."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ NONE_YET: dict[str, Any] = {
 def share_anomalies(
     request: HttpRequest, asked: Query[schemas.AnomalyQuestion]
 ) -> dict[str, Any] | HttpResponse:
-    """Jobs of the caller's teams that would have fared better alone, the latest first; one analysis.
+    """Returns jobs of the caller's teams that would have fared better alone, latest first, from one analysis.
 
-    Other formats than JSON have all of them."""
+    Formats other than JSON contain all of them."""
     user = request.auth
     if asked.format != "json":
         return anomalies_in_format(user, request.GET, asked.format)
@@ -70,9 +70,9 @@ def share_anomalies(
 
 @router.post("/share/anomalies", response={202: schemas.Analysis}, url_name="share_anomalies")
 def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
-    """Has the last days of a cluster analysed, in the background. For operators.
+    """Starts an analysis of the last days of a cluster in the background. For operators.
 
-    Of a period that was analysed before, teams of which nothing could be said are analysed again."""
+    If the period was analysed before, only the teams without a result are analysed again."""
     require_permission(request, "anomalies.analyse")
     cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
     return Status(202, _asked_for(analyse_last_days(actor=request.auth, cluster=cluster, days=new.days)))
@@ -84,7 +84,7 @@ def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
     url_name="share_analyse_again",
 )
 def again(request: HttpRequest, analysis_id: int) -> Status:
-    """Has the teams of an analysis analysed again of which nothing could be said. For operators."""
+    """Analyses the teams of an analysis that have no result again. For operators."""
     require_permission(request, "anomalies.analyse")
     analysis = get_object_or_404(SharingAnalysis.objects.select_related("cluster"), pk=analysis_id)
     return Status(202, _asked_for(repeat_analysis(actor=request.auth, analysis=analysis)))

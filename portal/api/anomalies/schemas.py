@@ -11,7 +11,7 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class AnomalyHolder(Schema):
-    """A job that held GPUs that another lacked; those of teams that the caller may not see are told together."""
+    """A job with GPUs that another job lacked. Jobs of teams that the caller may not see are added up."""
 
     job_id: int | None
     job: str
@@ -20,18 +20,18 @@ class AnomalyHolder(Schema):
 
 
 class SharingAnomaly(Schema):
-    """A job that waited longer, or ended later, than on the private cluster that its team's tickets would buy."""
+    """A job that started or ended later than it would have on a private cluster of its team's share."""
 
     id: int
     job_id: int
     job: str
     team: str
     cause: str = Field(
-        description="The main one: over_borrowing, fragmentation, reservation, priority, failure, …"
+        description="The main cause: `over_borrowing`, `fragmentation`, `reservation`, `priority`, `failure`, …"
     )
-    causes: dict[str, float] = Field(description="Seconds by cause.")
-    late_seconds: float = Field(description="The least that it can be while the job has not started.")
-    at_end: bool = Field(description="Late at its end rather than at its start.")
+    causes: dict[str, float] = Field(description="Seconds of delay by cause.")
+    late_seconds: float = Field(description="Delay in seconds; at least this if the job has not started.")
+    at_end: bool = Field(description="True: the job ended late. False: it started late.")
     started_at: datetime | None
     ended_at: datetime | None
     private_started_at: datetime
@@ -40,10 +40,10 @@ class SharingAnomaly(Schema):
 
 
 class AnomalyQuestion(Schema):
-    team: Line = Field("", description="Slug of a team; with all teams below it.")
-    cluster: Line = Field("", description="By name; the first if none is named.")
+    team: Line = Field("", description="Slug of a team; the teams below it are included.")
+    cluster: Line = Field("", description="Name of a cluster; by default the first by name.")
     analysis: AskedWhole | None = Field(
-        None, ge=1, le=2**63 - 1, description="The latest finished if none is named."
+        None, ge=1, le=2**63 - 1, description="Id of an analysis; by default the latest that is finished."
     )
     cause: Line = ""
     offset: AskedWhole = Field(0, ge=0, le=2**31 - 1)
@@ -52,19 +52,19 @@ class AnomalyQuestion(Schema):
 
 
 class TeamWithoutResult(Schema):
-    """A team of which nothing can be said: its analysis failed, or it had no jobs to compare."""
+    """A team whose analysis has no result: it failed, or the team had no jobs to compare."""
 
-    team: str = Field(description="Its slug.")
+    team: str = Field(description="Slug of the team.")
     why: str
 
 
 class NewAnalysis(Schema):
-    cluster: Line = Field(description="By name; attached.")
-    days: Whole = Field(7, description="The last days, up to the last full hour: 1 to 31.")
+    cluster: Line = Field(description="Name of an attached cluster.")
+    days: Whole = Field(7, description="Number of days to analyse, 1 to 31, up to the last full hour.")
 
 
 class Analysis(Schema):
-    """What was asked for; its findings are in GET as teams are done."""
+    """A requested analysis. GET returns its results team by team."""
 
     analysis: int
     cluster: str
@@ -74,24 +74,26 @@ class Analysis(Schema):
 
 
 class FalseRate(Schema):
-    load: float = Field(description="What the jobs need of what the cluster has.")
-    part: float = Field(description="Of the jobs compared.")
+    load: float = Field(description="Load of the cluster: what the jobs need divided by what there is.")
+    part: float = Field(description="Fraction of the compared jobs.")
 
 
 class SharingAnomalies(WithOldNames, Schema):
-    """One analysis, as far as it is done, of the caller's teams."""
+    """The results of one analysis for the teams that the caller may see."""
 
-    analysis: int | None = Field(description="None: nothing is analysed yet.")
+    analysis: int | None = Field(description="Null if nothing has been analysed yet.")
     cluster: str | None
     begins: datetime | None
     ends: datetime | None
     teams: int
     teams_done: int
     finished_at: datetime | None
-    compared: int = Field(description="Jobs, of the caller's teams.")
-    too_large: int = Field(description="Jobs that could never run on their team's private cluster.")
+    compared: int = Field(description="Number of compared jobs of these teams.")
+    too_large: int = Field(
+        description="Number of jobs that could never run on the private cluster of their team."
+    )
     false_rates: list[FalseRate] = Field(
-        description="What part of the jobs compared is found where nothing went wrong, by load; as simulated."
+        description="Simulated fraction of jobs that are found although nothing went wrong, by load."
     )
     without_result: list[TeamWithoutResult] = Field(
         description="Teams whose analysis has no result, and why."

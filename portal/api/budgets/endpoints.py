@@ -1,4 +1,4 @@
-"""Budgets of teams, and how they stand."""
+"""Budgets of teams, with what is spent and forecast."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ router = Router(tags=["Administration"])
 
 @router.get("/budgets", response=list[schemas.Budget], url_name="budgets")
 def budgets(request: HttpRequest, team: str) -> list[dict[str, Any]]:
-    """The budgets of a team and how they stand. For its managers and for operators."""
+    """Returns the budgets of a team with what is spent and forecast. For its managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(stands) for stands in outlooks(tenant=tenant)]
 
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
 def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
-    """Sets the budget of a team for each such period; what is left out stays as it was set before.
+    """Sets the budget of a team for each period. Fields that are left out keep their previous values.
 
-    Answers with the key that signs its webhooks to admins and to who set the address.
-
-    For its managers, up to the smallest budget above it, and for admins."""
+    For admins, and for managers of the team up to the smallest budget above it. The answer has the key that signs
+    the webhooks for admins and for the user who set the address."""
     tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
     told = new.dict(exclude={"team"})
     budget = actions.set_budget(actor=request.auth, tenant=tenant, **told)

@@ -16,19 +16,19 @@ class NewBudget(Schema):
     period: Literal["month", "quarter"] = "month"
     percentages: list[Whole] | None = Field(
         None,
-        description="At which managers are warned, once each a period. Null: as set before, else 80 and 100.",
+        description="Percentages at which managers are warned once a period. Null: the previous ones, or 80 and 100.",
     )
     by_forecast: Flag | None = Field(
         None,
-        description="Warn when it will not last if it goes on like this. Null: as set before, else true.",
+        description="Whether to warn when the forecast exceeds the budget. Null for the previous value, or true.",
     )
-    webhook_url: Line | None = Field(None, description="Null: as set before, else none.")
+    webhook_url: Line | None = Field(None, description="Null for the previous address, or none.")
 
 
 class SetBudget(Schema):
     id: int
     signing_key: str | None = Field(
-        description="Webhooks are signed with it; see docs/limits.md. Null: none is called, or who set it knows."
+        description="Key that signs the webhooks. Null without a webhook, or if another user set its address."
     )
 
 
@@ -42,4 +42,6 @@ class Budget(Schema):
     begins: datetime
     ends: datetime
     spent: Figure
-    forecast: Figure | None = Field(description="By the end of the period; none in its first two days.")
+    forecast: Figure | None = Field(
+        description="Forecast for the end of the period; null in its first two days."
+    )

@@ -1,4 +1,4 @@
-"""Clusters as operators see them, and what admins do with those of Kubernetes; for others they do not exist."""
+"""Clusters, their nodes and policies, for operators and admins. Other callers get 404."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ router = Router(tags=["Administration"])
 
 @router.get("/clusters", response=list[schemas.AttachedCluster], url_name="clusters")
 def clusters(request: HttpRequest) -> list[dict[str, Any]]:
-    """All clusters, detached ones too. For operators."""
+    """Returns all clusters, including detached ones. For operators."""
     require_permission(request, "cluster.read")
     return [_show(cluster) for cluster in Cluster.objects.select_related("access").order_by(*by_name("name"))]
 
 
 @router.post("/clusters", response={201: schemas.AttachedCluster}, url_name="clusters")
 def attach(request: HttpRequest, new: schemas.NewCluster) -> Status:
-    """Attaches a Kubernetes cluster, or a detached one again by its name. For admins."""
+    """Attaches a Kubernetes cluster; the name of a detached one attaches it again. For admins."""
     require_permission(request, "cluster.attach")
     arguments = new.dict() | {"kubeconfig": new.kubeconfig.get_secret_value()}
     return Status(201, _show(attach_cluster(actor=request.auth, **arguments)))
@@ -46,13 +46,13 @@ def attach(request: HttpRequest, new: schemas.NewCluster) -> Status:
 
 @router.get("/clusters/{name}", response=schemas.AttachedCluster, url_name="one_cluster")
 def one(request: HttpRequest, name: str) -> dict[str, Any]:
-    """One cluster, with what its last check found. For operators."""
+    """Returns a cluster with the result of its last check. For operators."""
     return _show(_found(request, name))
 
 
 @router.post("/clusters/{name}/check", response=schemas.AttachedCluster, url_name="cluster_check")
 def check(request: HttpRequest, name: str) -> dict[str, Any]:
-    """Asks its API server now. For operators."""
+    """Checks the access to the cluster now. For operators."""
     cluster = _found(request, name)
     check_cluster(actor=request.auth, cluster=cluster)
     return _show(_found(request, name))
@@ -60,7 +60,7 @@ def check(request: HttpRequest, name: str) -> dict[str, Any]:
 
 @router.put("/clusters/{name}/kubeconfig", response=schemas.AttachedCluster, url_name="cluster_kubeconfig")
 def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> dict[str, Any]:
-    """Gives a new kubeconfig for the same cluster. For admins."""
+    """Replaces the kubeconfig of a cluster. For admins."""
     require_permission(request, "cluster.attach")
     kubeconfig = given.kubeconfig.get_secret_value()
     replace_kubeconfig(actor=request.auth, cluster=_found(request, name), kubeconfig=kubeconfig)
@@ -69,7 +69,7 @@ def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> di
 
 @router.put("/clusters/{name}/reachable", response=schemas.AttachedCluster, url_name="cluster_reachable")
 def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
-    """Which addresses jobs may reach there from now on. For admins."""
+    """Sets which addresses jobs in the cluster may reach. For admins."""
     require_permission(request, "cluster.attach")
     attaching.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))
     return _show(_found(request, name))
@@ -79,7 +79,7 @@ def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> 
     "/clusters/{name}/standalone-pods", response=schemas.AttachedCluster, url_name="cluster_standalone_pods"
 )
 def set_standalone_pods(request: HttpRequest, name: str, given: schemas.StandalonePods) -> dict[str, Any]:
-    """Whether jobs of one worker that are submitted from now on run as pods without a Job. For admins."""
+    """Sets whether new jobs of one worker run as pods without a Kubernetes Job. For admins."""
     require_permission(request, "cluster.attach")
     attaching.set_bare_pods(
         actor=request.auth, cluster=_found(request, name), bare_pods=given.standalone_pods
@@ -89,7 +89,7 @@ def set_standalone_pods(request: HttpRequest, name: str, given: schemas.Standalo
 
 @router.post("/clusters/{name}/detach", response=schemas.AttachedCluster, url_name="cluster_detach")
 def detach(request: HttpRequest, name: str) -> dict[str, Any]:
-    """Forgets the kubeconfig; refused (409) while jobs have not ended there. For admins."""
+    """Detaches a cluster and deletes its kubeconfig. Refused (409) while jobs have not ended there. For admins."""
     require_permission(request, "cluster.attach")
     detach_cluster(actor=request.auth, cluster=_found(request, name))
     return _show(_found(request, name))
@@ -97,13 +97,13 @@ def detach(request: HttpRequest, name: str) -> dict[str, Any]:
 
 @router.get("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
 def policy(request: HttpRequest, name: str) -> dict[str, Any]:
-    """The policy that decides who runs next there, its options, and the one beside it. For operators."""
+    """Returns the policy of a cluster, its options and the shadow policy. For operators."""
     return _policy(_found(request, name))
 
 
 @router.put("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
 def set_policy(request: HttpRequest, name: str, given: schemas.NewPolicy) -> dict[str, Any]:
-    """Has a policy decide with options from the next round on, and another one beside it. For admins."""
+    """Sets the policy of a cluster, its options and the shadow policy from the next round on. For admins."""
     require_permission(request, "cluster.update")
     shadow = [given.shadow.name, given.shadow.version] if given.shadow else None
     cluster = update_cluster(
@@ -118,7 +118,7 @@ def set_policy(request: HttpRequest, name: str, given: schemas.NewPolicy) -> dic
 
 @router.post("/clusters/{name}/policy/preview", response=list[ShareChange], url_name="cluster_policy_preview")
 def preview(request: HttpRequest, name: str, given: schemas.PolicyChoice) -> list[dict[str, Any]]:
-    """What a policy with options would do to shares at this moment; nothing is saved. For admins."""
+    """Returns what a policy would do to shares now. Nothing is saved. For admins."""
     require_permission(request, "cluster.update")
     check_options(given.name, given.options)
     return [in_api(row) for row in preview_policy(_found(request, name), given.name, given.options)]
@@ -128,7 +128,7 @@ def preview(request: HttpRequest, name: str, given: schemas.PolicyChoice) -> lis
     "/clusters/{name}/policy/comparison", response=schemas.Comparison, url_name="cluster_policy_comparison"
 )
 def comparison(request: HttpRequest, name: str) -> dict[str, Any]:
-    """What the policy and the one beside it decided on the same views in the last day. For operators."""
+    """Returns how the policy and the shadow policy decided the rounds of the last day. For operators."""
     found = compare(_found(request, name))
     return {
         "policy": found.real_name,
@@ -182,13 +182,13 @@ NODE = "/clusters/{name}/nodes/{path:node}"
 
 @router.get(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
 def drained(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
-    """The jobs that a drain of the node concerns. For operators."""
+    """Returns a node and the jobs that a drain of it affects. For operators."""
     return _drained(request, _node(request, name, node))
 
 
 @router.post(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
 def drain(request: HttpRequest, name: str, node: str, how: schemas.Drain) -> dict[str, Any]:
-    """Lets nothing new start on a node, and running jobs finish, end by a deadline, or stop now. For operators."""
+    """Drains a node: no job starts there, and running jobs finish, end by a deadline or stop now. For operators."""
     found = _node(request, name, node)
     drain_node(actor=request.auth, node=found, **how.dict())
     return _drained(request, _node(request, name, node))
@@ -196,7 +196,7 @@ def drain(request: HttpRequest, name: str, node: str, how: schemas.Drain) -> dic
 
 @router.delete(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
 def return_to_use(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
-    """Puts a drained node back to use; what runs there goes on. For operators."""
+    """Returns a drained node to use. Jobs that run there continue. For operators."""
     return_node(actor=request.auth, node=_node(request, name, node))
     return _drained(request, _node(request, name, node))
 
@@ -237,7 +237,7 @@ def _found(request: HttpRequest, name: str) -> Cluster:
 
 
 def _show(cluster: Cluster) -> dict[str, Any]:
-    """Never what was given to reach it."""
+    """Returns a cluster without its credentials."""
     access = getattr(cluster, "access", None)
     told = (
         "server",

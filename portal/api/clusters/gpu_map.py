@@ -1,4 +1,4 @@
-"""The cluster as the caller may see it: every node, but of others' holdings only how many GPUs."""
+"""The GPU map: every node, with the allocations that the caller may see and the number of other allocated GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = Router(tags=["Cluster"])
 
 @router.get("/gpu-map", response=list[schemas.Cluster], url_name="gpu_map")
 def gpu_map(request: HttpRequest) -> list[dict[str, Any]]:
-    """Clusters, their nodes, and who holds their GPUs now."""
+    """Returns the attached clusters, their nodes, and the current allocations of their GPUs."""
     mine: dict[int, dict[tuple[int, str], list[int]]] = defaultdict(lambda: defaultdict(list))
     others: dict[int, int] = defaultdict(int)
     visible = set(Job.objects.visible_to(request.auth).unfinished().values_list("pk", flat=True))

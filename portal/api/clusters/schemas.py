@@ -27,7 +27,7 @@ class Node(WithOldNames, Schema):
     state: str
     state_reason: str
     drain_deadline: datetime | None = Field(
-        description="When what still runs on a drained node is stopped; null: it finishes."
+        description="When jobs that still run on a drained node are stopped; null if they may finish."
     )
     allocations: list[Allocation]
     held: list[Allocation] = answered_too("allocations")
@@ -38,21 +38,23 @@ class Node(WithOldNames, Schema):
 class Cluster(Schema):
     name: str
     paused: bool
-    paused_reason: str = Field(description="What the operator said; empty while it is not paused.")
+    paused_reason: str = Field(
+        description="The reason that the operator gave; empty if the cluster is not paused."
+    )
     quantum_seconds: float
     nodes: list[Node]
 
 
 class Drain(Schema):
     reason: str = Field(
-        min_length=1, max_length=200, description="Shown on the node and to owners of its jobs."
+        min_length=1, max_length=200, description="Shown on the node and to the owners of its jobs."
     )
     mode: Literal["finish", "deadline", "now"] = Field(
         "finish",
-        description="What becomes of running jobs: they finish, run until `deadline`, or are stopped with their grace.",
+        description="Running jobs finish, run until `deadline`, or are stopped now with their grace period.",
     )
     deadline: AwareDatetime | None = Field(
-        None, description="Required with mode deadline, refused otherwise."
+        None, description="Required with mode `deadline`, refused with other modes."
     )
 
 
@@ -64,9 +66,11 @@ class DrainedJob(Schema):
     team: str
     owner: str
     gpus: int
-    gpus_elsewhere: int = Field(description="GPUs of the same gang on other nodes; it stops as a whole.")
+    gpus_elsewhere: int = Field(
+        description="GPUs of the same gang on other nodes. The gang stops as a whole."
+    )
     since: datetime | None
-    ends: datetime | None = Field(description="When it ends at the latest, as far as that is known.")
+    ends: datetime | None = Field(description="When the job ends at the latest; null if unknown.")
 
 
 class DrainedNode(Schema):
@@ -74,50 +78,58 @@ class DrainedNode(Schema):
     state: str
     state_reason: str
     drain_deadline: datetime | None
-    jobs: list[DrainedJob] = Field(
-        description="What holds GPUs of the node now, as far as the caller may see it."
-    )
-    hidden_jobs: int = Field(description="How many more there are.")
+    jobs: list[DrainedJob] = Field(description="Jobs with GPUs of the node that the caller may see.")
+    hidden_jobs: int = Field(description="Number of jobs with GPUs of the node that the caller may not see.")
 
 
 class NewKubeconfig(Schema):
     kubeconfig: SecretStr = Field(
-        description="Its YAML, with a token or certificate embedded. Never shown again."
+        description="The kubeconfig as YAML, with an embedded token or certificate. It is never shown again."
     )
 
 
 class NewCluster(NewKubeconfig):
     name: Line
-    namespace_prefix: Line = Field("fairlot", description="Each team's namespace begins with it.")
-    writes_per_second: Number = Field(50, description="Changes that Fairlot makes there at most.")
+    namespace_prefix: Line = Field("fairlot", description="Prefix of the namespace of each team.")
+    writes_per_second: Number = Field(
+        50, description="Most changes a second that Fairlot makes in the cluster."
+    )
     writes_at_once: Whole = 100
-    checkpoint_claim: Line = Field("", description="In each team's namespace; each job gets a folder in it.")
+    checkpoint_claim: Line = Field(
+        "", description="PersistentVolumeClaim in the namespace of each team; each job gets a folder in it."
+    )
 
 
 class Reachable(Schema):
-    ranges: list[Line] = Field(description="In CIDR notation; none: nothing outside of the team's namespace.")
+    ranges: list[Line] = Field(
+        description="Ranges of addresses in CIDR notation. Without any, jobs reach only the namespace of their team."
+    )
 
 
 class StandalonePods(WithOldNames, Schema):
-    standalone_pods: Flag = Field(description="Jobs of one worker run as pods without a Job over them.")
+    standalone_pods: Flag = Field(
+        description="Whether new jobs of one worker run as pods without a Kubernetes Job."
+    )
     bare_pods: Flag | None = read_as("standalone_pods")
 
 
 class ClusterAccess(WithOldNames, Schema):
     server: str
-    user: str = Field(description="As the API server names Fairlot.")
+    user: str = Field(description="The name of Fairlot's account in the cluster.")
     version: str
     namespace_prefix: str
     checkpoint_claim: str
-    reachable: list[str] = Field(description="Ranges of addresses that jobs may reach from there.")
-    standalone_pods: bool = Field(description="New jobs of one worker run as pods without a Job over them.")
+    reachable: list[str] = Field(description="Ranges of addresses that jobs in the cluster may reach.")
+    standalone_pods: bool = Field(
+        description="Whether new jobs of one worker run as pods without a Kubernetes Job."
+    )
     bare_pods: bool = answered_too("standalone_pods")
     checked_at: datetime | None
-    trouble: str = Field(description="In plain words; empty when all is well.")
-    rights: dict[str, bool] = Field(description="Those that Fairlot needs: whether each is there.")
-    beyond: list[str] = Field(description="What Fairlot may do there and should not.")
+    trouble: str = Field(description="What is wrong, in plain words; empty if nothing is.")
+    rights: dict[str, bool] = Field(description="Whether Fairlot has each right that it needs.")
+    beyond: list[str] = Field(description="Rights that Fairlot has and does not need.")
     podgroups: str = Field(
-        description="Version of PodGroups that it offers for gangs; empty when there are none."
+        description="Version of PodGroups that the cluster offers for gangs; empty if it offers none."
     )
 
 
@@ -125,14 +137,14 @@ class AttachedCluster(Schema):
     name: str
     backend: str
     detached_at: datetime | None
-    access: ClusterAccess | None = Field(description="Of attached Kubernetes clusters.")
+    access: ClusterAccess | None = Field(description="Null unless this is an attached Kubernetes cluster.")
 
 
 class PolicyChoice(Schema):
     name: Line
     options: dict[str, Flag | float | Line] = Field(
         default_factory=dict,
-        description="Those that are not as by default; `choices` of the policy lists them.",
+        description="Options with other values than the default. `choices` of the policy lists all options.",
     )
 
 
@@ -143,7 +155,8 @@ class PolicyVersion(Schema):
 
 class NewPolicy(PolicyChoice):
     shadow: PolicyVersion | None = Field(
-        None, description="Asked on the same views after each round, without effect; null: none is."
+        None,
+        description="A policy that decides the same rounds without effect, for comparison; null for none.",
     )
 
 
@@ -151,7 +164,7 @@ class PolicyOption(Schema):
     name: str
     default: bool | float | str
     description: str
-    choices: list[str] = Field(description="What is accepted, where it is a word.")
+    choices: list[str] = Field(description="Accepted words; empty for options of other types.")
     least: float | None
     most: float | None
 
@@ -168,7 +181,7 @@ class Policy(Schema):
     version: int
     options: dict[str, bool | float | str]
     shadow: PolicyVersion | None
-    choices: list[PolicyOptions] = Field(description="The policies there are.")
+    choices: list[PolicyOptions] = Field(description="All policies and their options.")
 
 
 class ComparedFigure(Schema):
@@ -178,7 +191,7 @@ class ComparedFigure(Schema):
 
 
 class ComparedShare(Schema):
-    """GPUs on average."""
+    """Average number of GPUs of a team under the policy and under the shadow policy."""
 
     team: str
     generation: str

@@ -1,4 +1,4 @@
-"""What somebody has in a team, and giving it to another member."""
+"""The work of a user in a team, and its hand-over to another member."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ router = Router(tags=["Teams"])
 
 @router.get("/work/{username}", response=schemas.Work, url_name="work")
 def work(request: HttpRequest, username: str, team: str) -> dict[str, int]:
-    """What a user has in a team that has not ended, whether still a member or not. For managers and admins."""
+    """Returns the work of a current or former member of a team that has not ended. For managers and admins."""
     tenant, user = _managed(request, team, username)
     return {f"{kind.replace(' ', '_')}s": count for kind, count in Work(user, [tenant.pk]).counts().items()}
 
 
 @router.post("/work/{username}/hand-over", response=schemas.HandedOver, url_name="hand_over")
 def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
-    """Gives all that a user has in a team to another member of it. For managers and admins.
+    """Hands the work of a user in a team over to another member. For managers and admins.
 
-    What names secrets is in `kept`, and stays."""
+    Work that uses secrets stays, and is listed in `kept`."""
     tenant, user = _managed(request, new.team, username)
     to = heirs(tenant, request.auth).filter(username=new.to).first()
     if to is None:
-        raise Refused(f"{new.to} may not run jobs in {tenant.name}.", "to")
+        raise Refused(
+            f"{new.to} may not submit jobs in {tenant.name}. Choose a member of the team who may.", "to"
+        )
     done = settle_work(actor=request.auth, user=user, fate=Fate.HAND_OVER, to=to, tenant=tenant)
     return {} if done is None else asdict(done)
 

@@ -8,7 +8,7 @@ from portal.api.fields import Line
 
 
 class Work(Schema):
-    """What a user has in a team that has not ended."""
+    """The work of a user in a team that has not ended."""
 
     running_jobs: int = 0
     waiting_jobs: int = 0
@@ -19,11 +19,11 @@ class Work(Schema):
 
 class HandOver(Schema):
     team: Line
-    to: Line = Field(description="Name of a user who may submit jobs in the team.")
+    to: Line = Field(description="User name of somebody who may submit jobs in the team.")
 
 
 class HandedOver(Schema):
     jobs: int
     services: int
     schedules: int
-    kept: list[str] = Field(description="Names of what stays, as it names secrets.")
+    kept: list[str] = Field(description="Names of work that stays because it uses secrets.")

@@ -1,4 +1,4 @@
-"""The fairness report: the same figures as on the page and in the file."""
+"""The fairness report, with the same figures as its page and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fairness(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """What teams were entitled to and got, each without those below it."""
+    """Returns what teams were entitled to and received, each without the teams below it."""
     if format != "json":
         return fairness_in_format(request.auth, request.GET, format)
     report = read_fairness(request.auth, request.GET)

@@ -11,7 +11,7 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class FairAmounts(Schema):
-    """In GPU-seconds. due = entitled - lent - unused + borrowed - sold + bought; owed = due - received."""
+    """GPU-seconds. due = entitled - lent - unused + borrowed - sold + bought; owed = due - received."""
 
     entitled: float
     lent: float
@@ -22,7 +22,7 @@ class FairAmounts(Schema):
     due: float
     received: float
     owed: float
-    delivered: float | None = Field(description="received / due; null where nothing was due.")
+    delivered: float | None = Field(description="received / due; null if nothing was due.")
 
 
 class FairnessRow(Schema):
@@ -32,7 +32,7 @@ class FairnessRow(Schema):
 
 
 class ComparedTeam(Schema):
-    """Over all generations, each GPU-second counted by its published weight."""
+    """A team over all generations: each GPU-second is counted by its published weight."""
 
     team: str
     amounts: FairAmounts
@@ -40,7 +40,7 @@ class ComparedTeam(Schema):
 
 
 class FairnessIndices(Schema):
-    """Over the delivered ratios of all teams to which something was due."""
+    """Fairness indices over the delivered ratios of all teams to which something was due."""
 
     begins: datetime
     ends: datetime
@@ -50,11 +50,11 @@ class FairnessIndices(Schema):
 
 
 class FinishedJobs(WithOldNames, Schema):
-    """Finish-time fairness of training jobs: time from submit to end / time alone on the own part."""
+    """Finish-time fairness of training jobs: time from submit to end, divided by the time alone on the team's share."""
 
     team: str
     ended: int
-    rated: int = Field(description="Jobs of which the ratio is known, as they ended by themselves.")
+    rated: int = Field(description="Number of jobs whose ratio is known.")
     told: int = answered_too("rated")
     median: float | None
     worst: float | None
@@ -62,8 +62,8 @@ class FinishedJobs(WithOldNames, Schema):
     left_out: int
 
 
-class SpokenRow(Schema):
-    """In GPU-seconds of the team's slowest generation; null where no job was measured beside others."""
+class StatementLine(Schema):
+    """GPU-seconds in those of the team's slowest generation; null if no job was measured there and elsewhere."""
 
     generation: str
     speed: float | None
@@ -73,12 +73,12 @@ class SpokenRow(Schema):
 
 class FairnessStatement(Schema):
     team: str
-    generations: list[SpokenRow]
+    generations: list[StatementLine]
     total: FairAmounts
 
 
 class Fairness(Schema):
-    """Teams are compared, by the published weights, for operators alone; a statement is of one team's own speeds."""
+    """The fairness report. For operators, weights compare teams; the statement uses a team's own speeds."""
 
     begins: datetime
     ends: datetime

@@ -1,4 +1,4 @@
-"""Use of held GPUs, rules for idle ones, and putting off what follows from them."""
+"""Idle GPUs: measured use of allocated GPUs, rules for idle ones, and snoozing their effect."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def idle(
     team: str | None = None,
     format: FileFormat = "json",  # noqa: A002
 ) -> list[dict[str, Any]] | HttpResponse:
-    """Jobs of the caller's teams, or of one with all below, whose GPUs nobody uses; longest first, 500 at most.
+    """Returns at most 500 jobs with idle GPUs, idle for longest first, of a team and the teams below it or of all.
 
-    Other formats have all of them, and what teams held without use in the period, as `/idle/teams`."""
+    Formats other than JSON contain all of them, and the teams as in `/idle/teams`."""
     if format != "json":
         return idle_in_format(request.auth, request.GET, format)
     tenant = chosen_tenant(request.auth, request.GET)
@@ -45,21 +45,21 @@ def idle(
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
 def teams(request: HttpRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
-    """What each of the caller's teams, without those below it, held without use, and what that cost; most first."""
+    """Returns the idle GPU time of each of the caller's teams, without the teams below it, and its cost; most first."""
     tenant = chosen_tenant(request.auth, request.GET)
     return [_team(one) for one in idle_by_team(request.auth, asked_period(request.GET), tenant)]
 
 
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
 def gpu_use(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
-    """How the job uses its GPUs, as last measured; null for what has ended or was never measured."""
+    """Returns the last measured GPU use of a job; null if it has ended or was never measured."""
     told = use_of(visible_job(request, job_id))
     return None if told is None else _use(told)
 
 
 @router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
 def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
-    """Puts warning and stopping of a job with idle GPUs off; for its owner, managers of its team, and operators."""
+    """Snoozes the idle rule for a job. For its owner, managers of its team, and operators."""
     job = visible_job(request, job_id)
     snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
     told = use_of(job)
@@ -68,7 +68,7 @@ def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str
 
 @router.get("/idle-rules", response=list[schemas.IdleRule], url_name="idle_rules")
 def rules(request: HttpRequest) -> list[dict[str, Any]]:
-    """All rules. For operators."""
+    """Returns all idle rules. For operators."""
     require_permission(request, "idle_rule.read")
     found = IdleRule.objects.select_related("tenant", "cluster").order_by("pk")
     return [_rule(rule) for rule in found]
@@ -76,7 +76,7 @@ def rules(request: HttpRequest) -> list[dict[str, Any]]:
 
 @router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
 def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
-    """Sets the rule of a team, of a cluster, or without both of all. For admins."""
+    """Sets the idle rule of a team, of a cluster, or, without either, of all teams. For admins."""
     require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
     cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
@@ -86,7 +86,7 @@ def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
 def remove_rule(request: HttpRequest, rule_id: int) -> Status:
-    """Removes a rule; what is above it holds again. For admins."""
+    """Removes an idle rule; the next more general rule holds again. For admins."""
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
     return Status(204, None)

@@ -14,23 +14,29 @@ from portal.api.old_names import OldValues, WithOldNames, answered_too
 
 class GpuUse(Schema):
     measured_until: datetime
-    measure: Literal["gpu", "cpu"] = Field(description="cpu: where GPUs tell nothing, its processes' time.")
-    percent: float = Field(description="Of its GPUs' time, or of one processor's, when last seen.")
-    idle_since: datetime | None = Field(description="Null: its GPUs are used.")
-    idle_seconds: float = Field(description="Held without use since then, as measured.")
+    measure: Literal["gpu", "cpu"] = Field(
+        description="`cpu` if the GPUs report nothing: the processor time of the processes."
+    )
+    percent: float = Field(
+        description="Utilisation of the GPUs, or of one processor, at the last measurement."
+    )
+    idle_since: datetime | None = Field(description="Null if the GPUs are used.")
+    idle_seconds: float = Field(description="Seconds without use since `idle_since`, as measured.")
     processless_since: datetime | None = Field(
-        description="Since then no process is on its GPUs; null: there is one, or nobody can tell."
+        description="Since when no process is on the GPUs; null if there is one, or if it is unknown."
     )
     warned_at: datetime | None
     then: Literal["stop", "preemptible"] | None = Field(
-        description="What follows the warning: it is stopped, or takes no part in the sharing any more."
+        description="What follows the warning: the job is stopped, or becomes preemptible."
     )
     acts_at: datetime | None = Field(
-        description="Not before then, and not at all where somebody uses its GPUs; later the later it gets them."
+        description="When this happens at the earliest; not at all if the GPUs are used again."
     )
     snoozed_until: datetime | None
     snooze_reason: str
-    snooze_at_most: datetime | None = Field(description="Until when it may be put off; null: not at all.")
+    snooze_at_most: datetime | None = Field(
+        description="Latest time for which the job can be snoozed; null if it cannot."
+    )
 
 
 class IdleJob(GpuUse):
@@ -44,16 +50,16 @@ class IdleJob(GpuUse):
 
 
 class IdleTeam(WithOldNames, Schema):
-    """What a team held without use, as booked; `processless` is a part of it, as observed where GPUs tell."""
+    """GPUs allocated to a team and not used, as booked. `processless` is the part without any process, as observed."""
 
     team: str
     idle_gpu_seconds: Figure
     processless_gpu_seconds: Figure
     allocated_gpu_seconds: Figure
     held_gpu_seconds: Figure = answered_too("allocated_gpu_seconds")
-    part: float = Field(description="Of what it held.")
-    idle_cost: Figure = Field(description="Of each hour's cost as much as was idle of the hour.")
-    cost: Figure = Field(description="Of all that it held.")
+    part: float = Field(description="Fraction of the allocated time.")
+    idle_cost: Figure = Field(description="The idle fraction of the cost of each hour.")
+    cost: Figure = Field(description="Cost of all allocated time.")
     currency: str
 
 
@@ -63,15 +69,19 @@ class Snooze(Schema):
 
 
 class NewIdleRule(Schema):
-    team: Line = Field("", description="With all below it that have no rule of their own.")
-    cluster: Line = Field("", description="By its name; where no team has a rule.")
+    team: Line = Field(
+        "", description="Slug of a team; the rule holds for teams below it without a rule of their own, too."
+    )
+    cluster: Line = Field("", description="Name of a cluster; the rule holds for teams without a rule.")
     action: Annotated[
         Literal["nothing", "warn", "preemptible", "stop"], OldValues((("only_idle", "preemptible"),))
     ]
     after_minutes: Whole
     grace_minutes: Whole = 30
-    snooze_hours: Whole = Field(24, description="For so long owners may put it off; 0: not at all.")
-    services: Flag = Field(False, description="Warn of replicas of services, too; they are never stopped.")
+    snooze_hours: Whole = Field(24, description="For how long owners may snooze it; 0 for not at all.")
+    services: Flag = Field(
+        False, description="Whether to warn of replicas of services, too. They are never stopped."
+    )
 
 
 class IdleRule(NewIdleRule):

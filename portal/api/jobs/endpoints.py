@@ -1,4 +1,4 @@
-"""Jobs: list, submit, look at, cancel."""
+"""Jobs: list, submit, read, change and cancel."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ MOST_YAML = 4 * LONGEST_YAML  # characters in one call, as reading YAML is slow
 LOG_PIECE = 256 * 1024
 NO_FILTERS = schemas.JobFilters()
 AFTER_ALL = 2**63 - 1  # no job has that key
-# One row more than is shown tells whether there are others. Few lengths, as each has an SQL of its own.
+# One row more than is shown, to know whether there are more. Each length is prepared as SQL, so there are few.
 MOST_ROWS = (RowLimit(21), RowLimit(51), RowLimit(201))
-# By its name in the answer, where what a job shows is read.
+# Columns of a job by the name of their field in the answer.
 COLUMNS = {
     name: name
     for name in (
@@ -61,7 +61,7 @@ _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.value
 
 
 def visible_job(request: HttpRequest, job_id: int) -> Job:
-    """404 for a job that does not exist and for one that the caller may not see."""
+    """Returns the job. Raises Http404 if it does not exist or the caller may not see it."""
     if job_id >= 2**63:
         raise Http404
     found = job_in_sight(request.auth, _job.first(job_id))
@@ -80,7 +80,7 @@ def list_jobs(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Jobs of the caller's teams, latest first."""
+    """Returns jobs of the caller's teams, latest first."""
     user, most = request.auth, next(some for some in MOST_ROWS if some > limit)
     if filters == NO_FILTERS and not sees_every_tenant(user):
         found = _latest(ids_with_role(user), before or AFTER_ALL, most)
@@ -106,7 +106,7 @@ def _filtered(jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | No
 
 
 def _rows(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Latest first, as `_shown` takes them: objects of jobs with all that they are related to take longer to make."""
+    """Returns rows for `_shown`, latest first. Rows are faster to make than objects with their relations."""
     return jobs.order_by("-id").values_list(*COLUMNS.values())
 
 
@@ -121,10 +121,10 @@ def submit(
     new: schemas.NewJob,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
-    """Queues a job. The same Idempotency-Key again answers with the same job again.
+    """Submits a job. A repeated Idempotency-Key returns the job of the first call.
 
-    A job that can never run with today's nodes and quotas is refused (409) with all reasons; with
-    `even_if_never` it is queued all the same, and waits until there are other nodes or quotas.
+    A job that can never run with the current nodes and limits is refused (409) with all reasons. With
+    `even_if_never` it is queued and waits until nodes or limits change.
     """
     tenant, cluster = place_of(request.auth, new)
     job = submit_job(
@@ -144,16 +144,16 @@ def submit_bulk(
     new: schemas.NewJobs,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=70)] = "",
 ) -> Any:
-    """Queues up to 1000 jobs of one team in one transaction, as if they were submitted one after the other.
+    """Submits up to 1000 jobs of one team in one transaction, in their order.
 
-    With `atomic` one spec that is refused refuses all: the problems are named by position and field, such as
-    `specs.3.workers`. Without it each spec has its own answer, a job's id or its problems by field; where no
-    spec is accepted the answer is an error, too. The same Idempotency-Key again answers with the same jobs again.
+    With `atomic`, one refused specification refuses all; `problems` names position and field, such as
+    `specs.3.workers`. Without it, each specification has its own answer: the id of its job, or its problems by
+    field. If none is accepted, the answer is an error. A repeated Idempotency-Key returns the jobs of the first call.
     """
     tenant, cluster = place_of(request.auth, new)
     if sum(len(spec) for spec in new.specs if isinstance(spec, str)) > MOST_YAML:
         raise SpecError(
-            {"specs": f"must have at most {fixed(MOST_YAML)} characters of YAML; JSON may be longer"}
+            {"specs": f"must have at most {fixed(MOST_YAML)} characters of YAML. Send fewer, or use JSON."}
         )
     outcomes: dict[int, Outcome] = {}
     specs: dict[int, JobSpec] = {}
@@ -183,7 +183,7 @@ def submit_bulk(
 
 @router.post("/preflight", response=schemas.Preflight, url_name="preflight")
 def check(request: HttpRequest, new: schemas.NewJob) -> dict[str, Any]:
-    """Whether the job could ever run, when about, and what an hour of it costs. Changes nothing."""
+    """Returns whether a job could run, about when, and what an hour of it costs. Changes nothing."""
     tenant, cluster = place_of(request.auth, new)
     answer = preflight(actor=request.auth, tenant=tenant, cluster=cluster, spec=read_spec(new.spec))
     return show_preflight(answer)
@@ -191,19 +191,20 @@ def check(request: HttpRequest, new: schemas.NewJob) -> dict[str, Any]:
 
 @router.get("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
 def get_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    """Returns a job."""
     return show_job(visible_job(request, job_id))
 
 
 @router.post("/jobs/{int:job_id}/cancel", response=schemas.JobInFull, url_name="job_cancel")
 def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
-    """Ends the job for good; doing it twice is as good as once."""
+    """Cancels a job. Cancelling it again has no effect."""
     cancel_job(actor=request.auth, job=visible_job(request, job_id))
     return show_job(visible_job(request, job_id))
 
 
 @router.post("/jobs/{int:job_id}/preemptible", response=schemas.JobInFull, url_name="job_preemptible")
 def make_preemptible(request: HttpRequest, job_id: int, wanted: schemas.Preemptible) -> dict[str, Any]:
-    """Takes the job out of the sharing, or back into it, from the next round on; for who may cancel it."""
+    """Makes a job preemptible, or no longer so, from the next round on. For callers who may cancel it."""
     job = visible_job(request, job_id)
     set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
     return show_job(visible_job(request, job_id))
@@ -211,7 +212,7 @@ def make_preemptible(request: HttpRequest, job_id: int, wanted: schemas.Preempti
 
 @router.get("/jobs/{int:job_id}/events", response=schemas.EventPage, url_name="job_events")
 def events(request: HttpRequest, job_id: int, after: AskedKey = 0, limit: PageSize = 100) -> dict[str, Any]:
-    """What happened to the job, oldest first."""
+    """Returns the events of a job, oldest first."""
     found = list(visible_job(request, job_id).events.filter(pk__gt=after)[: limit + 1])
     return {
         "items": [_show_event(event) for event in found[:limit]],
@@ -226,10 +227,10 @@ def log(
     rank: AskedKey = 0,
     offset: AskedKey = 0,
 ) -> dict[str, Any]:
-    """A piece of a rank's log. Bytes that are not UTF-8 are shown as U+FFFD; offsets count bytes."""
+    """Returns a piece of the log of one rank. Offsets count bytes; bytes that are not UTF-8 become U+FFFD."""
     job = visible_job(request, job_id)
     if rank >= job.workers:
-        raise HttpError(404, f"The job has the ranks 0 to {job.workers - 1}.")
+        raise HttpError(404, f"Rank {rank} does not exist. The job has ranks 0 to {job.workers - 1}.")
     end = log_end(job.pk)
     try:
         chunk = backend_for(job.cluster).read_log(
@@ -255,7 +256,7 @@ def log(
 
 @router.get("/jobs/{int:job_id}/scheduling", response=schemas.Scheduling, url_name="job_scheduling")
 def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
-    """Why the job is where it is, and what would help."""
+    """Returns why a job is in its state, what would help, and when it is expected to start and end."""
     job = visible_job(request, job_id)
     why = explain(job, reader=request.auth)
     forecast = None if why.never else forecast_of(job)
@@ -282,7 +283,7 @@ def _show_event(event: JobEvent) -> dict[str, Any]:
 
 
 def whole_characters(data: bytes) -> bytes:
-    """`data` without a UTF-8 character that has only begun at its end."""
+    """Returns `data` without an incomplete UTF-8 character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:
@@ -294,7 +295,7 @@ def whole_characters(data: bytes) -> bytes:
 
 
 def show_outcome(outcome: Outcome) -> dict[str, Any]:
-    """A job's id, or the problems of a refused spec by field."""
+    """Returns the id of a job, or the problems of a refused specification by field."""
     if isinstance(outcome, Job):
         return {"id": outcome.pk, "problems": {}}
     return {"id": None, "problems": problems_of(outcome)}
@@ -305,7 +306,7 @@ def read_spec(spec: dict[str, Any] | str) -> JobSpec:
 
 
 def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant, Cluster]:
-    """The team and the cluster that are meant; SpecError naming those to choose from."""
+    """Returns the team and the cluster of a submission. Raises SpecError with those to choose from."""
     own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
     tenants = list(own.filter(slug=new.team) if new.team else own[:2])
     attached = Cluster.objects.attached()
@@ -313,17 +314,29 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
     problems = {}
     if len(tenants) != 1:
         slugs = ", ".join(own.values_list("slug", flat=True)[:20])
-        problems["team"] = f"name one of your teams (accepted: {slugs or 'you are a member of none'})"
+        problems["team"] = _choose("team", new.team, slugs, none="You are not a member of any team.")
     if len(clusters) != 1:
         names = ", ".join(attached.values_list("name", flat=True)[:20])
-        problems["cluster"] = f"name a cluster (accepted: {names or 'there is none yet'})"
+        problems["cluster"] = _choose("cluster", new.cluster, names, none="No cluster is attached yet.")
     if problems:
         raise SpecError(problems)
     return tenants[0], clusters[0]
 
 
+def _choose(what: str, given: str, available: str, *, none: str) -> str:
+    """Returns why no team or cluster is chosen, and which are available."""
+    if not available:
+        return none
+    wrong = (
+        f'There is no {what} "{given[:40]}" that you may use'
+        if given
+        else f"You may use more than one {what}"
+    )
+    return f"{wrong}. Choose one of: {available}."
+
+
 def show_job(job: Job) -> dict[str, Any]:
-    """A job alone, which names the limit that it waits for, and shows how it failed."""
+    """Returns one job, with the limit that it waits for and how it failed."""
     shown = _shown(_columns_of(job))
     if shown["reason"] and job.reason in OF_LIMITS:
         shown["reason"] = explain(job).short
@@ -334,7 +347,7 @@ def show_job(job: Job) -> dict[str, Any]:
 
 
 def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
-    """A job by the values of COLUMNS."""
+    """Returns a job from the values of COLUMNS."""
     job = dict(zip(COLUMNS, row, strict=True))
     job["gpus"] = job["workers"] * job["gpus_per_worker"]
     job["labels"] = value_of(dict[str, str], job["spec"].get("labels"), {})

@@ -27,14 +27,14 @@ EXAMPLE = {
 }
 
 
-# As JobSpec checks it; what else Kubernetes' pods have is refused by name (docs/jobs.md).
+# Checked by JobSpec. Other fields of Kubernetes pods are refused by name (docs/jobs.md).
 Spec = Annotated[
     dict[str, Any] | str,
     WithJsonSchema(
         {
             "anyOf": [
                 with_old_properties(inlined(JobSpec.model_json_schema()), NEW_NAMES),
-                {"type": "string", "description": "The same as YAML."},
+                {"type": "string", "description": "The specification as YAML."},
             ]
         }
     ),
@@ -42,21 +42,21 @@ Spec = Annotated[
 
 
 class NewJob(Schema):
-    """A job spec as a mapping, or as YAML text; `team` and `cluster` may be left out if there is one only."""
+    """A job specification as a mapping or as YAML text. `team` and `cluster` are optional if there is only one."""
 
     model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
 
     spec: Spec
-    team: Line = Field("", description="Slug of the team that pays.")
+    team: Line = Field("", description="Slug of the team that the job is billed to.")
     cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: Flag = Field(
         False,
-        description="Queue it even if it can never run with today's nodes and limits; refused otherwise.",
+        description="Queue the job even if it can never run with the current nodes and limits. Else it is refused.",
     )
 
 
 class NewJobs(Schema):
-    """Up to 1000 job specs for the same team and cluster, each a mapping or YAML text as in a call for one job."""
+    """Up to 1000 job specifications for one team and cluster, each a mapping or YAML text."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -69,39 +69,41 @@ class NewJobs(Schema):
     )
 
     specs: list[Spec] = Field(min_length=1, max_length=MOST_AT_ONCE)
-    team: Line = Field("", description="Slug of the team that pays.")
+    team: Line = Field("", description="Slug of the team that the job is billed to.")
     cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: Flag = Field(
         False,
-        description="Queue jobs even if they can never run with today's nodes and limits; refused otherwise.",
+        description="Queue jobs even if they can never run with the current nodes and limits. Else they are refused.",
     )
     atomic: Flag = Field(
         True,
-        description="True: all jobs are queued, or none. False: each that is accepted, and each gets its answer.",
+        description="True: all jobs are queued or none. False: accepted jobs are queued, and each has its own answer.",
     )
 
 
 class BulkAnswer(Schema):
-    id: int | None = Field(None, description="Of the queued job; empty where the spec was refused.")
+    id: int | None = Field(
+        None, description="The id of the queued job; null if the specification was refused."
+    )
     problems: dict[str, str] = Field(
-        {}, description="By field, why the spec was refused, and what is accepted."
+        {}, description="Why the specification was refused and what is accepted, by field."
     )
 
 
 class BulkAnswers(Schema):
     accepted: int
     refused: int
-    items: list[BulkAnswer] = Field(description="One for each spec, in the order of the call.")
+    items: list[BulkAnswer] = Field(description="One for each specification, in the order of the request.")
 
 
 class Job(WithOldNames):
-    # Not ninja's Schema, which reads each field of an object or dictionary in Python.
+    # Not a Schema of ninja: that reads each field in Python, which is slow for lists of jobs.
     id: int
-    kind: str = Field(description="training, replica or session.")
+    kind: str = Field(description="`training`, `replica` or `session`.")
     name: str
     state: str
-    service_id: int | None = Field(description="Of a replica: the service that it is of.")
-    reason: str = Field("", description="Why it waits, in a few words; empty for jobs that do not wait.")
+    service_id: int | None = Field(description="The service that a replica belongs to; null for other jobs.")
+    reason: str = Field("", description="Why the job waits, in a few words; empty if it does not wait.")
     team: str
     owner: str
     cluster: str
@@ -110,7 +112,7 @@ class Job(WithOldNames):
     gpus: int
     priority: int
     preemptible: bool = Field(
-        description="It takes no part in the sharing: only GPUs that nobody else wants."
+        description="Whether the job runs only on GPUs that nobody else wants, outside the fair share."
     )
     only_idle: bool = answered_too("preemptible")
     labels: dict[str, str]
@@ -118,7 +120,7 @@ class Job(WithOldNames):
     created_at: datetime
     first_started_at: datetime | None
     ended_at: datetime | None
-    files_removed_at: datetime | None = Field(description="When its log and checkpoints were deleted.")
+    files_removed_at: datetime | None = Field(description="When the log and the checkpoints were deleted.")
     exit_code: int | None
     end_reason: str
     end_message: str
@@ -126,7 +128,9 @@ class Job(WithOldNames):
 
 
 class Preemptible(WithOldNames, Schema):
-    preemptible: Flag = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
+    preemptible: Flag = Field(
+        description="True: the job runs only on GPUs that nobody else wants. False: it takes part in the fair share."
+    )
     only_idle: Flag | None = read_as("preemptible")
 
 
@@ -135,23 +139,21 @@ class JobFilters(WithOldNames, Schema):
     kind: Line = ""
     team: Line = Field("", description="Slug of a team.")
     owner: Line = Field("", description="User name.")
-    q: Line = Field("", description="Part of the name.")
-    label: Line = Field("", description="key=value, or a key with any value.")
-    preemptible: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
+    q: Line = Field("", description="A part of the job's name.")
+    label: Line = Field("", description="`key=value`, or a key for any value.")
+    preemptible: AskedFlag | None = Field(None, description="Only preemptible jobs, or only other jobs.")
     only_idle: AskedFlag | None = read_as("preemptible")
 
 
 class JobInFull(Job):
     exit_meaning: str = Field(
-        description="What the exit code of a failed one means; empty where that says nothing."
+        description="What the exit code of a failed job means; empty if the code has no known meaning."
     )
-    last_lines: list[str] = Field(
-        description="Of a failed one, the end of its log: 20 lines or 4 KB at most."
-    )
+    last_lines: list[str] = Field(description="The end of the log of a failed job: at most 20 lines or 4 KB.")
 
 
 class JobPage(BaseModel):
-    """Latest jobs first; ask again with `before` = `next` for older ones."""
+    """Latest jobs first. For older ones, set `before` to `next`."""
 
     items: list[Job]
     next: int | None
@@ -161,21 +163,21 @@ class Event(WithOldNames, Schema):
     id: int
     at: datetime
     kind: str
-    code: str = Field(description="What happened, for programs; empty for events of earlier releases.")
-    text: str = Field(description="The same for people; its wording may change.")
-    attempt: int = Field(description="The attempt to run the job that it belongs to; 0 before the first.")
+    code: str = Field(description="Code of the event, for programs; empty for events of earlier releases.")
+    text: str = Field(description="A sentence for people; its wording may change.")
+    attempt: int = Field(description="Number of the attempt that the event belongs to; 0 before the first.")
     epoch: int = answered_too("attempt")
 
 
 class EventPage(Schema):
-    """Oldest events first; ask again with `after` = `next` for newer ones."""
+    """Oldest events first. For newer ones, set `after` to `next`."""
 
     items: list[Event]
     next: int | None
 
 
 class Log(Schema):
-    """A piece of one rank's log; `text` begins at byte `offset`, the next piece at `next_offset`."""
+    """A piece of the log of one rank: `text` begins at byte `offset`, the next piece at `next_offset`."""
 
     rank: int
     offset: int
@@ -185,7 +187,7 @@ class Log(Schema):
 
 
 class Scheduling(Schema):
-    """Why a job is where it is."""
+    """Why a job is in its state, and when it starts and ends as far as can be predicted."""
 
     state: str
     sentence: str
@@ -193,26 +195,28 @@ class Scheduling(Schema):
     detail: list[str]
     unblock: list[str]
     starts_by: datetime | None = Field(
-        description="While it waits: when it starts at the latest if nothing else happens; sooner when a job ends."
+        description="When a waiting job starts at the latest if no job arrives; earlier if another job ends."
     )
     not_before: datetime | None = Field(
-        description="In place of `starts_by`: so far was looked ahead, and it did not start."
+        description="Set instead of `starts_by`: the job does not start before this time, where the forecast ends."
     )
-    deadline: datetime | None = Field(description="By when it should have ended.")
+    deadline: datetime | None = Field(description="When the job should have ended, as its owner set it.")
     ends_by: datetime | None = Field(
-        description="By the run time that its owner expects, from `starts_by` or from now on, if it is not stopped; "
-        "null when it has run longer."
+        description="When the job ends if it starts by `starts_by`, or now, and runs as long as its owner expects; "
+        "null if it has run longer."
     )
-    is_late: bool = Field(description="It ended after its deadline, or will as far as is known.")
+    is_late: bool = Field(description="Whether the job ended after its deadline, or is expected to.")
 
 
 class Preflight(Schema):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]
     expected_start_seconds: list[float] | None = Field(
-        description="From and to, from now on; null where nobody can tell.", min_length=2, max_length=2
+        description="Earliest and latest start in seconds from now; null if unknown.",
+        min_length=2,
+        max_length=2,
     )
-    cost_per_hour: dict[str, Figure] = Field(description="Of the whole gang, by generation.")
+    cost_per_hour: dict[str, Figure] = Field(description="Cost of an hour of all workers, by generation.")
     detail: list[str]
-    currencies: dict[str, str] = Field(description="Of what it costs, by generation.")
-    currency: str = Field(description="In which prices are set now.")
+    currencies: dict[str, str] = Field(description="Currency of each cost, by generation.")
+    currency: str = Field(description="The currency in which prices are set now.")

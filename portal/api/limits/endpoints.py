@@ -1,9 +1,10 @@
-"""Limits of teams, and what changing tickets or a limit would do to shares."""
+"""Limits of teams, and previews of changed tickets and limits."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
@@ -14,6 +15,7 @@ from accounting.access.permissions import tenants_where
 from accounting.actions.quotas import Which, check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
+from accounting.core.name_order import by_name
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.models.tenants import TenantQuerySet
 from portal.administration.limit_usage import ShownLimit, limits_of
@@ -27,14 +29,14 @@ router = Router(tags=["Administration"])
 
 @router.get("/limits", response=list[schemas.Limit], url_name="limits")
 def limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
-    """The limits of a team, and how much of each is used now. For its managers and for operators."""
+    """Returns the limits of a team and their current use. For its managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(shown) for shown in limits_of(tenant)]
 
 
 @router.post("/limits", response={201: schemas.Limit}, url_name="limits")
 def set_limit(request: HttpRequest, new: schemas.NewLimit) -> Status:
-    """Sets a limit; the same one again, but for its number, changes that. For admins."""
+    """Sets a limit. If only the number differs from an existing limit, that limit changes. For admins."""
     tenant = _team(request, new.team)
     quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
     return Status(201, _show(ShownLimit(quota, None)))
@@ -51,7 +53,7 @@ def remove_limit(request: HttpRequest, limit_id: int) -> Status:
 
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
 def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
-    """What setting this limit would do to shares at this moment; nothing is saved. For operators."""
+    """Returns what a limit would do to shares now. Nothing is saved. For operators."""
     tenant = _answered_for(request, new.team)
     quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
@@ -64,7 +66,7 @@ def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str,
     url_name="limit_removal_preview",
 )
 def preview_removal(request: HttpRequest, limit_id: int) -> list[dict[str, Any]]:
-    """What removing this limit would do to shares at this moment; nothing is removed. For operators."""
+    """Returns what removing a limit would do to shares now. Nothing is removed. For operators."""
     require_permission(request, "share.preview")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
     return _changes(Change(quota.tenant, removed=quota))
@@ -72,14 +74,14 @@ def preview_removal(request: HttpRequest, limit_id: int) -> list[dict[str, Any]]
 
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
 def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
-    """What giving a team, or a member in it, so many tickets would do to shares at this moment; nothing is saved.
+    """Returns what new tickets of a team, or of a member, would do to shares now. Nothing is saved.
 
-    For operators; of a member for managers of the team, too."""
+    For operators; for a member also for managers of the team."""
     if new.user is None:
         tenant, user = _answered_for(request, new.team), None
     else:
         tenant = get_object_or_404(tenants_where(request.auth, "member.preview").active(), slug=new.team)
-        user = _named(User.objects.filter(memberships__tenant=tenant), "user", username=new.user)
+        user = _user_named(new.user, User.objects.filter(memberships__tenant=tenant))
     check_tickets(new.tickets)
     return _changes(Change(tenant, tickets=new.tickets, user=user))
 
@@ -104,8 +106,8 @@ def in_api(row: ShareChange) -> dict[str, Any]:
 def which_of(new: schemas.LimitTerms) -> Which:
     return Which(
         kind=new.kind,
-        generation=_named(Generation.objects.all(), "generation", name=new.generation),
-        user=_named(User.objects.all(), "user", username=new.user),
+        generation=generation_named(new.generation),
+        user=_user_named(new.user, User.objects.all()),
         each_user=new.each_user,
         period=new.period,
         days=new.days,
@@ -113,18 +115,28 @@ def which_of(new: schemas.LimitTerms) -> Which:
     )
 
 
-def _named(among: Any, field: str, **named: str | None) -> Any:
-    """The row of this name, or None where none is named."""
-    if None in named.values():
+def generation_named(name: str | None) -> Generation | None:
+    """Returns the generation of this name, None for no name. Raises Refused with the available ones."""
+    known = {one.name: one for one in Generation.objects.order_by(*by_name("name"))}
+    if name and name not in known:
+        raise Refused(
+            f'There is no generation "{name[:40]}". Available: {", ".join(known) or "none"}.', "generation"
+        )
+    return known[name] if name else None
+
+
+def _user_named(name: str | None, among: QuerySet[User]) -> User | None:
+    """Returns the user of this name, None for no name. Raises Refused if `among` has none."""
+    if name is None:
         return None
-    row = among.filter(**named).first()
-    if row is None:
-        raise Refused(f"There is no such {field}.", field)
-    return row
+    found = among.filter(username=name).first()
+    if found is None:  # in the words of the action, so that callers learn nothing about users of other teams
+        raise Refused("There is no such user.", "user")
+    return found
 
 
 def readable(user: User) -> TenantQuerySet:
-    """Teams of which the user may read limits and budgets."""
+    """Returns the teams whose limits and budgets the user may read."""
     return tenants_where(user, "team.read")
 
 
@@ -134,7 +146,7 @@ def _team(request: HttpRequest, slug: str) -> Tenant:
 
 
 def _answered_for(request: HttpRequest, slug: str) -> Tenant:
-    """Of whoever answers requests for it."""
+    """Returns the team for callers who answer requests for it. Raises Http404 for others."""
     require_permission(request, "share.preview")
     return get_object_or_404(Tenant, slug=slug)
 

@@ -15,17 +15,22 @@ AtLimit = Literal["block", "idle", "warn"]
 
 
 class LimitTerms(Schema):
-    kind: LimitKind = Field(description="longest_run is in hours, borrowed a part of the entitlement.")
+    kind: LimitKind = Field(
+        description="`longest_run` is in hours, `borrowed` is a fraction of the entitlement."
+    )
     limit: Amount
-    generation: Line | None = Field(None, description="Of all together without.")
-    user: Line | None = Field(None, description="Of this user in each team, instead of the whole team.")
+    generation: Line | None = Field(
+        None, description="Name of a generation; null for all generations together."
+    )
+    user: Line | None = Field(None, description="Limits this user instead of the whole team.")
     each_user: Flag = False
     period: Literal["", "month", "quarter", "rolling"] = Field(
-        "", description="Of gpu_hours and money: a calendar month unless told otherwise."
+        "", description="Period of `gpu_hours` and `money`; a calendar month if empty."
     )
-    days: Whole | None = Field(None, description="Of a rolling period.")
+    days: Whole | None = Field(None, description="Length of a rolling period in days.")
     at_limit: AtLimit = Field(
-        "block", description="What happens: nothing more runs, only on idle GPUs, or a warning."
+        "block",
+        description="What happens at the limit: nothing more runs, jobs run only on idle GPUs, or a warning is sent.",
     )
 
 
@@ -36,22 +41,24 @@ class NewLimit(LimitTerms):
 class Limit(NewLimit):
     id: int
     used: Figure | None = Field(
-        description="In the period, or now; of each user's limit by who has used most. Null in what was just set."
+        description="Usage in the period, or now; with `each_user`, the highest of a user. Null after a change."
     )
 
 
 class NewTickets(Schema):
     team: Line
-    user: Line | None = Field(None, description="Of a member of the team, by name; else of the team itself.")
+    user: Line | None = Field(
+        None, description="User name of a member of the team; null for the tickets of the team itself."
+    )
     tickets: Whole
 
 
 class ShareChange(Schema):
-    """GPUs that a team with all below it, or a member, has by tickets, and with what others leave, within limits."""
+    """GPUs of a team with the teams below it, or of a member: by tickets (entitled), and with borrowed GPUs (share)."""
 
     cluster: str
     team: str
-    user: str | None = Field(description="Where it is of a member of the team.")
+    user: str | None = Field(description="User name of a member; null for the team.")
     generation: str
     entitled_before: float
     entitled_after: float

@@ -1,4 +1,4 @@
-"""What operators look at: the same tables as on their pages and in the files."""
+"""Reports for operators, with the same tables as their pages and files, and exports of jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def operations(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """Tables by name, each with `rows` and, where there are some, `totals`; for operators."""
+    """Returns the tables of a report by key, each with its rows and totals. For operators."""
     require_permission(request, "report.all")
     if format != "json":
         return operations_in_format(request.GET, subject, format)
@@ -40,7 +40,7 @@ def chargeback(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """What every team bears of closed hours, by generation; for operators."""
+    """Returns what each team bears of closed hours, by generation. For operators."""
     return operations(request, "chargeback", days, cluster, format)
 
 
@@ -56,7 +56,7 @@ def export(
     anonymous: Literal["", "1"] = "",
     all: Literal["", "whole"] = "",  # noqa: A002
 ) -> HttpResponseBase:
-    """Jobs for other tools, as a stream: all for operators, their own teams' for managers.
+    """Streams jobs in the format of another tool: all jobs for operators, jobs of their teams for managers.
 
-    Jobs are cut where the period begins and ends, so that files of adjoining periods add up, unless `all=whole`."""
+    Jobs are cut at the bounds of the period, so that files of adjoining periods add up, unless `all=whole`."""
     return jobs_in_format(request, request.auth, form)

@@ -31,7 +31,7 @@ def usage(
     label: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """The usage report; `by=label` is by the values of the key `label`, null for jobs without it."""
+    """Returns the usage report. `by=label` groups by the values of the key `label`; jobs without it are null."""
     user, query = request.auth, request.GET
     if format != "json":
         return usage_in_format(user, query, format)
@@ -53,7 +53,7 @@ def statement(
     request: HttpRequest,
     query: Query[schemas.StatementQuery],
 ) -> dict[str, Any] | HttpResponse:
-    """A team's statement, with all below it. `part` names one table, for CSV."""
+    """Returns the statement of a team with the teams below it. For CSV, `part` chooses one table."""
     if query.format != "json":
         return statement_in_format(request.auth, request.GET, query.format)
     tenant, period = read_statement_query(request.auth, request.GET)
@@ -68,7 +68,7 @@ def capacity(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """What all GPUs were in closed hours, and who bears what they were worth; for operators."""
+    """Returns the capacity of closed hours by class, and who bears its value. For operators."""
     require_permission(request, "report.all")
     if format != "json":
         return capacity_in_format(request.GET, format)

@@ -12,14 +12,14 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class Fact(Schema):
-    """In words, as in the head of the report's files; `State` and `Not booked yet` are there where more is to come."""
+    """A line of the head of the report. `State` and `Not booked yet` are present while figures may still change."""
 
     label: str
     text: str
 
 
 class UsageRow(Schema):
-    """One group of the report; only what it is grouped by is filled in. Amounts are exact decimals."""
+    """One group of the report. Only the fields that it is grouped by are set. Amounts are exact decimals."""
 
     gpu_seconds: Figure
     cost: Figure
@@ -40,29 +40,33 @@ class Usage(Schema):
     rows: list[UsageRow]
     totals: list[UsageRow]
     lacks_before: datetime | None = Field(
-        description="What was held before is archived, and parts of hours (by job: of days, UTC) are not counted."
+        description="Usage before this time is archived: parts of hours (by job: of days in UTC) are not counted."
     )
 
 
 class Days(Schema):
-    """Whole days. Dates that cannot be read, unknown zones and periods that end before they begin are refused."""
+    """A period of whole days."""
 
     period: Literal["this-month", "last-month", "dates"] | None = Field(
-        None, description="`dates` where `from` or `to` is given, else `this-month`."
+        None, description="`dates` if `from` or `to` is set, else `this-month`."
     )
-    first: Line = Field("", alias="from", description="The first day: 2026-11-21. Of this month without.")
-    to: Line = Field("", description="The last day, which counts. Today without.")
-    zone: Line = Field("UTC", description="Whose days these are, a name of IANA's, such as Europe/Berlin.")
+    first: Line = Field(
+        "",
+        alias="from",
+        description="The first day, such as `2026-11-21`; by default the first of this month.",
+    )
+    to: Line = Field("", description="The last day, which is included; by default today.")
+    zone: Line = Field("UTC", description="IANA name of the time zone of the days, such as `Europe/Berlin`.")
 
 
 class StatementQuery(Days):
-    team: Line = Field("", description="Slug of a team; else the first that the caller may see.")
-    part: Line = Field("", description="With csv: the key of one table.")
+    team: Line = Field("", description="Slug of a team; by default the first that the caller may see.")
+    part: Line = Field("", description="With `format=csv`, the key of one table.")
     format: FileFormat = "json"
 
 
 class StatementTable(Schema):
-    """Amounts are exact decimals, as text. Of money there is a total a currency; currencies are never added up."""
+    """A table of a report. Amounts are exact decimals as text. There is one total for each currency."""
 
     title: str
     rows: list[dict[str, Any]]
@@ -70,12 +74,12 @@ class StatementTable(Schema):
 
 
 class Tables(Schema):
-    """A report as its files have it."""
+    """A report with the same figures as its files."""
 
     title: str
     facts: list[Fact]
     tables: dict[str, StatementTable] = Field(
-        description="By key: lines, held, users, jobs, days, waits, waste, …"
+        description="Tables by key: `lines`, `held`, `users`, `jobs`, `days`, `waits`, `waste`, …"
     )
 
 
@@ -88,10 +92,10 @@ class Statement(Tables):
 class CapacityOfGeneration(Schema):
     generation: str
     gpu_seconds: dict[str, Figure] = Field(
-        description="By class: busy, idle, assembling, free, others, drained, down; they sum to capacity."
+        description="By class: `busy`, `idle`, `assembling`, `free`, `others`, `drained`, `down`; in all the capacity."
     )
     capacity_gpu_seconds: Figure
-    value: Figure = Field(description="Capacity times price.")
+    value: Figure = Field(description="The capacity times the price.")
     currency: str
 
 
@@ -101,16 +105,20 @@ class Bearing(Schema):
 
 
 class CapacityIdentity(WithOldNames, Schema):
-    """tenants + written_off + classes + unallocated + drained + down = value, to the last digit."""
+    """tenants + written_off + classes + unallocated + drained + down = value, exactly."""
 
     currency: str
     tenants: list[Bearing]
-    written_off: Figure = Field(description="By corrections, and billed to nobody else.")
+    written_off: Figure = Field(description="Usage that corrections took back and billed to nobody else.")
     taken_back: Figure = answered_too("written_off")
-    classes: Figure = Field(description="What prices of classes took from bills; below zero, added.")
-    unallocated: Figure = Field(description="Free, used by others than Fairlot, and rounding.")
-    used_by_others: Figure = Field(description="A part of unallocated.")
-    rounding: Figure = Field(description="A part of unallocated: what many rounded bills leave.")
+    classes: Figure = Field(
+        description="What prices of classes took from bills; negative if they added to bills."
+    )
+    unallocated: Figure = Field(description="Free GPUs, GPUs used outside Fairlot, and rounding.")
+    used_by_others: Figure = Field(description="A part of `unallocated`: GPUs used outside Fairlot.")
+    rounding: Figure = Field(
+        description="A part of `unallocated`: the sum of what rounding the bills left over."
+    )
     drained: Figure
     down: Figure
     value: Figure
@@ -118,7 +126,7 @@ class CapacityIdentity(WithOldNames, Schema):
 
 
 class Capacity(Schema):
-    """Of the full UTC hours between both moments that are closed."""
+    """The capacity in the closed full hours (UTC) of a period."""
 
     begins: datetime
     ends: datetime

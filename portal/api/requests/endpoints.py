@@ -1,4 +1,4 @@
-"""Requests for tickets, limits, more time and new teams: managers ask, operators answer."""
+"""Requests of managers for tickets, limits, more time and new teams, which operators answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def requests(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Those of teams that the caller manages, all for operators; latest first, older ones with `before` = `next`."""
+    """Returns requests of teams that the caller manages, or all for operators, latest first.
+
+    For older ones, set `before` to `next`."""
     found = _seen(request)
     if state:
         found = found.filter(state=state)
@@ -44,7 +46,7 @@ def requests(
 
 @router.post("/requests", response={201: schemas.Request}, url_name="requests")
 def ask_for(request: HttpRequest, new: schemas.NewRequest) -> Status:
-    """Asks for something for a team that the caller manages."""
+    """Makes a request for a team that the caller manages."""
     teams = tenants_where(request.auth, "request.ask")
     tenant = get_object_or_404(teams, slug=new.team)
     extends = None if new.extends is None else get_object_or_404(_seen(request), pk=new.extends)
@@ -62,13 +64,13 @@ def ask_for(request: HttpRequest, new: schemas.NewRequest) -> Status:
 
 @router.get("/requests/{int:request_id}", response=schemas.Request, url_name="request")
 def one(request: HttpRequest, request_id: int) -> dict[str, Any]:
-    """One request, with its answer."""
+    """Returns a request and its answer."""
     return _show(_found(request, request_id))
 
 
 @router.post("/requests/{int:request_id}/approve", response=schemas.Request, url_name="request_approve")
 def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
-    """Grants it, in force at once; what is not said is as asked. For operators."""
+    """Approves a request. It takes effect now; fields that are left out are granted as asked. For operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
     told = answer.dict(exclude_unset=True)
@@ -84,7 +86,7 @@ def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> 
 
 @router.post("/requests/{int:request_id}/decline", response=schemas.Request, url_name="request_decline")
 def decline(request: HttpRequest, request_id: int, answer: schemas.Refusal) -> dict[str, Any]:
-    """Says no, with the reason. For operators."""
+    """Declines a request with a reason. For operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
     return _show(decline_request(actor=request.auth, request=asked, answer=answer.answer))
@@ -92,7 +94,7 @@ def decline(request: HttpRequest, request_id: int, answer: schemas.Refusal) -> d
 
 @router.post("/requests/{int:request_id}/withdraw", response=schemas.Request, url_name="request_withdraw")
 def withdraw(request: HttpRequest, request_id: int) -> dict[str, Any]:
-    """Takes back what nobody has answered yet. For managers of the team."""
+    """Withdraws a request that has no answer yet. For managers of the team."""
     return _show(withdraw_request(actor=request.auth, request=_found(request, request_id)))
 
 

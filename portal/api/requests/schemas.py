@@ -13,18 +13,18 @@ from portal.api.limits.schemas import LimitTerms
 
 
 class NewRequest(Schema):
-    team: Line = Field(description="Of a new team the one above it.")
+    team: Line = Field(description="Slug of the team; for a new team, of the team above it.")
     kind: Literal["tickets", "limit", "extension", "team"]
     reason: Words
-    until: AwareDatetime | None = Field(None, description="When it shall end; without, it stays.")
+    until: AwareDatetime | None = Field(None, description="When the grant ends; null if it stays.")
     tickets: Whole | None = None
-    name: Line | None = Field(None, description="Of a new team.")
+    name: Line | None = Field(None, description="Name of the new team.")
     limit: LimitTerms | None = None
-    extends: Key | None = Field(None, description="The granted request that shall last longer.")
+    extends: Key | None = Field(None, description="Id of the granted request that should last longer.")
 
 
 class Approval(Schema):
-    """What is not said is as it was asked for."""
+    """Fields that are left out are granted as asked."""
 
     answer: Words = ""
     tickets: Whole | None = None
@@ -54,10 +54,10 @@ class Request(Schema):
     granted: dict[str, Any] | None
     ends_at: datetime | None
     overtaken_at: datetime | None = Field(
-        description="When somebody changed by hand what it set: its end changes nothing of that."
+        description="When somebody changed by hand what the request had set. Its end leaves that change in place."
     )
     ended_at: datetime | None
-    ending: str = Field(description="What became of it at its end, or why it cannot end yet.")
+    ending: str = Field(description="What happened when the grant ended, or why it cannot end yet.")
 
 
 class RequestPage(Schema):

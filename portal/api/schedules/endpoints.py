@@ -1,4 +1,4 @@
-"""Schedules: list, make, look at, change, pause, resume, run now, delete."""
+"""Schedules: list, create, read, change, pause, resume, run now and delete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEXT_RUNS = 10
 
 
 def visible_schedule(request: HttpRequest, schedule_id: int) -> Schedule:
-    """404 for a schedule that does not exist and for one that the caller may not see."""
+    """Returns the schedule. Raises Http404 if it does not exist or the caller may not see it."""
     if schedule_id >= 2**63:
         raise Http404
     seen = Schedule.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
@@ -45,7 +45,7 @@ def list_schedules(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Schedules of the caller's teams, latest first; deleted ones are left out."""
+    """Returns schedules of the caller's teams that are not deleted, latest first."""
     seen = Schedule.objects.visible_to(request.auth).kept().select_related("tenant", "owner", "cluster")
     wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
     seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
@@ -62,7 +62,7 @@ def create(
     new: schemas.NewSchedule,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
-    """Makes a schedule of the caller's. The same Idempotency-Key again answers with the same schedule again."""
+    """Creates a schedule of the caller. A repeated Idempotency-Key returns the schedule of the first call."""
     tenant, cluster = place_of(request.auth, new)
     made = create_schedule(
         actor=request.auth,
@@ -77,11 +77,11 @@ def create(
 
 @router.get("/schedules/{int:schedule_id}", response=schemas.ScheduleInFull, url_name="schedule")
 def get_schedule(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
-    """One schedule, with its next ten runs as its timetable says."""
+    """Returns a schedule and its next ten runs."""
     schedule = visible_schedule(request, schedule_id)
     try:
         table = schedule.timetable
-    except TimetableError:  # which the schedule itself tells, once it is due
+    except TimetableError:  # the schedule reports it once it is due
         return show(schedule) | {"words": "", "notes": [], "next_runs": []}
     coming = list(table.next_ones(now_from_database(), NEXT_RUNS))
     return show(schedule) | {"words": table.rule.in_words(), "notes": table.rule.notes(), "next_runs": coming}
@@ -89,11 +89,14 @@ def get_schedule(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
 
 @router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")
 def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
-    """Puts another spec, timetable and policies in place; the team stays, and the caller owns it from now on."""
+    """Replaces specification, timetable and rules of a schedule. The team stays; the caller becomes the owner."""
     schedule = visible_schedule(request, schedule_id)
     if new.team not in {"", schedule.tenant.slug}:
         raise SpecError(
-            {"team": f"it stays with {schedule.tenant.slug}; make another schedule for another team"}
+            {
+                "team": f'A schedule cannot change its team. Send "{schedule.tenant.slug}" or nothing, or create '
+                f'another schedule for "{new.team[:40]}".'
+            }
         )
     cluster = schedule.cluster
     if new.cluster and new.cluster != cluster.name:
@@ -110,21 +113,21 @@ def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> 
 
 @router.delete("/schedules/{int:schedule_id}", response={204: None}, url_name="schedule")
 def delete(request: HttpRequest, schedule_id: int) -> Status:
-    """Takes it away for good; its past runs and jobs stay."""
+    """Deletes a schedule. Its past runs and jobs stay."""
     delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
     return Status(204, None)
 
 
 @router.post("/schedules/{int:schedule_id}/pause", response=schemas.Schedule, url_name="schedule_pause")
 def pause(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
-    """Nothing is run until it is resumed; doing it twice is as good as once."""
+    """Pauses a schedule until it is resumed. Pausing it again has no effect."""
     schedule = visible_schedule(request, schedule_id)
     return show(pause_schedule(actor=request.auth, schedule=schedule))
 
 
 @router.post("/schedules/{int:schedule_id}/resume", response=schemas.Schedule, url_name="schedule_resume")
 def resume(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
-    """Goes on; of what was missed becomes what its policy says."""
+    """Resumes a schedule. `missed` decides what happens to the runs that were missed."""
     schedule = visible_schedule(request, schedule_id)
     return show(resume_schedule(actor=request.auth, schedule=schedule))
 
@@ -135,7 +138,7 @@ def run(
     schedule_id: int,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=64)] = "",
 ) -> Status:
-    """Submits its job now, besides its timetable. The same Idempotency-Key again answers with the same run again."""
+    """Submits the job of a schedule now. A repeated Idempotency-Key returns the run of the first call."""
     schedule = visible_schedule(request, schedule_id)
     made = run_schedule_now(actor=request.auth, schedule=schedule, request_key=idempotency_key or None)
     return Status(201, show_run(made))
@@ -145,7 +148,7 @@ def run(
 def runs(
     request: HttpRequest, schedule_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
-    """What became of each due time, latest first."""
+    """Returns the outcomes of due times, latest first."""
     seen = visible_schedule(request, schedule_id).runs.select_related("asked_by").order_by("-id")
     found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
     return {

@@ -13,7 +13,7 @@ from portal.api.jobs.schemas import EXAMPLE, NewJob
 
 
 class NewSchedule(NewJob):
-    """What a job is submitted with, and when that is to be done again and again."""
+    """What the jobs of a schedule are submitted with, and when."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -21,19 +21,24 @@ class NewSchedule(NewJob):
         }
     )
 
-    expression: Line = Field(description="Cron of five fields, or R[n]/start/period of ISO 8601.")
-    time_zone: Line = Field("UTC", description="A name of IANA's, such as Europe/Berlin.")
+    expression: Line = Field(
+        description="A cron expression of five fields, or `R[n]/start/period` of ISO 8601."
+    )
+    time_zone: Line = Field("UTC", description="IANA name of a time zone, such as `Europe/Berlin`.")
     begins: AwareDatetime | None = None
     ends: AwareDatetime | None = None
     missed: Literal["skip", "once", "all"] = Field(
-        "once", description="What becomes of runs that were missed."
+        "once", description="What happens to missed runs: they are skipped, run once, or all run."
     )
-    catch_up_seconds: Whole = Field(86_400, description="What was missed longer ago is left out.")
+    catch_up_seconds: Whole = Field(
+        86_400, description="Runs that were missed longer ago than this are skipped."
+    )
     overlap: Literal["allow", "forbid", "replace"] = Field(
-        "forbid", description="What becomes of a run while an earlier one has not ended."
+        "forbid", description="What happens when a run is due and an earlier one has not ended."
     )
     even_if_never: Literal[False] = Field(
-        False, description="A run that could never start is refused, and told so in the schedule's runs."
+        False,
+        description="Not available here: a run that can never start is refused, and listed with the reason.",
     )
 
 
@@ -51,8 +56,10 @@ class Schedule(Schema):
     missed: str
     catch_up_seconds: int
     overlap: str
-    next_due_at: datetime | None = Field(description="Null when there is no run left.")
-    refusals: int = Field(description="Runs refused in a row; after five it pauses itself.")
+    next_due_at: datetime | None = Field(description="Null if no run is left.")
+    refusals: int = Field(
+        description="Number of runs refused in a row; after five the schedule pauses itself."
+    )
     paused_at: datetime | None
     paused_reason: str
     deleted_at: datetime | None
@@ -60,8 +67,8 @@ class Schedule(Schema):
 
 
 class ScheduleInFull(Schedule):
-    words: str = Field(description="The expression in words.")
-    notes: list[str] = Field(description="What its steps do that is easily overlooked.")
+    words: str = Field(description="The expression in plain words.")
+    notes: list[str] = Field(description="Effects of the expression that are easily overlooked.")
     next_runs: list[datetime]
 
 
@@ -71,14 +78,14 @@ class ScheduleFilters(Schema):
 
 
 class SchedulePage(Schema):
-    """Latest schedules first; ask again with `before` = `next` for older ones."""
+    """Latest schedules first. For older ones, set `before` to `next`."""
 
     items: list[Schedule]
     next: int | None
 
 
 class ScheduleRun(Schema):
-    """What became of the due times from `due_from` to `due_at`, most often one and the same."""
+    """The outcome of the due times from `due_from` to `due_at`, which are usually the same."""
 
     id: int
     due_from: datetime
@@ -86,12 +93,14 @@ class ScheduleRun(Schema):
     outcome: Literal["submitted", "skipped", "refused"]
     text: str
     job_id: int | None
-    asked_by: str | None = Field(description="Who ran it by hand.")
+    asked_by: str | None = Field(
+        description="The user who ran the schedule by hand; null for a run that was due."
+    )
     at: datetime
 
 
 class ScheduleRunPage(Schema):
-    """Latest runs first; ask again with `before` = `next` for older ones."""
+    """Latest runs first. For older ones, set `before` to `next`."""
 
     items: list[ScheduleRun]
     next: int | None

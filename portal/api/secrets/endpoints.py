@@ -1,4 +1,4 @@
-"""Secrets: kept, replaced, deleted and listed by name. What they hold is in no answer."""
+"""Secrets: list, create, replace and delete. No answer contains their texts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ router = Router(tags=["Secrets"])
 
 @router.get("/secrets", response=list[schemas.Secret], url_name="secrets")
 def secrets(request: HttpRequest) -> list[dict[str, Any]]:
-    """Those that the caller's jobs may name: own ones, and those of teams."""
+    """Returns the secrets that jobs of the caller may use: the caller's own and those of teams."""
     return [_show(one) for one in Secret.objects.visible_to(request.auth).select_related("tenant")]
 
 
 @router.post("/secrets", response={201: schemas.Secret}, url_name="secrets")
 def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
-    """Keeps a secret: the caller's own, or one of a team that the caller manages."""
+    """Creates a secret of the caller, or of a team that the caller manages."""
     tenant = None
     if new.team:
         managed = tenants_where(request.auth, "secret.change")
@@ -38,14 +38,14 @@ def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
 
 @router.put("/secrets/{int:secret_id}", response=schemas.Secret, url_name="secret")
 def replace(request: HttpRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
-    """Other texts under the same name; jobs get them with their next turn."""
+    """Replaces the texts of a secret. Jobs get them with their next attempt."""
     found = _writable(request, secret_id)
     return _show(replace_secret(actor=request.auth, secret=found, values=_values(given)))
 
 
 @router.delete("/secrets/{int:secret_id}", response={204: None}, url_name="secret")
 def delete(request: HttpRequest, secret_id: int) -> Status:
-    """Forgets it for good; refused (409) while a job that has not ended names it."""
+    """Deletes a secret. Refused (409) while a job that has not ended uses it."""
     delete_secret(actor=request.auth, secret=_writable(request, secret_id))
     return Status(204, None)
 
@@ -59,7 +59,10 @@ def _writable(request: HttpRequest, secret_id: int) -> Secret:
 
 def _values(given: schemas.SecretTexts) -> dict[str, str]:
     if given.value and given.values:
-        raise Refused("Give one text, or several with keys; not both.", "value")
+        raise Refused(
+            "value and values cannot both be set. Send value for one text, or values for texts by key.",
+            "value",
+        )
     one = {ONLY_KEY: given.value.get_secret_value()} if given.value else {}
     return {key: text.get_secret_value() for key, text in given.values.items()} or one
 

@@ -11,23 +11,23 @@ from portal.api.fields import Line
 
 
 class SecretTexts(Schema):
-    """One text, or several by key. Never shown again."""
+    """One text, or several by key. They are never shown again."""
 
     value: SecretStr | None = None
-    values: dict[Line, SecretStr] = Field({}, description="Instead of `value`: texts by key.")
+    values: dict[Line, SecretStr] = Field({}, description="Texts by key, instead of `value`.")
 
 
 class NewSecret(SecretTexts):
-    name: Line = Field(description="Small letters, digits and -.")
+    name: Line = Field(description="Lowercase letters, digits and hyphens.")
     team: Line = Field(
-        "", description="Slug of a team whose members may use it; else it is the caller's own."
+        "", description="Slug of the team whose members may use the secret; empty for a secret of the caller."
     )
 
 
 class Secret(Schema):
     id: int
     name: str
-    team: str = Field(description="Whose it is; empty for the caller's own.")
+    team: str = Field(description="Slug of the team that owns the secret; empty for a secret of the caller.")
     keys: list[str]
     created_at: datetime
     changed_at: datetime

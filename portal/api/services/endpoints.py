@@ -1,4 +1,4 @@
-"""Services: list, make, look at, scale, update, roll back, stop, remove."""
+"""Services: list, create, read, change, roll back and remove."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds"
 
 
 def visible_service(request: HttpRequest, service_id: int) -> Service:
-    """404 for a service that does not exist and for one that the caller may not see."""
+    """Returns the service. Raises Http404 if it does not exist or the caller may not see it."""
     if service_id >= 2**63:
         raise Http404
     seen = Service.objects.visible_to(request.auth).with_counts()
@@ -50,7 +50,7 @@ def list_services(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Services of the caller's teams, latest first; removed ones are left out."""
+    """Returns services of the caller's teams that are not removed, latest first."""
     seen = Service.objects.visible_to(request.auth).kept().with_counts()
     seen = seen.select_related("tenant", "owner", "cluster", "current", "good")
     wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
@@ -65,7 +65,7 @@ def list_services(
 
 @router.post("/services", response={201: schemas.Service}, url_name="services")
 def create(request: HttpRequest, new: schemas.NewService) -> Status:
-    """Makes a service of the caller's; its name is its spec's, and a team has one of a name (else 409)."""
+    """Creates a service of the caller. Its name is that of its specification, and is unique in the team (else 409)."""
     tenant, cluster = place_of(request.auth, new)
     made = create_service(
         actor=request.auth,
@@ -80,7 +80,7 @@ def create(request: HttpRequest, new: schemas.NewService) -> Status:
 
 @router.get("/services/{int:service_id}", response=schemas.ServiceInFull, url_name="service")
 def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
-    """One service with its revisions and the replicas that are there."""
+    """Returns a service with its revisions and current replicas."""
     service = visible_service(request, service_id)
     revisions = service.revisions.select_related("author")
     members = members_of(service)
@@ -96,7 +96,7 @@ def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
 
 @router.patch("/services/{int:service_id}", response=schemas.Service, url_name="service")
 def change(request: HttpRequest, service_id: int, wanted: schemas.ServiceChange) -> dict[str, Any]:
-    """Scales it, changes its rules, stops or starts it, or rolls another spec out: whatever is given."""
+    """Changes what is given: scales a service, changes its rules, stops or starts it, rolls out a specification."""
     service = visible_service(request, service_id)
     spec = read_spec(wanted.spec) if wanted.spec is not None else None
     change_service(actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted))
@@ -105,14 +105,14 @@ def change(request: HttpRequest, service_id: int, wanted: schemas.ServiceChange)
 
 @router.delete("/services/{int:service_id}", response={204: None}, url_name="service")
 def remove(request: HttpRequest, service_id: int) -> Status:
-    """Ends all its replicas for good; what they did and cost stays. Twice is as good as once."""
+    """Removes a service and ends its replicas. Their records and bills stay. Removing it again has no effect."""
     remove_service(actor=request.auth, service=visible_service(request, service_id))
     return Status(204, None)
 
 
 @router.post("/services/{int:service_id}/rollback", response=schemas.Service, url_name="service_rollback")
 def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> dict[str, Any]:
-    """Rolls out a revision that is there already, whichever."""
+    """Rolls out an existing revision."""
     service = visible_service(request, service_id)
     roll_back_service(actor=request.auth, service=service, number=to.revision)
     return _shown(request, service_id)
@@ -122,7 +122,7 @@ def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> di
 def events(
     request: HttpRequest, service_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
-    """What happened to it, latest first."""
+    """Returns the events of a service, latest first."""
     seen = visible_service(request, service_id).events.all()
     found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
     return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
@@ -138,7 +138,7 @@ def _shown(request: HttpRequest, service_id: int) -> dict[str, Any]:
 
 
 def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
-    """Of a service with its counts."""
+    """Returns a service that was read with its counts."""
     same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", *RULES)
     return {name: getattr(service, name) for name in same} | {
         "status": status_of(service).text,

@@ -13,17 +13,23 @@ from portal.api.jobs.schemas import NewJob, Spec
 
 
 class ServiceRules(Schema):
-    replicas: Whole | None = Field(None, description="How many there should be; 1 where nothing is said.")
-    max_surge: Whole | None = Field(None, description="So many more while revisions change; 1.")
-    max_unavailable: Whole | None = Field(None, description="So many fewer ready while revisions change; 0.")
-    progress_deadline_seconds: Whole | None = Field(
-        None, description="A revision that gets no further for so long has failed; 600."
+    replicas: Whole | None = Field(None, description="Number of replicas; 1 by default.")
+    max_surge: Whole | None = Field(
+        None, description="Extra replicas allowed during a rollout; 1 by default."
     )
-    auto_rollback: Flag | None = Field(None, description="Go back from a revision that has failed; true.")
+    max_unavailable: Whole | None = Field(
+        None, description="Replicas that may be unavailable during a rollout; 0 by default."
+    )
+    progress_deadline_seconds: Whole | None = Field(
+        None, description="A rollout without progress for this long has failed; 600 by default."
+    )
+    auto_rollback: Flag | None = Field(
+        None, description="Whether a failed rollout is rolled back; true by default."
+    )
 
 
 class NewService(NewJob, ServiceRules):
-    """A job spec with a port, and how many replicas of it there should be."""
+    """A job specification with a port, and the number of its replicas."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -41,7 +47,7 @@ class NewService(NewJob, ServiceRules):
 
 
 class ServiceChange(ServiceRules):
-    """What is left out stays as it is. Another spec is another revision, which is rolled out."""
+    """Fields that are left out stay unchanged. A new specification becomes a revision and is rolled out."""
 
     spec: Spec | None = None
     stopped: Flag | None = None
@@ -52,22 +58,22 @@ class ServiceRevision(Schema):
     spec: dict[str, Any]
     author: str
     at: datetime
-    proved_at: datetime | None = Field(description="When all replicas had been ready, first.")
+    proved_at: datetime | None = Field(description="When all replicas were ready for the first time.")
     failed_at: datetime | None
     why_failed: str
 
 
 class Interruption(Schema):
-    job_id: int = Field(description="Of who answered before.")
+    job_id: int = Field(description="The job that answered before the interruption.")
     name: str
     cause: str = Field(
-        description="claimed, own_jobs, limit, moved, drained, lost, team_archived, owner_may_not, portal_stopped, "
-        "person, ended or not_ready."
+        description="`claimed`, `own_jobs`, `limit`, `moved`, `drained`, `lost`, `team_archived`, `owner_may_not`, "
+        "`portal_stopped`, `person`, `replaced`, `ended` or `not_ready`."
     )
-    text: str = Field(description="In plain words.")
+    text: str = Field(description="The cause in plain words.")
     began_at: datetime
-    ended_at: datetime | None = Field(description="Null while nobody answers.")
-    seconds: float = Field(description="How long it lasted, until now at most.")
+    ended_at: datetime | None = Field(description="Null while the interruption lasts.")
+    seconds: float = Field(description="How long the interruption lasted, or has lasted so far.")
 
 
 class ServiceReplica(Schema):
@@ -77,12 +83,12 @@ class ServiceReplica(Schema):
     attempt: int
     revision: int
     state: str
-    reason: str = Field(description="Why it waits, in a few words; empty for what does not wait.")
+    reason: str = Field(description="Why the replica waits, in a few words; empty if it does not wait.")
     ready: bool
-    address: str = Field(description="Host and port; empty while it does not run.")
+    address: str = Field(description="Host and port; empty while the replica does not run.")
     why_not_ready: str
     claimable_from: datetime | None = Field(
-        description="When others' claims may preempt it; null while it has no more than what is guaranteed."
+        description="From when jobs of others may preempt it; null while it has no more than what is guaranteed."
     )
 
 
@@ -100,16 +106,18 @@ class Service(Schema):
     progress_deadline_seconds: int
     auto_rollback: bool
     revision: int
-    good_revision: int | None = Field(description="The last one of which all replicas have been ready.")
+    good_revision: int | None = Field(
+        description="Number of the last revision of which all replicas were ready; null if there is none."
+    )
     stopped_at: datetime | None
     removed_at: datetime | None
     created_at: datetime
-    status: str = Field(description="In a word or two, as its page has it.")
+    status: str = Field(description="The state in a word or two, as on the service's page.")
     url: str = Field(
-        description="Where members of its team reach it, whichever replicas it has, with an API token that may write. "
-        "Empty where the portal has no host names for programs."
+        description="Where members of the team reach the service, in a browser or with an API token that may write. "
+        "Empty if the portal has no host names for programs."
     )
-    trouble: str = Field(description="What keeps it from being up as it should; empty while nothing does.")
+    trouble: str = Field(description="What is wrong with the service; empty if nothing is.")
 
 
 class ReplicaFailure(Schema):
@@ -117,20 +125,20 @@ class ReplicaFailure(Schema):
     name: str
     ended_at: datetime
     end_message: str
-    exit_meaning: str = Field(description="What its exit code means; empty where that says nothing.")
-    last_lines: list[str] = Field(description="The end of its log, as plain text: 20 lines or 4 KB at most.")
+    exit_meaning: str = Field(description="What the exit code means; empty if the code has no known meaning.")
+    last_lines: list[str] = Field(description="The end of the log as plain text: at most 20 lines or 4 KB.")
 
 
 class ServiceInFull(Service):
     last_failure: ReplicaFailure | None = Field(
-        description="Of the current revision, while not all replicas are ready."
+        description="The latest failure of the current revision; null once all replicas are ready."
     )
-    sentences: list[str] = Field(description="What is up, and what waits and why.")
+    sentences: list[str] = Field(description="What runs, and what waits and why.")
     revisions: list[ServiceRevision]
     members: list[ServiceReplica]
-    interruptions: list[Interruption] = Field(description="The latest 20, latest first.")
+    interruptions: list[Interruption] = Field(description="The latest 20 interruptions, latest first.")
     expected_back_at: datetime | None = Field(
-        description="When the first replica that waits starts at the latest, as far as that can be told."
+        description="When the first waiting replica starts at the latest; null if unknown."
     )
 
 
@@ -140,7 +148,7 @@ class ServiceFilters(Schema):
 
 
 class ServicePage(Schema):
-    """Latest services first; ask again with `before` = `next` for older ones."""
+    """Latest services first. For older ones, set `before` to `next`."""
 
     items: list[Service]
     next: int | None
@@ -158,7 +166,7 @@ class ServiceEvent(Schema):
 
 
 class ServiceEventPage(Schema):
-    """Latest first; ask again with `before` = `next` for older ones."""
+    """Latest events first. For older ones, set `before` to `next`."""
 
     items: list[ServiceEvent]
     next: int | None

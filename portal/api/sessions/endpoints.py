@@ -1,4 +1,4 @@
-"""Sessions: list, begin, look at, keep, stop. They are opened in a browser, from their pages."""
+"""Notebook sessions: list, start, read, keep and stop. They are opened in a browser, from their pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RELATED = ("job__tenant", "job__owner", "job__cluster")
 
 
 def visible_session(request: HttpRequest, session_id: int) -> Session:
-    """404 for a session that does not exist and for one that the caller may not see."""
+    """Returns the session. Raises Http404 if it does not exist or the caller may not see it."""
     if session_id >= 2**63:
         raise Http404
     return get_object_or_404(Session.objects.visible_to(request.auth).select_related(*RELATED), pk=session_id)
@@ -39,7 +39,7 @@ def list_sessions(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Sessions of the caller's teams, latest first; ended ones too."""
+    """Returns sessions of the caller's teams, including ended ones, latest first."""
     wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner, "pk__lt": before}
     seen = Session.objects.visible_to(request.auth).select_related(*RELATED).order_by("-pk")
     found = list(seen.filter(**{name: value for name, value in wanted.items() if value})[: limit + 1])
@@ -51,7 +51,7 @@ def list_sessions(
 
 @router.post("/sessions", response={201: schemas.SessionInFull}, url_name="sessions")
 def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
-    """Begins a session of the caller's: one worker with a port."""
+    """Starts a session of the caller: one worker with a port."""
     tenant, cluster = place_of(request.auth, new)
     made = start_session(
         actor=request.auth,
@@ -67,20 +67,20 @@ def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
 
 @router.get("/sessions/{int:session_id}", response=schemas.SessionInFull, url_name="session")
 def get_session(request: HttpRequest, session_id: int) -> dict[str, Any]:
-    """One session; its log, its time line and its cost are those of the job with the same id."""
+    """Returns a session. Its log, events and cost are those of the job with the same id."""
     return _shown(request, session_id)
 
 
 @router.post("/sessions/{int:session_id}/keep", response=schemas.SessionInFull, url_name="session_keep")
 def keep(request: HttpRequest, session_id: int) -> dict[str, Any]:
-    """Its idle clock begins anew."""
+    """Restarts the idle timeout of a session."""
     keep_session(actor=request.auth, session=visible_session(request, session_id))
     return _shown(request, session_id)
 
 
 @router.delete("/sessions/{int:session_id}", response={204: None}, url_name="session")
 def stop(request: HttpRequest, session_id: int) -> Status:
-    """Ends it for good, with the usual grace. Twice is as good as once."""
+    """Stops a session with its grace period. Stopping it again has no effect."""
     stop_session(actor=request.auth, session=visible_session(request, session_id))
     return Status(204, None)
 

@@ -14,7 +14,7 @@ from portal.api.services.schemas import Interruption
 
 
 class NewSession(WithOldNames, NewJob):
-    """A job spec of one worker with a port, and how long it lasts."""
+    """A job specification of one worker with a port, and how long the session lasts."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -26,55 +26,57 @@ class NewSession(WithOldNames, NewJob):
         }
     )
 
-    idle_timeout_minutes: Whole = Field(60, description="Unused for so long it is stopped, after a warning.")
+    idle_timeout_minutes: Whole = Field(
+        60, description="The session is stopped, after a warning, when nobody has used it for this long."
+    )
     idle_minutes: Whole | None = read_as("idle_timeout_minutes")
     time_limit_hours: Whole = Field(
-        12, description="So long after its first start it is stopped in any case."
+        12, description="The session is stopped this long after its first start in any case."
     )
     longest_hours: Whole | None = read_as("time_limit_hours")
 
 
 class Session(WithOldNames, Schema):
-    id: int = Field(description="Also its job's.")
+    id: int = Field(description="The id of the session and of its job.")
     name: str
     state: str
     team: str
     owner: str
     cluster: str
     ready: bool
-    reason: str = Field(description="Why it waits or does not answer; empty when it does neither.")
-    sentence: str = Field(description="How it is, in plain words.")
-    warned: bool = Field(description="Nobody uses it, and it is stopped soon.")
+    reason: str = Field(description="Why the session waits or does not answer; empty if it answers.")
+    sentence: str = Field(description="The state in plain words.")
+    warned: bool = Field(description="Whether the session is stopped soon because nobody uses it.")
     idle_timeout_minutes: int
     idle_minutes: int = answered_too("idle_timeout_minutes")
     time_limit_hours: int
     longest_hours: int = answered_too("time_limit_hours")
     idle_ends_at: datetime | None = Field(
-        description="When it is stopped if it goes on and nobody uses it. Null while it does not run."
+        description="When the idle timeout stops the session if nobody uses it; null while it does not run."
     )
-    ends_at: datetime | None = Field(description="When it is stopped in any case.")
+    ends_at: datetime | None = Field(
+        description="When the time limit stops the session; null before its first start and after its end."
+    )
     claimable_from: datetime | None = Field(
-        description="When others' claims may preempt it; null while it has no more than what is guaranteed."
+        description="From when jobs of others may preempt it; null while it has no more than what is guaranteed."
     )
     created_at: datetime
     end_message: str
 
 
 class SessionInFull(Session):
-    interruptions: list[Interruption] = Field(description="The latest 20, latest first.")
+    interruptions: list[Interruption] = Field(description="The latest 20 interruptions, latest first.")
     expected_back_at: datetime | None = Field(
-        description="When it starts at the latest if it waits, as far as that can be told."
+        description="When a waiting session starts at the latest; null if unknown."
     )
     exit_meaning: str = Field(
-        description="What the exit code of a failed one means; empty where that says nothing."
+        description="What the exit code of a failed job means; empty if the code has no known meaning."
     )
-    last_lines: list[str] = Field(
-        description="Of a failed one, the end of its log: 20 lines or 4 KB at most."
-    )
+    last_lines: list[str] = Field(description="The end of the log of a failed job: at most 20 lines or 4 KB.")
 
 
 class SessionPage(Schema):
-    """Latest sessions first; ask again with `before` = `next` for older ones."""
+    """Latest sessions first. For older ones, set `before` to `next`."""
 
     items: list[Session]
     next: int | None

@@ -27,7 +27,7 @@ PeriodName = Literal["1h", "24h", "7d", "30d"]
 
 @router.get("/share", response=schemas.Share, url_name="share", operation_id="portal_api_reports_share")
 def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
-    """What a team was entitled to and got, with all teams below it, on one cluster (the first by name)."""
+    """Returns what a team with the teams below it was entitled to and received on a cluster, by default the first."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     shared = chosen_cluster(request.GET, list(Cluster.objects.order_by(*by_name("name"))))
     stretch = read_period(period)
@@ -50,9 +50,9 @@ def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: 
     "/trades", response=schemas.TradePage, url_name="trades", operation_id="portal_api_reports_trades"
 )
 def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponse:
-    """Trades of the caller's teams, latest first; ask again with `before` = `next` for older ones.
+    """Returns trades of the caller's teams, latest first. For older ones, set `before` to `next`.
 
-    Other formats have all of the period, and what was booked."""
+    Formats other than JSON contain all trades of the period, and what was booked."""
     if asked.format != "json":
         return trades_in_format(request.auth, request.GET, asked.format)
     tenant = chosen_tenant(request.auth, request.GET)
@@ -74,7 +74,7 @@ def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[st
     operation_id="portal_api_reports_trades_booked",
 )
 def trades_booked(request: HttpRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
-    """What the ledger has of the trades of the caller's teams; for operators of all, which sums to zero."""
+    """Returns what the ledger booked for trades of the caller's teams. For operators of all, which sums to zero."""
     stretch = asked_stretch(request.GET)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)
     return booked_trades(stretch.begins, stretch.ends, tenants)

@@ -12,12 +12,12 @@ from portal.api.reports.schemas import Days
 
 
 class Amounts(Schema):
-    """Of a team with teams below it, what these lend and sell each other is left out."""
+    """What a team was entitled to and received. Loans and sales between the teams below it are left out."""
 
     entitled: float
     received: float
-    lent: float = Field(description="Not needed by the team, used by others.")
-    unused: float = Field(description="Not needed by the team, used by nobody.")
+    lent: float = Field(description="Entitled to but not needed by the team, and used by others.")
+    unused: float = Field(description="Entitled to but not needed by the team, and used by nobody.")
     borrowed: float
     bought: float
     sold: float
@@ -26,17 +26,15 @@ class Amounts(Schema):
 class ShareOfGeneration(Schema):
     generation: str
     total: Amounts
-    owed: float = Field(
-        description="Balance that the next rounds make good, of all GPUs, divided as the share is."
-    )
+    owed: float = Field(description="The balance that the next rounds pay back.")
     points: list[Amounts]
 
 
 class Share(Schema):
-    """GPU-seconds on one cluster in equal stretches of `step_seconds`, oldest first."""
+    """GPU-seconds of a team on one cluster, in equal steps of `step_seconds`, oldest first."""
 
     team: str
-    cluster: str | None = Field(description="Null while there is no cluster.")
+    cluster: str | None = Field(description="Null if there is no cluster.")
     begins: datetime
     ends: datetime
     step_seconds: float
@@ -51,14 +49,14 @@ class TradeSide(Schema):
     got_generation: str
     speedup: float
     without: float = Field(
-        description="What was given, as GPUs of the slow generation by the side's own speed-up."
+        description="What the side gave, in GPUs of the slow generation by the side's own speed-up."
     )
-    with_trade: float = Field(description="What was got, in the same measure.")
+    with_trade: float = Field(description="What the side got, in the same measure.")
     gain: float
 
 
 class Trade(Schema):
-    """A trade with the sides that the caller may see; the other one stays without a name."""
+    """A trade with the sides that the caller may see. A side that the caller may not see has no name."""
 
     id: int
     begins: datetime
@@ -71,7 +69,7 @@ class Trade(Schema):
 
 
 class BookedTrades(Schema):
-    """GPU-seconds of one generation in the ledger, exact; over all teams the sum is zero."""
+    """Exact GPU-seconds of one generation in the ledger. Over all teams, the sum is zero."""
 
     generation: str
     gave: Figure
@@ -86,12 +84,12 @@ class TradePage(Schema):
 
 class TradePeriod(Days):
     period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(
-        None, description="`dates` where `from` or `to` is given, else `24h`."
+        None, description="`dates` if `from` or `to` is set, else `24h`."
     )
 
 
 class TradeQuestion(TradePeriod):
-    team: Line = Field("", description="Slug of a team; with all teams below it.")
+    team: Line = Field("", description="Slug of a team; the teams below it are included.")
     generation: Line = ""
     before: AskedWhole | None = Field(None, ge=0, le=2**63 - 1)
     limit: AskedWhole = Field(50, ge=1, le=200)

@@ -1,4 +1,4 @@
-"""Reports by mail, each user's own."""
+"""Subscriptions of the caller to reports by mail."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ router = Router(tags=["Reports"])
 
 @router.get("/subscriptions", response=list[schemas.Subscription], url_name="subscriptions")
 def subscriptions(request: HttpRequest) -> list[dict[str, Any]]:
-    """Which reports the caller gets by mail."""
+    """Returns the reports that the caller gets by mail."""
     return [_show(one) for one in ReportSubscription.objects.of(request.auth).select_related("tenant")]
 
 
 @router.put("/subscriptions", response=schemas.Subscription, url_name="subscriptions")
 def subscribe(request: HttpRequest, new: schemas.NewSubscription) -> dict[str, Any]:
-    """Has a report sent to the caller, of a team or, without one, of all that there are for the caller.
+    """Subscribes the caller to a report of a team, or of all teams that the caller may see.
 
-    The same rhythm again only changes the form."""
+    A second subscription with the same rhythm changes the form of the first."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
     if new.report != ReportSubscription.Report.STATEMENT and not may_have(request.auth, new.report, tenant):
         raise Http404
@@ -37,7 +37,7 @@ def subscribe(request: HttpRequest, new: schemas.NewSubscription) -> dict[str, A
 
 @router.delete("/subscriptions/{int:subscription_id}", response={204: None}, url_name="subscription")
 def unsubscribe(request: HttpRequest, subscription_id: int) -> Status:
-    """Ends one of the caller's own."""
+    """Ends a subscription of the caller."""
     own = ReportSubscription.objects.of(request.auth)
     subscription = get_object_or_404(own, pk=subscription_id)
     actions.unsubscribe_from_report(actor=request.auth, subscription=subscription)

@@ -27,13 +27,13 @@ class NewSubscription(Schema):
     ] = "statement"
     team: Line = Field(
         "",
-        description="Of a statement; of usage, fairness, idle, trades and anomalies, too, or of all teams that the "
-        "caller sees. All other reports are for operators.",
+        description="Slug of a team, required for `statement`. Without it, `usage`, `fairness`, `idle`, `trades` and "
+        "`anomalies` are of all teams that the caller may see. All other reports are for operators.",
     )
     by: Literal["", "user", "job", "generation", "day", "label", "tenant"] = Field(
-        "", description="Of usage; by user unless told otherwise."
+        "", description="Grouping of `usage`; by user if empty."
     )
-    label: Line = Field("", description="Of usage by label: its key.")
+    label: Line = Field("", description="Key of the label of `usage` by label.")
     rhythm: Literal["weekly", "monthly"]
     form: Literal["pdf", "xlsx", "csv", "link"] = "pdf"
 

@@ -1,4 +1,4 @@
-"""Who calls, teams with the effect of a change on the shares of others, and members."""
+"""The caller; teams, with what a change does to the shares of others; and members."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = Router(tags=["Administration"])
 
 @router.get("/me", response=schemas.Me, url_name="me", tags=["Reports"], operation_id="portal_api_reports_me")
 def me(request: HttpRequest) -> dict[str, Any]:
-    """Who is calling, and in which teams."""
+    """Returns the caller and the caller's teams."""
     user = request.auth
     return {
         "username": user.get_username(),
@@ -46,7 +46,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
 
 @router.post("/teams", response={200: schemas.TeamChange, 201: schemas.TeamChange}, url_name="teams")
 def make(request: HttpRequest, new: schemas.NewTeam) -> Status:
-    """Makes a team (201), or with `dry_run` says what it would take from the others (200). For admins."""
+    """Creates a team (201), or with `dry_run` returns what it would take from the others (200). For admins."""
     require_permission(request, "tenant.change")
     parent = _parent(new.parent)
     effect = effect_of_new(name=new.name, parent=parent, tickets=new.tickets)
@@ -58,7 +58,7 @@ def make(request: HttpRequest, new: schemas.NewTeam) -> Status:
 
 @router.put("/teams/{team}/tickets", response=schemas.TeamChange, url_name="team_tickets")
 def set_tickets(request: HttpRequest, team: str, given: schemas.TeamTickets) -> dict[str, Any]:
-    """Sets the weight of a team among its siblings. For admins."""
+    """Sets the tickets of a team: its weight among the teams of its level. For admins."""
     tenant = _found(request, team)
     effect = effect_of_tickets(tenant, given.tickets)
     if not given.dry_run:
@@ -68,7 +68,7 @@ def set_tickets(request: HttpRequest, team: str, given: schemas.TeamTickets) -> 
 
 @router.put("/teams/{team}/parent", response=schemas.TeamChange, url_name="team_parent")
 def move(request: HttpRequest, team: str, given: schemas.TeamParent) -> dict[str, Any]:
-    """Moves a team with all below it under another, or to the top level. For admins."""
+    """Moves a team with the teams below it under another team, or to the top level. For admins."""
     tenant, parent = _found(request, team), _parent(given.parent)
     effect = effect_of_move(tenant, parent)
     if not given.dry_run:
@@ -78,7 +78,7 @@ def move(request: HttpRequest, team: str, given: schemas.TeamParent) -> dict[str
 
 @router.put("/teams/{team}/archived", response=schemas.TeamChange, url_name="team_archived")
 def set_archived(request: HttpRequest, team: str, given: schemas.TeamArchived) -> dict[str, Any]:
-    """Archives a team, or takes it back into use. For admins."""
+    """Archives a team, or restores it. For admins."""
     tenant = _found(request, team)
     effect = (effect_of_archiving if given.archived else effect_of_restoring)(tenant)
     act = actions.archive_tenant if given.archived else actions.restore_tenant
@@ -89,14 +89,14 @@ def set_archived(request: HttpRequest, team: str, given: schemas.TeamArchived) -
 
 @router.get("/teams/{team}/members", response=list[schemas.Member], url_name="team_members")
 def members(request: HttpRequest, team: str) -> list[dict[str, Any]]:
-    """The members of a team, without those of teams above or below. For its managers and for admins."""
+    """Returns the direct members of a team. For its managers and for admins."""
     found = _managed(request, team).memberships.select_related("user").order_by(*by_name("user__username"))
     return [_member(one) for one in found]
 
 
 @router.post("/teams/{team}/members", response={201: schemas.Member}, url_name="team_members")
 def add_member(request: HttpRequest, team: str, new: schemas.NewMember) -> Status:
-    """Adds an existing user, by the exact user name or e-mail address. For the team's managers and for admins."""
+    """Adds an existing user to a team. For its managers and for admins."""
     tenant = _managed(request, team)
     user = find_user(new.user)
     made = actions.add_member(
@@ -107,14 +107,14 @@ def add_member(request: HttpRequest, team: str, new: schemas.NewMember) -> Statu
 
 @router.patch("/teams/{team}/members/{user}", response=schemas.Member, url_name="team_member")
 def change_member(request: HttpRequest, team: str, user: str, given: schemas.MemberChange) -> dict[str, Any]:
-    """Changes role or tickets of a member. For the team's managers and for admins."""
+    """Changes the role or the tickets of a member. For the team's managers and for admins."""
     membership = _membership(request, team, user)
     return _member(actions.change_membership(actor=request.auth, membership=membership, **given.dict()))
 
 
 @router.delete("/teams/{team}/members/{user}", response={204: None}, url_name="team_member")
 def remove_member(request: HttpRequest, team: str, user: str) -> Status:
-    """Ends a membership; what the user did in the team stays there. For the team's managers and for admins."""
+    """Removes a member. The user's work stays in the team. For the team's managers and for admins."""
     actions.remove_member(actor=request.auth, membership=_membership(request, team, user))
     return Status(204, None)
 
@@ -147,7 +147,7 @@ def _parent(slug: str | None) -> Tenant | None:
         return None
     parent = Tenant.objects.filter(slug=slug).first()
     if parent is None:
-        raise Refused("There is no such team.", "parent")
+        raise Refused(f'There is no team "{slug}". Send the slug of an existing team, or null.', "parent")
     return parent
 
 

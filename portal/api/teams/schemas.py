@@ -24,15 +24,17 @@ class Me(Schema):
 
 
 class MaybeDry(Schema):
-    dry_run: Flag = Field(False, description="Only say what it would do to shares; nothing is saved.")
+    dry_run: Flag = Field(False, description="Return what the change would do to shares without saving it.")
 
 
 class TeamTickets(MaybeDry):
-    tickets: Whole = Field(description="The weight among the teams of the same level.")
+    tickets: Whole = Field(description="Weight of the team among the teams of its level.")
 
 
 class TeamParent(MaybeDry):
-    parent: Line | None = Field(description="The team above; null, which must be said, is the top level.")
+    parent: Line | None = Field(
+        description="Slug of the team above; null for the top level. It cannot be left out."
+    )
 
 
 class TeamArchived(MaybeDry):
@@ -52,12 +54,16 @@ class Team(Schema):
 
 
 class MemberChange(Schema):
-    role: Literal["viewer", "member", "manager"] | None = Field(None, description="Null: as it is.")
-    tickets: Whole | None = Field(None, description="The weight inside the team. Null: as it is.")
+    role: Literal["viewer", "member", "manager"] | None = Field(
+        None, description="Null to leave it unchanged."
+    )
+    tickets: Whole | None = Field(
+        None, description="Weight of the member in the team; null to leave it unchanged."
+    )
 
 
 class NewMember(Schema):
-    user: Line = Field(description="The exact user name or e-mail address of an existing user.")
+    user: Line = Field(description="User name or e-mail address of an existing user, exactly.")
     role: Literal["viewer", "member", "manager"] = "member"
     tickets: Whole = 100
 
@@ -70,15 +76,15 @@ class Member(Schema):
 
 
 class TeamShare(Schema):
-    """The part of all GPUs, while everybody is active, of a team or of a team's own members."""
+    """Fraction of all GPUs of a team, or of the direct members of a team, while everybody is active."""
 
     name: str
     before: float | None
-    after: float | None = Field(description="Null where it has no share.")
+    after: float | None = Field(description="Null if the team has no share.")
 
 
 class TeamChange(Schema):
-    team: Team | None = Field(description="Null where it is not made yet.")
+    team: Team | None = Field(description="Null in a dry run of a new team.")
     shares: list[TeamShare] = Field(
-        description="Of the team and of all on a level with it, before and after."
+        description="Shares of the team and of the teams of its level, before and after the change."
     )

@@ -1,4 +1,4 @@
-"""Which trades a team allows."""
+"""Limits on the trades of a team."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
-from accounting.core.errors import Refused
-from accounting.models import Generation, Tenant
+from accounting.models import Tenant
+from portal.api.limits.endpoints import generation_named
 from portal.api.trade_limits import schemas
 from scheduling.limits import actions as limit_actions
 from scheduling.limits.actions import Allowance
@@ -20,7 +20,7 @@ router = Router(tags=["Reports"])
 
 @router.get("/trade-limits", response=list[schemas.TradeLimit], url_name="trade_limits")
 def trade_limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
-    """What a team has said itself; limits of teams above it hold, too."""
+    """Returns the trade limits of a team. Those of the teams above it hold, too."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     return [_show(limit) for limit in tenant.trade_limits.select_related("generation")]
 
@@ -29,15 +29,12 @@ def trade_limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
 def set_trade_limits(
     request: HttpRequest, team: str, limits: list[schemas.TradeLimit]
 ) -> list[dict[str, Any]]:
-    """Replaces all limits of a team that the caller manages; an empty list takes them away."""
+    """Replaces all trade limits of a team that the caller manages. An empty list removes them."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
-    known = {one.name: one for one in Generation.objects.all()}
-    allowances = []
-    for limit in limits:
-        if limit.generation and limit.generation not in known:
-            raise Refused(f"There is no generation {limit.generation[:40]}.", "generation")
-        generation = known[limit.generation] if limit.generation else None
-        allowances.append(Allowance(generation, limit.trades, limit.most_gpus, limit.most_part))
+    allowances = [
+        Allowance(generation_named(one.generation), one.trades, one.most_gpus, one.most_part)
+        for one in limits
+    ]
     made = limit_actions.set_trade_limits(actor=request.auth, tenant=tenant, allowances=allowances)
     return [_show(limit) for limit in made]
 

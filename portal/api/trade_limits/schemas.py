@@ -8,13 +8,14 @@ from portal.api.fields import Amount, Flag, Line
 
 
 class TradeLimit(Schema):
-    """For a generation, or with an empty one for all that nothing else is said of."""
+    """Which trades a team allows for a generation. An empty generation is for all without a limit of their own."""
 
     generation: Line = ""
-    trades: Flag = Field(True, description="False: it is neither given nor taken.")
+    trades: Flag = Field(True, description="False: GPUs of this generation are neither given nor taken.")
     most_gpus: Amount | None = Field(
-        None, description="Most GPUs given away at once, on all clusters together; null: no limit."
+        None, description="Most GPUs given away at once on all clusters together; null for no limit."
     )
     most_part: Amount | None = Field(
-        None, description="The same as a part of the entitlement on each cluster, 0 to 1."
+        None,
+        description="Most of the entitlement given away at once on each cluster, from 0 to 1; null for no limit.",
     )

@@ -1,4 +1,4 @@
-"""Volumes: those that jobs may name, and what operators grant."""
+"""Volumes: those that jobs may mount, and their grants by operators."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ router = Router(tags=["Volumes"])
 
 @router.get("/volumes", response=list[schemas.Volume], url_name="volumes")
 def volumes(request: HttpRequest) -> list[dict[str, Any]]:
-    """Those that the caller's jobs may name; all for operators."""
+    """Returns the volumes that jobs of the caller may mount. For operators all."""
     found = Volume.objects.visible_to(request.auth).filter(cluster__detached_at=None)
     return [_show(one) for one in found.select_related("tenant", "cluster")]
 
 
 @router.post("/clusters/{name}/volumes", response={201: schemas.GrantedVolume}, url_name="cluster_volumes")
 def grant(request: HttpRequest, name: str, new: schemas.NewVolume) -> Status:
-    """Lets jobs of a team, or of every team, mount a claim (locally a folder) by a name. For operators."""
+    """Lets jobs of a team, or of every team, mount a claim (on a local cluster a folder). For operators."""
     made = grant_volume(
         actor=request.auth,
         cluster=_cluster(request, name),
@@ -41,7 +41,7 @@ def grant(request: HttpRequest, name: str, new: schemas.NewVolume) -> Status:
 
 @router.delete("/clusters/{name}/volumes/{int:volume_id}", response={204: None}, url_name="cluster_volume")
 def withdraw(request: HttpRequest, name: str, volume_id: int) -> Status:
-    """No turn of a job begins any more that mounts it. For operators."""
+    """Withdraws a volume: no attempt that mounts it starts any more. For operators."""
     if volume_id >= 2**63:
         raise Http404
     found = get_object_or_404(Volume, cluster=_cluster(request, name), pk=volume_id)

@@ -10,17 +10,21 @@ from portal.api.fields import Flag, Line
 
 
 class NewVolume(Schema):
-    name: Line = Field(description="By which jobs name it: small letters, digits and -.")
-    source: Line = Field(description="A PersistentVolumeClaim in the team's namespace; locally a folder.")
+    name: Line = Field(description="The name that jobs use: lowercase letters, digits and hyphens.")
+    source: Line = Field(
+        description="A PersistentVolumeClaim in the namespace of the team; on a local cluster a folder."
+    )
     read_only: Flag = True
-    team: Line = Field("", description="Slug of the team whose jobs may mount it; empty: every team.")
+    team: Line = Field(
+        "", description="Slug of the team whose jobs may mount the volume; empty for every team."
+    )
 
 
 class Volume(Schema):
     id: int
     name: str
     cluster: str
-    team: str = Field(description="Whose jobs may mount it; empty: every team's.")
+    team: str = Field(description="Slug of the team whose jobs may mount the volume; empty for every team.")
     read_only: bool
     created_at: datetime
 

@@ -154,7 +154,7 @@ def test_a_read_only_token_reads_and_cannot_write(scene: Scene) -> None:
     for path in ("/api/v1/jobs", f"/api/v1/jobs/{scene.job.pk}/cancel"):
         response = client.post(path, {"spec": {}}, "application/json", headers=bearer(secret))
         assert response.status_code == 403
-        assert response.json()["detail"] == "This token may only read."
+        assert response.json()["detail"].startswith("This token may only read.")
     asked = client.post(
         "/api/v1/preflight", {"spec": "name: a\ncommand: b"}, "application/json", headers=bearer(secret)
     )

@@ -90,7 +90,9 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
     for name in ("charlie", "nobody", "olga", "cora"):
         answer = post(people.alice, to=name)
         assert answer.status_code == 409
-        assert answer.json()["detail"] == f"{name} may not run jobs in Astro."
+        assert answer.json()["detail"] == (
+            f"{name} may not submit jobs in Astro. Choose a member of the team who may."
+        )
     done = post(people.alice, to="alice")
     assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "kept": []}
     event = AuditEvent.objects.get(verb="member.hand_over")

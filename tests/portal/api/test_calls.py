@@ -57,10 +57,10 @@ def test_the_same_idempotency_key_answers_with_the_same_job(call) -> None:
         ({"spec": SPEC | {"colour": 1}}, "colour", "is not a field of a job spec"),
         ({"spec": SPEC | {"generations": ["K80"]}}, "generations", "accepted are A100, V100"),
         ({"spec": "name: [a"}, "yaml", "cannot be read in line 1"),
-        ({"spec": SPEC, "team": "bio"}, "team", "accepted: astro"),
-        ({"spec": SPEC, "cluster": "moon"}, "cluster", "accepted: lab"),
-        ({}, "spec", "Field required"),
-        ({"spec": 5}, "spec", "Input should be a valid string"),
+        ({"spec": SPEC, "team": "bio"}, "team", "Choose one of: astro."),
+        ({"spec": SPEC, "cluster": "moon"}, "cluster", "Choose one of: lab."),
+        ({}, "spec", "is missing"),
+        ({"spec": 5}, "spec", "must be a mapping of fields or a text, not a number"),
     ],
 )
 def test_errors_are_listed_by_field(call, body, field, said) -> None:
@@ -116,8 +116,8 @@ class TestManyAtOnce:
             ({"specs": [SPEC] * 1001}, "specs", "at most 1000 items"),
             ({"specs": []}, "specs", "at least 1 item"),
             ({"specs": ["#" * 65_536] * 4 + ["#"]}, "specs", "at most 262\xa0144 characters of YAML"),
-            ({"specs": SPEC}, "specs", "valid list"),
-            ({"specs": [SPEC], "team": "bio"}, "team", "accepted: astro"),
+            ({"specs": SPEC}, "specs", "must be a list, not {"),
+            ({"specs": [SPEC], "team": "bio"}, "team", "Choose one of: astro."),
         ],
     )
     def test_errors_of_the_call_are_explained(self, call, body, field: str, said: str) -> None:
@@ -132,7 +132,8 @@ class TestManyAtOnce:
         answer = Client().post(
             "/api/v1/jobs/bulk", {"specs": [SPEC]}, JSON, headers={"authorization": f"Bearer {secret}"}
         )
-        assert (answer.status_code, answer.json()["detail"]) == (403, "This token may only read.")
+        assert answer.status_code == 403
+        assert answer.json()["detail"].startswith("This token may only read.")
 
 
 @pytest.mark.parametrize("path", ["/jobs/", "/jobs/{job}/events/"])

@@ -173,7 +173,7 @@ def test_a_file_of_what_is_no_period_is_a_bad_request(scene: Scene, browser_of, 
         for form in ("csv", "json", "xlsx", "pdf"):
             answer = olga.get(f"/{file}.{form}?{query}")
             assert answer.status_code == 400, query
-    assert "is no time zone" in olga.get(f"/{file}.csv?zone=Mars").content.decode()
+    assert "is not a time zone" in olga.get(f"/{file}.csv?zone=Mars").content.decode()
     assert olga.get(f"/{file}.csv?period=last-month").status_code == 200
 
 

@@ -15,7 +15,7 @@ from portal.api.api import api as documented
 from portal.submit.fields import Fields
 from scheduling.backends.local.isolation import Isolation
 from scheduling.models import Cluster, ClusterAccess, Job, Node, Volume
-from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 from tests.portal.scene import Scene
 
 
@@ -167,7 +167,7 @@ def test_a_posted_pod_is_refused_by_the_names_of_its_fields(scene: Scene, browse
 def test_the_api_describes_every_field_that_a_spec_has(scene: Scene) -> None:
     schema = documented.get_openapi_schema(path_params={})["components"]["schemas"]["NewJob"]
     [of_mapping, of_yaml] = schema["properties"]["spec"]["anyOf"]
-    assert set(of_mapping["properties"]) == set(JobSpec.model_fields)
+    assert set(of_mapping["properties"]) == set(JobSpec.model_fields) | set(NEW_NAMES)
     assert of_mapping["additionalProperties"] is False
     assert of_yaml["type"] == "string"
 
