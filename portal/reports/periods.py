@@ -11,6 +11,7 @@ from django.core.exceptions import BadRequest
 from django.utils import timezone
 
 from accounting.core.clock import now_from_database
+from accounting.core.wording import unknown_choice
 from scheduling.timetable import zone_names
 
 Query = Mapping[str, str]  # the parameters of a URL by name
@@ -79,7 +80,7 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     month = today.replace(day=1)
     key = query.get("period", "") or (GIVEN if query.get("from") or query.get("to") else THIS_MONTH)
     if key not in LABELS:
-        problems["period"] = f"“{key[:20]}” is not a period. Choose one of: {', '.join(LABELS)}."
+        problems["period"] = unknown_choice("period", key, LABELS)
     if key == LAST_MONTH:
         end = month - timedelta(days=1)
         return ReportPeriod(key, end.replace(day=1), end, zone, problems)

@@ -92,8 +92,8 @@ def again(request: HttpRequest, analysis_id: int) -> Status:
 
 def _asked_for(analysis: SharingAnalysis) -> dict[str, Any]:
     same = ("begins", "ends", "finished_at")
-    told = {"analysis": analysis.pk, "cluster": analysis.cluster.name}
-    return told | {name: getattr(analysis, name) for name in same}
+    named = {"analysis": analysis.pk, "cluster": analysis.cluster.name}
+    return named | {name: getattr(analysis, name) for name in same}
 
 
 def _show(row: SeenAnomaly) -> dict[str, Any]:

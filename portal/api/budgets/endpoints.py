@@ -34,8 +34,8 @@ def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
     For admins, and for managers of the team up to the smallest budget above it. The answer has the key that signs
     the webhooks for admins and for the user who set the address."""
     tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
-    told = new.dict(exclude={"team"})
-    budget = actions.set_budget(actor=request.auth, tenant=tenant, **told)
+    terms = new.dict(exclude={"team"})
+    budget = actions.set_budget(actor=request.auth, tenant=tenant, **terms)
     return {"id": budget.pk, "signing_key": signing_key_for(request.auth, budget)}
 
 

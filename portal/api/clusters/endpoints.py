@@ -239,7 +239,7 @@ def _found(request: HttpRequest, name: str) -> Cluster:
 def _show(cluster: Cluster) -> dict[str, Any]:
     """Returns a cluster without its credentials."""
     access = getattr(cluster, "access", None)
-    told = (
+    shown = (
         "server",
         "user",
         "version",
@@ -256,7 +256,7 @@ def _show(cluster: Cluster) -> dict[str, Any]:
         "name": cluster.name,
         "backend": cluster.backend,
         "detached_at": cluster.detached_at,
-        "access": {field: getattr(access, field) for field in told} | {"standalone_pods": access.bare_pods}
+        "access": {field: getattr(access, field) for field in shown} | {"standalone_pods": access.bare_pods}
         if access
         else None,
     }

@@ -40,7 +40,7 @@ def idle(
     if format != "json":
         return idle_in_format(request.auth, request.GET, format)
     tenant = chosen_tenant(request.auth, request.GET)
-    return [_show(told) for told in idle_uses(idle_now(request.auth, tenant)[:MOST])]
+    return [_show(seen) for seen in idle_uses(idle_now(request.auth, tenant)[:MOST])]
 
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
@@ -53,8 +53,8 @@ def teams(request: HttpRequest, days: Query[Days], team: str | None = None) -> l
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
 def gpu_use(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
     """Returns the last measured GPU use of a job; null if it has ended or was never measured."""
-    told = use_of(visible_job(request, job_id))
-    return None if told is None else _use(told)
+    seen = use_of(visible_job(request, job_id))
+    return None if seen is None else _use(seen)
 
 
 @router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
@@ -62,8 +62,8 @@ def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str
     """Snoozes the idle rule for a job. For its owner, managers of its team, and operators."""
     job = visible_job(request, job_id)
     snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
-    told = use_of(job)
-    return None if told is None else _use(told)
+    seen = use_of(job)
+    return None if seen is None else _use(seen)
 
 
 @router.get("/idle-rules", response=list[schemas.IdleRule], url_name="idle_rules")
@@ -80,8 +80,8 @@ def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
     require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
     cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
-    told = new.dict(exclude={"team", "cluster"})
-    return _rule(set_idle_rule(actor=request.auth, tenant=tenant, cluster=cluster, **told))
+    terms = new.dict(exclude={"team", "cluster"})
+    return _rule(set_idle_rule(actor=request.auth, tenant=tenant, cluster=cluster, **terms))
 
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
@@ -92,9 +92,9 @@ def remove_rule(request: HttpRequest, rule_id: int) -> Status:
     return Status(204, None)
 
 
-def _show(told: IdleUse) -> dict[str, Any]:
-    job, lease = told.use.job, told.use.lease
-    return _use(told) | {
+def _show(seen: IdleUse) -> dict[str, Any]:
+    job, lease = seen.use.job, seen.use.lease
+    return _use(seen) | {
         "job": job.pk,
         "name": job.name,
         "team": job.tenant.slug,
@@ -116,8 +116,8 @@ def _team(one: TeamIdle) -> dict[str, Any]:
     }
 
 
-def _use(told: IdleUse) -> dict[str, Any]:
-    use = told.use
+def _use(seen: IdleUse) -> dict[str, Any]:
+    use = seen.use
     return {
         "measured_until": use.measured_until,
         "measure": use.measure,
@@ -125,12 +125,12 @@ def _use(told: IdleUse) -> dict[str, Any]:
         "idle_since": use.idle_since,
         "processless_since": use.processless_since,
         "idle_seconds": use.idle_for.total_seconds(),
-        "warned_at": use.warned_at if told.is_warned else None,
-        "acts_at": told.acts_at,
-        "then": told.terms.then.value if told.terms and told.acts_at else None,
-        "snoozed_until": use.snoozed_until if told.is_snoozed else None,
-        "snooze_reason": use.snooze_reason if told.is_snoozed else "",
-        "snooze_at_most": told.snooze_ends,
+        "warned_at": use.warned_at if seen.is_warned else None,
+        "acts_at": seen.acts_at,
+        "then": seen.terms.then.value if seen.terms and seen.acts_at else None,
+        "snoozed_until": use.snoozed_until if seen.is_snoozed else None,
+        "snooze_reason": use.snooze_reason if seen.is_snoozed else "",
+        "snooze_at_most": seen.snooze_ends,
     }
 
 

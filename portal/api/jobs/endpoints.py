@@ -14,7 +14,7 @@ from ninja.responses import Status
 
 from accounting.core.clock import now_from_database
 from accounting.core.prepared import Prepared, RowLimit
-from accounting.core.wording import fixed
+from accounting.core.wording import fixed, unknown_choice
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
 from portal.api.document import MAY_CONFLICT
@@ -313,26 +313,23 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
     clusters = list(attached.filter(name=new.cluster) if new.cluster else attached[:2])
     problems = {}
     if len(tenants) != 1:
-        slugs = ", ".join(own.values_list("slug", flat=True)[:20])
+        slugs = list(own.values_list("slug", flat=True)[:20])
         problems["team"] = _choose("team", new.team, slugs, none="You are not a member of any team.")
     if len(clusters) != 1:
-        names = ", ".join(attached.values_list("name", flat=True)[:20])
+        names = list(attached.values_list("name", flat=True)[:20])
         problems["cluster"] = _choose("cluster", new.cluster, names, none="No cluster is attached yet.")
     if problems:
         raise SpecError(problems)
     return tenants[0], clusters[0]
 
 
-def _choose(what: str, given: str, available: str, *, none: str) -> str:
+def _choose(what: str, given: str, available: list[str], *, none: str) -> str:
     """Returns why no team or cluster is chosen, and which are available."""
     if not available:
         return none
-    wrong = (
-        f'There is no {what} "{given[:40]}" that you may use'
-        if given
-        else f"You may use more than one {what}"
-    )
-    return f"{wrong}. Choose one of: {available}."
+    if given:
+        return unknown_choice(what, given, available)
+    return f"There is more than one {what}. Choose one of: {', '.join(available)}."
 
 
 def show_job(job: Job) -> dict[str, Any]:

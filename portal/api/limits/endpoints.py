@@ -16,6 +16,7 @@ from accounting.actions.quotas import Which, check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
+from accounting.core.wording import unknown_choice
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.models.tenants import TenantQuerySet
 from portal.administration.limit_usage import ShownLimit, limits_of
@@ -119,9 +120,7 @@ def generation_named(name: str | None) -> Generation | None:
     """Returns the generation of this name, None for no name. Raises Refused with the available ones."""
     known = {one.name: one for one in Generation.objects.order_by(*by_name("name"))}
     if name and name not in known:
-        raise Refused(
-            f'There is no generation "{name[:40]}". Available: {", ".join(known) or "none"}.', "generation"
-        )
+        raise Refused(unknown_choice("generation", name, known), "generation")
     return known[name] if name else None
 
 

@@ -39,13 +39,13 @@ def usage(
         question = read_question(user, query)
         report = answer_to(question)
         facts = usage_facts(question, report)
-    told = {
+    shown = {
         "begins": question.period.begins,
         "ends": question.period.ends,
         "rows": report.rows,
         "totals": report.totals,
     }
-    return told | {"facts": json_of_facts(facts), "lacks_before": report.lacks_before}
+    return shown | {"facts": json_of_facts(facts), "lacks_before": report.lacks_before}
 
 
 @router.get("/statement", response=schemas.Statement, url_name="statement")

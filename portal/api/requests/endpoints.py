@@ -73,11 +73,11 @@ def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> 
     """Approves a request. It takes effect now; fields that are left out are granted as asked. For operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
-    told = answer.dict(exclude_unset=True)
-    granted = {name: told[name] for name in ("tickets", "name") if told.get(name) is not None}
+    given = answer.dict(exclude_unset=True)
+    granted = {name: given[name] for name in ("tickets", "name") if given.get(name) is not None}
     if answer.limit is not None:
         granted["limit"] = str(answer.limit)
-    until = told.get("until", asked.until)
+    until = given.get("until", asked.until)
     made = approve_request(
         actor=request.auth, request=asked, answer=answer.answer, granted=asked.wanted | granted, until=until
     )

@@ -31,8 +31,8 @@ def subscribe(request: HttpRequest, new: schemas.NewSubscription) -> dict[str, A
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
     if new.report != ReportSubscription.Report.STATEMENT and not may_have(request.auth, new.report, tenant):
         raise Http404
-    told = new.dict(exclude={"team"})
-    return _show(actions.subscribe_to_report(actor=request.auth, tenant=tenant, **told))
+    terms = new.dict(exclude={"team"})
+    return _show(actions.subscribe_to_report(actor=request.auth, tenant=tenant, **terms))
 
 
 @router.delete("/subscriptions/{int:subscription_id}", response={204: None}, url_name="subscription")
