@@ -1,10 +1,8 @@
-"""The usage report: what was used and what it cost, as a page and as files."""
+"""The page of the usage report, and its files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.paginator import Page, Paginator
@@ -16,61 +14,17 @@ from django.views.decorators.http import require_safe
 from accounting.core.clock import now_from_database
 from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import in_order
-from accounting.core.wording import to_the_minute, unknown_choice
-from accounting.models import Tenant, User
+from accounting.models import Tenant
 from accounting.models.tenants import visible_tenants
-from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, report_of
-from accounting.usage.scope import Scope
+from accounting.reports.usage import By, UsageRow
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
-from portal.reports.labels import label_keys, label_name
-from portal.reports.periods import LABELS, Query, ReportPeriod, WrongQuestion, asked_period
-from portal.reports.scope import chosen_tenant
-from portal.reports.unbooked import Unbooked, unbooked
-from portal.reports.unsettled import PROVISIONAL, unsettled_of
+from portal.reports.periods import LABELS
+from portal.reports.usage import GROUPS, ROWS_PER_PAGE, answer_to, name_of, read_question, usage_in_format
 from portal.user_request import UserRequest
 from portal.wording import money_digits
-from scheduling.models import Job, JobLabel
+from scheduling.models import Job
 from scheduling.reports.exports import may_export
 from scheduling.reports.exports.reading import exportable_tenants
-
-ROWS_PER_PAGE = 100
-GROUPS = {
-    By.USER: "User",
-    By.JOB: "Job",
-    By.GENERATION: "GPU",
-    By.DAY: "Day",
-    By.LABEL: "Label",
-    By.TENANT: "Team",
-}
-
-
-@dataclass(frozen=True)
-class UsageQuestion:
-    """A reader's question for a usage report; all reads that answer it share its scope."""
-
-    user: User
-    tenant: Tenant | None
-    by: By
-    period: ReportPeriod
-    label: str = ""  # the label key that the reader chose
-
-    @cached_property
-    def scope(self) -> Scope:
-        return Scope(self.user, self.period.begins, self.period.ends, tenant=self.tenant)
-
-    @cached_property
-    def keys(self) -> list[str]:
-        """Returns the label keys to choose from."""
-        return label_keys(self.scope.tenants)
-
-    @property
-    def key(self) -> str:
-        """Returns the chosen label key, else the first one; empty if there are none."""
-        return self.label or next(iter(self.keys), "")
-
-    def unbooked(self) -> Unbooked:
-        return unbooked(self.scope.tenants, self.period.begins, self.period.ends)
 
 
 @require_safe
@@ -121,135 +75,9 @@ def usage_file(request: UserRequest, form: str) -> HttpResponseBase:
     return usage_in_format(request.user, request.GET, form)
 
 
-@consistent_read()
-def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns all rows as a file, with exact figures. CSV is for programs: it has ids, and no totals."""
-    question = read_question(user, query)
-    report, name = largest_first(answer_to(question)), file_name(question.by, question.period)
-    if form != "csv":
-        return answer(usage_document(question, report), form, name)
-    return HttpResponse(
-        "".join(csv_lines(report)),
-        content_type=TYPES[form],
-        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
-    )
-
-
-def largest_first(report: UsageReport) -> UsageReport:
-    """Returns rows in the order of the page, because a PDF has only the first ones. Days keep their order."""
-    if By.DAY in report.by:
-        return report
-    return replace(report, rows=tuple(sorted(report.rows, key=lambda row: -row.gpu_seconds)))
-
-
-def file_name(by: By, period: ReportPeriod) -> str:
-    """Returns the file's name without extension."""
-    return f"fairlot-usage-{by}-{period.in_a_name}"
-
-
-def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
-    """Returns the rows of the report, and their sum in each currency."""
-    by = question.by
-    names = NAMES.get(by, [Column(by, question.key if by == By.LABEL else GROUPS[by])])
-    return Document(
-        title=f"Usage by {GROUPS[by] if by == By.GENERATION else GROUPS[by].lower()}",
-        facts=usage_facts(question, report),
-        tables=[
-            Table(
-                "usage",
-                "Usage",
-                [*names, *AMOUNTS],
-                [(*_names(row, by), *_amounts(row)) for row in report.rows],
-                totals=[("Total", *[None] * (len(names) - 1), *_amounts(one)) for one in report.totals],
-            )
-        ],
-        zone=question.period.zone,
-    )
-
-
-def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str, str]]:
-    """Returns the report's scope, and whether it will still change."""
-    tenant, period = question.tenant, question.period
-    facts = [
-        ("Period", period.in_words),
-        ("Teams", tenant.name if tenant else "All that you may see"),
-    ]
-    if question.by == By.LABEL:
-        facts.append(("Label", question.key))
-    if report.lacks_before:
-        until = to_the_minute(report.lacks_before.astimezone(period.zone))
-        facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
-    left = question.unbooked()
-    is_over = now_from_database() >= period.ends
-    waiting = unsettled_of(question.scope.tenants, period.begins, period.ends)
-    if left.jobs or not is_over or waiting:
-        facts.append(("State", PROVISIONAL))
-    if told := left.in_words(period.zone):
-        facts.append(("Not booked yet", told))
-    if told := waiting.in_words(period.zone):
-        facts.append(("Not settled yet", told))
-    return facts
-
-
-NAMES = {
-    By.JOB: [Column("job_id", "Number"), Column("job", "Job")],
-    By.DAY: [Column("day", "Day", Kind.DATE)],
-}
-AMOUNTS = [
-    Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4),
-    Column("cost", "Amount", Kind.MONEY, 6),
-    Column("currency", "Currency"),
-]
-
-
-def _names(row: UsageRow, by: By) -> Sequence[Cell]:
-    if by == By.DAY:
-        return [row.begins and row.begins.date()]
-    return [str(row.job_id), row.job] if by == By.JOB else [name_of(row, by)]
-
-
-def _amounts(row: UsageRow) -> Sequence[Cell]:
-    return row.gpu_seconds, row.cost, row.currency
-
-
 def page_number(text: str) -> int:
     """Returns the page number; 1 if the text is not a valid one."""
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
-
-
-def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageQuestion:
-    """Returns the report that the query asks for. Raises Http404 for a team that the user may not see."""
-    tenant = chosen_tenant(user, query)
-    by = _asked_groups(query, is_page=is_page)
-    return UsageQuestion(user, tenant, by, asked_period(query, is_page=is_page), query.get("label", ""))
-
-
-def answer_to(question: UsageQuestion, *, page: int | None = None) -> UsageReport:
-    """Returns the report; with `page` only that page's rows, the largest first. Days come all, in their order."""
-    by, largest, names = question.by, None, None
-    if page is not None and by != By.DAY:
-        largest = slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
-    if by == By.LABEL:
-        names = JobLabel.objects.names(question.key, question.scope.tenants)
-    return report_of(
-        question.scope, by=[by], time_zone=question.period.zone.key, largest=largest, job_names=names
-    )
-
-
-def _asked_groups(query: Query, *, is_page: bool) -> By:
-    asked = query.get("by", "")
-    if asked in set(GROUPS):
-        return By(asked)
-    if asked and not is_page:
-        raise WrongQuestion({"by": unknown_choice("grouping", asked, GROUPS)})
-    return By.USER
-
-
-def name_of(row: UsageRow, by: By) -> str:
-    """Returns the text of the first column."""
-    if by == By.LABEL:
-        return label_name(row.label)
-    return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))
 
 
 def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:

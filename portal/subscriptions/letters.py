@@ -23,11 +23,11 @@ from portal.reports.idle_tables import idle_document
 from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
+from portal.reports.statement.files import file_name, is_whole
 from portal.reports.statement.tables import document_of
-from portal.reports.statement.views import file_name, is_whole
 from portal.reports.unsettled import PROVISIONAL
-from portal.reports.views import UsageQuestion, answer_to, largest_first, usage_document
-from portal.reports.views import file_name as usage_file_name
+from portal.reports.usage import UsageQuestion, answer_to, largest_first, usage_document
+from portal.reports.usage import file_name as usage_file_name
 from portal.share.anomaly_tables import analyses_ended_in, document_of_analyses
 from portal.share.periods import period_of_days
 from portal.share.trade_book import file_name as trades_file_name

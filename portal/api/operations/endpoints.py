@@ -12,7 +12,7 @@ from portal.api.fields import FileFormat
 from portal.api.reports.schemas import Days, Tables
 from portal.reports.exports import jobs_in_format
 from portal.reports.formats import json_of
-from portal.reports.operations.views import operations_in_format, read_operations
+from portal.reports.operations.files import operations_in_format, read_operations
 
 router = Router(tags=["Operations"])
 

@@ -14,9 +14,9 @@ from portal.api.reports import schemas
 from portal.reports.capacity import capacity_facts, capacity_in_format, read_capacity
 from portal.reports.formats import json_of, json_of_facts
 from portal.reports.statement.figures import statement_of
+from portal.reports.statement.files import read_statement_query, statement_in_format
 from portal.reports.statement.tables import document_of
-from portal.reports.statement.views import read_statement_query, statement_in_format
-from portal.reports.views import answer_to, read_question, usage_facts, usage_in_format
+from portal.reports.usage import answer_to, read_question, usage_facts, usage_in_format
 
 router = Router(tags=["Reports"])
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
@@ -18,17 +18,17 @@ from accounting.core.name_order import by_name
 from accounting.core.wording import duration
 from portal.access import permitted
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, cut_note, shown
+from portal.reports.formats import Cell, Column, Document, Kind, Table, cut_note, shown
 from portal.reports.formats.document import NUMERIC
+from portal.reports.operations.files import OF_ONE_CLUSTER, operations_in_format, read_operations
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
-from portal.reports.periods import LABELS, Query, asked_period
+from portal.reports.periods import LABELS
 from portal.templatetags.fairlot import gpu_hours
 from portal.user_request import UserRequest
 from scheduling.models import Cluster
 
 LONG = 24  # characters
-OF_ONE_CLUSTER = {"use", "nodes", "chargeback"}
 
 
 @dataclass(frozen=True)
@@ -106,29 +106,6 @@ def _pictures(subject: str, asked: Asked) -> dict[str, Any]:
 @permitted("report.all")
 def operations_file(request: UserRequest, subject: str, form: str) -> HttpResponseBase:
     return operations_in_format(request.GET, subject, form)
-
-
-@consistent_read()
-def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseBase:
-    """Returns all that the page of the subject shows as a file, with exact figures."""
-    asked, document = read_operations(query, subject)
-    name = f"fairlot-{subject}-{asked.period.in_a_name}"
-    return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
-
-
-def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
-    """Returns what the query asks for, of the cluster that it names or of all clusters.
-
-    With `page`, only the GPUs of the nodes on that page. Raises Http404 for an unknown subject or cluster.
-    """
-    if subject not in SUBJECTS:
-        raise Http404
-    cluster = None
-    if subject in OF_ONE_CLUSTER and (name := query.get("cluster", "")):
-        cluster = get_object_or_404(Cluster, name=name)
-    period = asked_period(query, is_page=page is not None)
-    asked = Asked(period, cluster, page)
-    return asked, SUBJECTS[subject][1](asked)
 
 
 def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:

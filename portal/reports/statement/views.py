@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from accounting.core.name_order import in_order
-from accounting.models import ReportSubscription, Tenant, User
+from accounting.models import ReportSubscription, Tenant
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, cut_note, shown
+from portal.reports.formats import Document, Table, cut_note, shown
 from portal.reports.formats.document import NUMERIC, Cell
-from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
-from portal.reports.scope import chosen_tenant
+from portal.reports.periods import LABELS
 from portal.reports.statement.chart import draw_days
-from portal.reports.statement.figures import Statement, period_name, statement_of
+from portal.reports.statement.figures import Statement, statement_of
+from portal.reports.statement.files import read_statement_query, statement_in_format
 from portal.reports.statement.tables import document_of
 from portal.user_request import UserRequest
 
@@ -75,43 +75,6 @@ def statement(request: UserRequest) -> HttpResponse:
 @require_safe
 def statement_file(request: UserRequest, form: str) -> HttpResponseBase:
     return statement_in_format(request.user, request.GET, form)
-
-
-def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the whole statement as a file; as CSV with `?part=`, one table of it, else Http404."""
-    tenant, period = read_statement_query(user, query)
-    document = document_of(statement_of(user, tenant, period, whole=is_whole(form)))
-    name, part = file_name(tenant, period), query.get("part", "")
-    if not part or form != "csv":
-        return answer(document, form, name)
-    table = next((table for table in document.tables if table.key == part), None)
-    if table is None:
-        raise Http404
-    return HttpResponse(
-        "".join(csv_of_table(table, document.zone)),
-        content_type=TYPES["csv"],
-        headers={"Content-Disposition": f'attachment; filename="{name}-{part}.csv"'},
-    )
-
-
-def is_whole(form: str) -> bool:
-    """Returns whether a file of this format has all rows. A PDF has the rows of the page, because people read it."""
-    return form != "pdf"
-
-
-def file_name(tenant: Tenant, period: ReportPeriod) -> str:
-    return f"fairlot-statement-{tenant.slug}-{period_name(period)}"
-
-
-def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
-    """Returns the team, by default the first that the user may see, and the period.
-
-    Raises Http404 for a team that the user may not see.
-    """
-    tenant = chosen_tenant(user, query) or Tenant.objects.visible_to(user).order_by("path").first()
-    if tenant is None:
-        raise Http404
-    return tenant, asked_period(query, is_page=is_page)
 
 
 def _shown(table: Table, document: Document) -> Shown:

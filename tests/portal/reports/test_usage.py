@@ -15,7 +15,7 @@ from django.http import QueryDict
 from accounting.access.visibility import tenants_seen
 from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
-from portal.reports import views
+from portal.reports import usage
 from portal.reports.periods import read_report_period
 from portal.reports.unbooked import unbooked
 from portal.reports.unsettled import PROVISIONAL
@@ -92,7 +92,7 @@ def test_usage_booked_while_the_page_is_read_is_in_exactly_one_figure(
     made = new_scene()
     lease = made.world.age(made.world.lease(made.job), 600)
     bob = browser_of(made.people.bob)
-    read = views.unbooked
+    read = usage.unbooked
 
     def book_it() -> None:
         book(made.job, made.people.bob, made.people.v100, gpus=4, minutes=10, lease=lease.pk)
@@ -106,7 +106,7 @@ def test_usage_booked_while_the_page_is_read_is_in_exactly_one_figure(
         shown = bob.get("/usage/").context
         return sum(total.gpu_seconds for total in shown["totals"]), shown["unbooked"].gpu_seconds
 
-    monkeypatch.setattr(views, "unbooked", book_first)
+    monkeypatch.setattr(usage, "unbooked", book_first)
     booked, unbooked = figures()
     monkeypatch.undo()
     assert unbooked == pytest.approx(2400, rel=0.1)

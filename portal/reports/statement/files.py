@@ -1,0 +1,50 @@
+"""Which statement a query asks for, and the statement as a file."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
+
+from accounting.models import Tenant, User
+from portal.reports.formats import TYPES, answer, csv_of_table
+from portal.reports.periods import Query, ReportPeriod, asked_period
+from portal.reports.scope import chosen_tenant
+from portal.reports.statement.figures import period_name, statement_of
+from portal.reports.statement.tables import document_of
+
+
+def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
+    """Returns the whole statement as a file; as CSV with `?part=`, one table of it, else Http404."""
+    tenant, period = read_statement_query(user, query)
+    document = document_of(statement_of(user, tenant, period, whole=is_whole(form)))
+    name, part = file_name(tenant, period), query.get("part", "")
+    if not part or form != "csv":
+        return answer(document, form, name)
+    table = next((table for table in document.tables if table.key == part), None)
+    if table is None:
+        raise Http404
+    return HttpResponse(
+        "".join(csv_of_table(table, document.zone)),
+        content_type=TYPES["csv"],
+        headers={"Content-Disposition": f'attachment; filename="{name}-{part}.csv"'},
+    )
+
+
+def is_whole(form: str) -> bool:
+    """Returns whether a file of this format has all rows. A PDF has the rows of the page, because people read it."""
+    return form != "pdf"
+
+
+def file_name(tenant: Tenant, period: ReportPeriod) -> str:
+    return f"fairlot-statement-{tenant.slug}-{period_name(period)}"
+
+
+def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
+    """Returns the team, by default the first that the user may see, and the period.
+
+    Raises Http404 for a team that the user may not see.
+    """
+    tenant = chosen_tenant(user, query) or Tenant.objects.visible_to(user).order_by("path").first()
+    if tenant is None:
+        raise Http404
+    return tenant, asked_period(query, is_page=is_page)
