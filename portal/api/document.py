@@ -6,6 +6,7 @@ each operation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -93,6 +94,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
             for status in ERRORS if method == "get" else _all_errors():
                 answers.setdefault(status, {"$ref": f"#/components/responses/{_name(status)}"})
             _declare_files(operation)
+            _summarise(operation)
     return document
 
 
@@ -135,6 +137,16 @@ def _error(status: int, why: str) -> dict[str, Any]:
     if status in LATER:
         answer["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
     return answer
+
+
+def _summarise(operation: dict[str, Any]) -> None:
+    """Makes the first sentence of an operation's docstring its summary; ninja's is the name of the function."""
+    if operation.get("deprecated"):
+        return
+    first, *rest = re.split(r"\.(?:\s+|$)", operation.pop("description"), maxsplit=1)
+    operation["summary"] = " ".join(first.split())
+    if any(rest):
+        operation["description"] = rest[0]
 
 
 def _declare_files(operation: dict[str, Any]) -> None:

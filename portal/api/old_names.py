@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ninja import Field, Router
+from ninja.schema import DjangoGetter
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
@@ -49,12 +51,12 @@ def with_old_properties(schema: dict[str, Any], new_names: Mapping[str, str]) ->
 
 
 class WithOldNames(BaseModel):
-    """A schema of which some fields have old names."""
+    """A schema with old names for some of its fields."""
 
     @model_validator(mode="before")
     @classmethod
     def _fill_both_names(cls, given: Any) -> Any:
-        data = getattr(given, "_obj", given)  # as ninja hands on what it validates
+        data = given._obj if isinstance(given, DjangoGetter) else given
         if not isinstance(data, dict):
             return given
         new_names = _new_names(cls)
@@ -65,6 +67,7 @@ class WithOldNames(BaseModel):
         return with_both_names(data, new_names)
 
 
+@cache
 def _new_names(model: type[BaseModel]) -> dict[str, str]:
     """Returns the new name of each old name of a schema's fields."""
     extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
@@ -81,7 +84,7 @@ def _at(field: str, why: str) -> InitErrorDetails:
 
 @dataclass(frozen=True)
 class OldValues:
-    """Of a type of words: words that are read as others; `new_values` is by the old word."""
+    """The old values of a field of words, which are read as new ones: pairs of an old and a new value."""
 
     new_values: tuple[tuple[str, str], ...]
 

@@ -57,6 +57,13 @@ class SpecError(Exception):
         self.problems = problems
 
 
+def by_new_names(data: Any) -> Any:
+    """Returns a specification's mapping with old names of fields replaced; anything else unchanged."""
+    if not isinstance(data, dict):
+        return data
+    return {NEW_NAMES.get(name, name): value for name, value in data.items()}
+
+
 class JobSpec(BaseModel):
     """What a user asks for. Unknown fields are refused by name, not ignored."""
 
@@ -203,7 +210,7 @@ class JobSpec(BaseModel):
     @classmethod
     def stored(cls, data: Any) -> Self:
         """Returns a spec that was accepted earlier and stored as `data`; today's rules do not apply."""
-        return stored.load(cls, data)
+        return stored.load(cls, by_new_names(data))
 
     @classmethod
     def parse(cls, data: Any) -> Self:
@@ -215,7 +222,7 @@ class JobSpec(BaseModel):
             raise SpecError({path: f"{why} (accepted: {ACCEPTED[path]})" if path in ACCEPTED else why})
         if wrong := contradictions(data, NEW_NAMES):
             raise SpecError(wrong)
-        data = {NEW_NAMES.get(name, name): value for name, value in data.items()}
+        data = by_new_names(data)
         if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
             raise SpecError(foreign)
         try:
@@ -247,7 +254,7 @@ def dump_stored(data: Any) -> str:
     """Returns the YAML of a stored spec without defaults; today's rules do not apply."""
     spec = JobSpec.stored(data)
     known = spec.to_dict()
-    given = data if isinstance(data, dict) else {"spec": data}
+    given = by_new_names(data) if isinstance(data, dict) else {"spec": data}
     strange = {name: value for name, value in given.items() if not _is_like(known.get(name, ...), value)}
     return dump_spec({"version": 1, **spec.model_dump(mode="json", exclude_defaults=True)} | strange)
 

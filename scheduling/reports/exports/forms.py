@@ -11,7 +11,13 @@ from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
 from accounting.core.csv_lines import csv_line, harmless
 from scheduling.models import Job
-from scheduling.reports.exports.reading import ExportedJob, Selection, generations_of, read_jobs, read_turns
+from scheduling.reports.exports.reading import (
+    ExportedJob,
+    Selection,
+    generations_of,
+    read_attempts,
+    read_jobs,
+)
 from scheduling.reports.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line
 
 MICROS = 10**6  # per second
@@ -29,15 +35,17 @@ def sacct(selection: Selection) -> Iterator[str]:
 def shredder(selection: Selection) -> Iterator[str]:
     """Yields lines for `xdmod-shredder -f slurm`: no header, one line for each attempt that ended in the period."""
     now, generations = now_from_database(), generations_of()
-    for some in read_turns(selection, now):
+    for some in read_attempts(selection, now):
         yield "".join(shredder_line(exported, now, generations) for exported in some)
 
 
 COLUMNS = (
     "job_id", "job_name", "kind", "preemptible", "resource", "queue", "user", "account", "account_path", "priority",
     "state", "exit_state", "exit_code", "submit_time", "start_time", "end_time", "elapsed_seconds", "wall_seconds",
-    "wait_seconds", "gpu_count", "gpu_seconds", "worker_count", "node_count", "node_list", "turns",
+    "wait_seconds", "gpu_count", "gpu_seconds", "worker_count", "node_count", "node_list", "attempts",
 )  # fmt: skip
+# Old names of columns, which stay for one more version, by the name that each has now.
+NEW_NAMES = {"only_idle": "preemptible", "turns": "attempts"}
 
 
 def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
@@ -46,21 +54,24 @@ def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
     Elapsed is from start to end, wall the part of it with GPUs, wait all other time from submit to end.
     """
     job, there = exported.job, exported.there
-    held = [(turn.lease.gpus, _micros(turn.held.begins, turn.held.ends or now)) for turn in exported.turns]
+    held = [
+        (attempt.lease.gpus, _micros(attempt.held.begins, attempt.held.ends or now))
+        for attempt in exported.attempts
+    ]
     wall = sum(micros for _, micros in held)
     start = job.first_started_at
     if start is not None:
         start = None if start >= (there.ends or now) else max(start, there.begins)
     end = None if there.goes_on and start is None else there.ends
     ended = exported.state in Job.ENDED
-    nodes = sorted({node for turn in exported.turns for node in turn.nodes})
-    return {
+    nodes = sorted({node for attempt in exported.attempts for node in attempt.nodes})
+    row = {
         "job_id": job.pk,
         "job_name": exported.name,
         "kind": job.kind,
         "preemptible": job.preemptible,
         "resource": job.cluster.name,
-        "queue": ",".join(dict.fromkeys(turn.lease.generation.name for turn in exported.turns)),
+        "queue": ",".join(dict.fromkeys(attempt.lease.generation.name for attempt in exported.attempts)),
         "user": exported.user,
         "account": exported.account,
         "account_path": exported.account_path,
@@ -79,8 +90,9 @@ def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
         "worker_count": job.workers,
         "node_count": len(nodes),
         "node_list": ",".join(nodes),
-        "turns": len(exported.turns),
+        "attempts": len(exported.attempts),
     }
+    return row | {old: row[new] for old, new in NEW_NAMES.items()}
 
 
 def _micros(begins: datetime, ends: datetime) -> int:
@@ -89,7 +101,7 @@ def _micros(begins: datetime, ends: datetime) -> int:
 
 def jobs_csv(selection: Selection) -> Iterator[str]:
     now = now_from_database()
-    yield csv_line(COLUMNS)
+    yield csv_line([*COLUMNS, *NEW_NAMES])
     for some in read_jobs(selection, now):
         yield "".join(
             csv_line([harmless(cell) for cell in row_of(exported, now).values()]) for exported in some

@@ -74,7 +74,7 @@ class Selection:
             ends = self.ends.astimezone(UTC) if self.ends <= now else None
         return Stretch(max(begins, self.begins).astimezone(UTC), ends, goes_on)
 
-    def turns(self) -> QuerySet[Lease]:
+    def attempts(self) -> QuerySet[Lease]:
         """Returns the attempts that ended in the period, so that adjoining periods contain each of them once."""
         ended = Lease.objects.filter(
             held_until__gte=self.begins, held_until__lt=self.ends, held_from__isnull=False
@@ -101,7 +101,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Attempt:
     """One time in which a job held GPUs."""
 
     lease: Lease
@@ -124,14 +124,14 @@ class ExportedJob:
     state: str  # of the job, at the end of the period
     there: Stretch  # from its submit to its end
     waits_since: datetime  # the submit, or the end of its last attempt that ended in or before the period
-    turns_over: int
+    attempts_over: int
     user: str
     user_number: int
     account: str
     account_number: int
     account_path: str
     name: str
-    turns: Sequence[Turn] = field(default=())
+    attempts: Sequence[Attempt] = field(default=())
 
 
 def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
@@ -139,19 +139,19 @@ def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]
     exporter = _JobExporter(selection, now)
     for jobs in _in_steps(selection.jobs()):
         some = list(_with_names(jobs))
-        turns = _turns([job.pk for job in some])
-        yield [exporter.exported(job, turns[job.pk]) for job in some]
+        attempts = _attempts([job.pk for job in some])
+        yield [exporter.exported(job, attempts[job.pk]) for job in some]
 
 
-def read_turns(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
+def read_attempts(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
     """Yields, for each attempt, its job with this attempt alone, both uncut, in batches in order of the attempts'
     ids."""
     exporter = _JobExporter(replace(selection, whole=True), now)
-    for leases in _in_steps(selection.turns()):
+    for leases in _in_steps(selection.attempts()):
         some = list(leases.values_list("job_id", "pk"))
         known = {job.pk: job for job in _with_names(Job.objects.filter(pk__in={job for job, _ in some}))}
-        turns = {turn.lease.pk: turn for each in _turns(list(known)).values() for turn in each}
-        yield [exporter.exported(known[job], [turns[lease]]) for job, lease in some]
+        attempts = {attempt.lease.pk: attempt for each in _attempts(list(known)).values() for attempt in each}
+        yield [exporter.exported(known[job], [attempts[lease]]) for job, lease in some]
 
 
 def _with_names(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -169,7 +169,7 @@ def _in_steps(found: Any) -> Iterator[Any]:
         yield found.filter(pk__gte=first, pk__lt=first + STEP).order_by("pk")
 
 
-def _turns(jobs: Sequence[int]) -> dict[int, list[Turn]]:
+def _attempts(jobs: Sequence[int]) -> dict[int, list[Attempt]]:
     leases = list(
         Lease.objects.filter(job__in=jobs, held_from__isnull=False)
         .select_related("generation", "job")
@@ -181,12 +181,12 @@ def _turns(jobs: Sequence[int]) -> dict[int, list[Turn]]:
     for lease_id, node in places.values_list("lease_id", "node__name").distinct():
         nodes[lease_id].append(node)
     last = {lease.job_id: lease.pk for lease in leases}
-    found: dict[int, list[Turn]] = defaultdict(list)
+    found: dict[int, list[Attempt]] = defaultdict(list)
     for lease in leases:
         before = found[lease.job_id][-1].held.ends if found[lease.job_id] else None
         assert lease.held_from is not None  # noqa: S101 - those alone were asked for
         found[lease.job_id].append(
-            Turn(
+            Attempt(
                 lease=lease,
                 number=len(found[lease.job_id]) + 1,
                 is_last=last[lease.job_id] == lease.pk,
@@ -209,32 +209,35 @@ class _JobExporter:
         )
         self._tenants = dict(tenants.values_list("pk", "name"))
 
-    def exported(self, job: Job, turns: Sequence[Turn]) -> ExportedJob:
+    def exported(self, job: Job, attempts: Sequence[Attempt]) -> ExportedJob:
         # From the first team that the reader may see; who sees one sees all below it.
         path = [
             self._name("team", step, self._tenants[step])
             for step in job.tenant.lineage
             if step in self._tenants
         ]
-        cut = [(turn, self._selection.cut(turn.held.begins, turn.held.ends, self._now)) for turn in turns]
+        cut = [
+            (attempt, self._selection.cut(attempt.held.begins, attempt.held.ends, self._now))
+            for attempt in attempts
+        ]
         there = self._selection.cut(job.created_at, job.ended_at, self._now)
         assert there is not None  # noqa: S101 - it was selected for that
         last = there.ends or self._now
-        over = [turn.held.ends for turn in turns if turn.held.ends and turn.held.ends <= last]
+        over = [attempt.held.ends for attempt in attempts if attempt.held.ends and attempt.held.ends <= last]
         return ExportedJob(
             job=job,
             cpu=job.cpu,  # type: ignore[attr-defined]  # annotated
             state=_state(job, there, [held for _, held in cut if held], started=bool(over)),
             there=there,
             waits_since=over[-1] if over else job.created_at,
-            turns_over=len(over),
+            attempts_over=len(over),
             user=self._name("user", job.owner_id, job.owner.get_username()),
             user_number=self._number("user", job.owner_id),
             account=self._name("team", job.tenant_id, job.tenant.slug),
             account_number=self._number("team", job.tenant_id),
             account_path="/".join(path),
             name=self._name("job", job.name, job.name),
-            turns=[replace(turn, held=held) for turn, held in cut if held],
+            attempts=[replace(attempt, held=held) for attempt, held in cut if held],
         )
 
     def _name(self, kind: str, key: object, name: str) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from accounting.core.texts import one_line
 from scheduling.backends.base import End
 from scheduling.models import Job
-from scheduling.reports.exports.reading import ExportedJob, Turn
+from scheduling.reports.exports.reading import Attempt, ExportedJob
 
 SACCT = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Cluster", "Partition", "QOS", "State", "Submit", "Eligible",
@@ -36,7 +36,7 @@ STATES = {
     J.FAILED: "FAILED",
     J.CANCELLED: "CANCELLED",
 }
-TURN_STATES = {
+ATTEMPT_STATES = {
     str(End.SUCCEEDED): "COMPLETED",
     str(End.FAILED): "FAILED",
     str(End.START_FAILED): "FAILED",
@@ -54,19 +54,19 @@ def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, 
     """Returns each attempt as `sacct --duplicates` shows a requeued job, with a step JOB.ATTEMPT, and the waiting
     job."""
     lines = []
-    for turn in exported.turns:
-        line = _of_turn(exported, turn, now, generations) | {"Restarts": str(turn.number - 1)}
-        step = f"{exported.job.pk}.{turn.lease.epoch}"
+    for attempt in exported.attempts:
+        line = _of_attempt(exported, attempt, now, generations) | {"Restarts": str(attempt.number - 1)}
+        step = f"{exported.job.pk}.{attempt.lease.epoch}"
         lines += [_line(SACCT, line), _line(SACCT, line | {"JobID": step, "JobIDRaw": step})]
-    if not exported.turns or (exported.there.goes_on and not exported.turns[-1].held.goes_on):
+    if not exported.attempts or (exported.there.goes_on and not exported.attempts[-1].held.goes_on):
         lines.append(_line(SACCT, _without_gpus(exported, now, generations)))
     return lines
 
 
 def shredder_line(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> str:
     """Returns one attempt as sacct shows a requeued job: it waited from the end of the attempt before."""
-    (turn,) = exported.turns
-    return _line(SHREDDER, _of_turn(exported, turn, now, generations))
+    (attempt,) = exported.attempts
+    return _line(SHREDDER, _of_attempt(exported, attempt, now, generations))
 
 
 def job_state(exported: ExportedJob) -> str:
@@ -75,19 +75,19 @@ def job_state(exported: ExportedJob) -> str:
     return STATES[Job.State(exported.state)]
 
 
-def turn_state(exported: ExportedJob, turn: Turn) -> str:
+def attempt_state(exported: ExportedJob, attempt: Attempt) -> str:
     """Returns an attempt's present state or the reason of its end; the last one of a cancelled job is cancelled."""
-    if turn.held.goes_on:
+    if attempt.held.goes_on:
         return "RUNNING"
-    stopped = "CANCELLED" if exported.state == J.CANCELLED and turn.is_last else "PREEMPTED"
-    return TURN_STATES.get(turn.lease.end_reason, stopped)
+    stopped = "CANCELLED" if exported.state == J.CANCELLED and attempt.is_last else "PREEMPTED"
+    return ATTEMPT_STATES.get(attempt.lease.end_reason, stopped)
 
 
-def _of_turn(
-    exported: ExportedJob, turn: Turn, now: datetime, generations: Mapping[int, str]
+def _of_attempt(
+    exported: ExportedJob, attempt: Attempt, now: datetime, generations: Mapping[int, str]
 ) -> dict[str, str]:
-    times = _times(turn.waits_since, turn.held.begins, turn.held.ends, now)
-    return _common(exported, turn, turn_state(exported, turn), generations) | times
+    times = _times(attempt.waits_since, attempt.held.begins, attempt.held.ends, now)
+    return _common(exported, attempt, attempt_state(exported, attempt), generations) | times
 
 
 def _without_gpus(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
@@ -97,15 +97,15 @@ def _without_gpus(exported: ExportedJob, now: datetime, generations: Mapping[int
     return (
         _common(exported, None, job_state(exported), generations)
         | times
-        | {"Restarts": str(exported.turns_over)}
+        | {"Restarts": str(exported.attempts_over)}
     )
 
 
 def _common(
-    exported: ExportedJob, turn: Turn | None, state: str, generations: Mapping[int, str]
+    exported: ExportedJob, attempt: Attempt | None, state: str, generations: Mapping[int, str]
 ) -> dict[str, str]:
     job = exported.job
-    ended = exported.state in Job.ENDED and (turn is None or turn.is_last)
+    ended = exported.state in Job.ENDED and (attempt is None or attempt.is_last)
     # One CPU per worker if the spec has no number, because XDMoD warns of jobs without CPUs.
     cpus = str(math.ceil(round(job.workers * (exported.cpu or 1), 6)))
     return {
@@ -118,14 +118,14 @@ def _common(
         "GID": str(exported.account_number),
         "Account": exported.account,
         "Cluster": job.cluster.name,
-        "Partition": turn.lease.generation.name if turn else _wanted(job, generations) or "any",
+        "Partition": attempt.lease.generation.name if attempt else _wanted(job, generations) or "any",
         "QOS": "preemptible" if job.preemptible else job.kind,
         "State": state,
         "ReqTRES": _tres(job, _wanted(job, generations), job.workers),
-        "AllocTRES": _tres(job, turn.lease.generation.name, len(turn.nodes)) if turn else "",
-        "NNodes": str(len(turn.nodes) if turn else job.workers),
+        "AllocTRES": _tres(job, attempt.lease.generation.name, len(attempt.nodes)) if attempt else "",
+        "NNodes": str(len(attempt.nodes) if attempt else job.workers),
         "NTasks": str(job.workers),
-        "NodeList": ",".join(turn.nodes) if turn and turn.nodes else NO_NODES,
+        "NodeList": ",".join(attempt.nodes) if attempt and attempt.nodes else NO_NODES,
         "ExitCode": _exit_code(job) if ended else "0:0",
         "Priority": str(job.priority),
         "NCPUS": cpus,

@@ -276,6 +276,12 @@ def test_the_documentation_declares_full_disks_and_logs_that_cannot_be_read(scen
     assert reads == {"/api/v1/jobs/{job_id}/log"}
 
 
+def test_the_documentation_says_in_a_sentence_what_each_call_does(scene: Scene, call) -> None:
+    operations = [one for of in call("get", "/openapi.json").json()["paths"].values() for one in of.values()]
+    current = [one["summary"] for one in operations if not one.get("deprecated")]
+    assert [summary for summary in current if not re.match(r"[A-Z][a-z]+e?s ", summary)] == []
+
+
 def test_the_documentation_loads_nothing_from_elsewhere(db: None, settings) -> None:
     assert Client().get("/api/v1/openapi.json").status_code == 401
     assert Client().get("/api/v1/docs")["Location"] == "/account/login/?next=/api/v1/docs"

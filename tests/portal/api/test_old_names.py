@@ -86,6 +86,7 @@ def test_a_job_specification_is_read_by_old_names(old: str) -> None:
     new = NEW_NAMES[old]
     assert JobSpec.parse(SPEC | {old: True}) == JobSpec.parse(SPEC | {new: True}) != JobSpec.parse(SPEC)
     assert JobSpec.from_yaml(f"name: old\ncommand: 'true'\n{old}: true") == JobSpec.parse(SPEC | {new: True})
+    assert JobSpec.stored(SPEC | {old: True}) == JobSpec.stored(SPEC | {new: True}) != JobSpec.stored(SPEC)
     with pytest.raises(SpecError) as refused:
         JobSpec.parse(SPEC | {old: True, new: False})
     assert refused.value.problems == {

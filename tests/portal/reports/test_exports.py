@@ -89,19 +89,19 @@ def test_sacct_lines_are_read_back(jobs: list[Job]) -> None:
     rows = {row["JobID"]: row for row in sacct()}
     first, second, third = (str(job.pk) for job in jobs)
     assert set(rows) == {first, f"{first}.1", f"{first}.2", second, f"{second}.1", third}
-    turns = [row for row in sacct() if row["JobID"] == first]
-    assert {row["JobName"] for row in turns} == {"train me "}
-    assert {(row["User"], row["Account"], row["Priority"]) for row in turns} == {("bob", "astro", "3")}
-    assert [[moment(row[name]) for name in ("Submit", "Start", "End")] for row in turns] == [
+    attempts = [row for row in sacct() if row["JobID"] == first]
+    assert {row["JobName"] for row in attempts} == {"train me "}
+    assert {(row["User"], row["Account"], row["Priority"]) for row in attempts} == {("bob", "astro", "3")}
+    assert [[moment(row[name]) for name in ("Submit", "Start", "End")] for row in attempts] == [
         [NOON, NOON + hours(1), NOON + hours(2)],
         [NOON + hours(2), NOON + hours(4), NOON + hours(31)],
     ]
-    assert [(row["Elapsed"], row["Restarts"], row["State"], row["ExitCode"]) for row in turns] == [
+    assert [(row["Elapsed"], row["Restarts"], row["State"], row["ExitCode"]) for row in attempts] == [
         ("01:00:00", "0", "PREEMPTED", "0:0"),
         ("1-03:00:00", "1", "COMPLETED", "0:0"),
     ]
-    assert turns[1]["AllocTRES"] == "gres/gpu=4,gres/gpu:v100=4,node=1"
-    assert turns[1]["ReqTRES"] == "gres/gpu=4,node=2"
+    assert attempts[1]["AllocTRES"] == "gres/gpu=4,gres/gpu:v100=4,node=1"
+    assert attempts[1]["ReqTRES"] == "gres/gpu=4,node=2"
     assert rows[f"{first}.1"]["NodeList"] == "v100-0,v100-1"
     assert rows[f"{first}.2"]["NNodes"] == "1"
     assert (rows[second]["State"], rows[second]["ExitCode"]) == ("FAILED", "0:9")
@@ -112,7 +112,7 @@ def test_sacct_lines_are_read_back(jobs: list[Job]) -> None:
     ]  # fmt: skip
     assert [row for row in sacct() if "." in row["JobID"]] == [
         row | {"JobID": step["JobID"], "JobIDRaw": step["JobIDRaw"]}
-        for row, step in zip([*turns, rows[second]], [rows[f"{first}.1"], rows[f"{first}.2"], rows[f"{second}.1"]],
+        for row, step in zip([*attempts, rows[second]], [rows[f"{first}.1"], rows[f"{first}.2"], rows[f"{second}.1"]],
                              strict=True)
     ]  # fmt: skip
 
@@ -125,13 +125,13 @@ def is_consistent(row: dict[str, str]) -> bool:
 
 
 # Microseconds without and with GPUs, and why the attempt ended.
-turns = st.tuples(
+attempts = st.tuples(
     st.integers(0, 9 * 10**10), st.integers(0, 9 * 10**10), st.sampled_from(["stopped", "lost", "drained"])
 )
 histories = st.lists(
     st.tuples(
         st.integers(0, 3 * 10**11),
-        st.lists(turns, max_size=4),
+        st.lists(attempts, max_size=4),
         st.sampled_from(["succeeded", "cancelled", "waits", "runs"]),
         st.integers(1, 3),
     ),
@@ -239,7 +239,7 @@ def test_a_job_over_midnight_is_in_both_days_with_its_part(lab: World, jobs: lis
         [("2026-05-05T00:00:00", "2026-05-05T19:00:00", "COMPLETED")],
     ]
     rows = [json.loads(text_of("jobs.json", day))[0] for day in days]
-    assert [(row["state"], row["end_time"], row["wall_seconds"], row["turns"]) for row in rows] == [
+    assert [(row["state"], row["end_time"], row["wall_seconds"], row["attempts"]) for row in rows] == [
         ("running", "2026-05-05T00:00:00+00:00", 9 * 3600, 2),
         ("succeeded", "2026-05-05T19:00:00+00:00", 19 * 3600, 1),
     ]
@@ -318,7 +318,7 @@ def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
             "" if one[name] is None else str(one[name]) for name in steady
         ]
     first = told[0]
-    assert (first["wall_seconds"], first["wait_seconds"], first["turns"]) == (28 * 3600, 3 * 3600, 2)
+    assert (first["wall_seconds"], first["wait_seconds"], first["attempts"]) == (28 * 3600, 3 * 3600, 2)
     assert first["gpu_seconds"] == 4 * 28 * 3600
     assert first["job_name"] == "train|me\n"
 
