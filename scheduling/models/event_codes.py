@@ -105,7 +105,7 @@ class Cause(StrEnum):
 
 
 class JobEnd(StrEnum):
-    """Why a job ended for good: as its backend saw it, or because somebody cancelled it."""
+    """The reason for which a job ended permanently: as its backend saw it, or because somebody cancelled it."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
