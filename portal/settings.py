@@ -302,10 +302,10 @@ FAIRLOT_JOBS_DIR = Path(env.str("FAIRLOT_JOBS_DIR", str(BASE_DIR / "var" / "jobs
 FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)
 # Of one attached cluster at the same time; each is a thread of the watcher's.
 FAIRLOT_LOG_STREAMS = env.int("FAIRLOT_LOG_STREAMS", 64)
-# Whole inputs of rounds, with which they can be drawn again, and the single turns of a job's history.
+# Whole inputs of rounds, with which they can be reproduced, and the single attempts in a job's history.
 FAIRLOT_KEEP_ROUND_RECORDS_DAYS = env.int("FAIRLOT_KEEP_ROUND_RECORDS_DAYS", 14)
 FAIRLOT_ANALYSES_AT_ONCE = env.int("FAIRLOT_ANALYSES_AT_ONCE", 1)
-FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)
+FAIRLOT_KEEP_ATTEMPTS_DAYS = env.int("FAIRLOT_KEEP_ATTEMPTS_DAYS", 90)
 # Logs and checkpoints of ended jobs; 0 keeps them for ever.
 FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
 if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:

@@ -36,26 +36,26 @@ TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
 REPEATED = ("replaced", "trouble", "proved")
 
 
-def prune(*, records: timedelta, turns: timedelta) -> int:
-    """Deletes inputs of rounds older than `records`, and repetitive rows older than `turns`; returns how many.
+def prune(*, records: timedelta, attempts: timedelta) -> int:
+    """Deletes inputs of rounds older than `records`, and repetitive rows older than `attempts`; returns how many.
 
     Repetitive rows are operations, events of attempts and of replicas, analyses of sharing anomalies, and due times
     of schedules that made no job, except a schedule's last one. A round without its record can no longer be
     reproduced; its trades, shares and figures stay.
     """
     now = now_from_database()
-    old_orders = Operation.objects.filter(done_at__lt=now - turns, lease__state=Lease.State.CLOSED)
-    old_turns = JobEvent.objects.filter(at__lt=now - turns, kind__in=[str(kind) for kind in TURNS])
+    old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)
+    old_turns = JobEvent.objects.filter(at__lt=now - attempts, kind__in=[str(kind) for kind in TURNS])
     later = ScheduleRun.objects.filter(schedule=models.OuterRef("schedule"), pk__gt=models.OuterRef("pk"))
-    old_runs = ScheduleRun.objects.filter(models.Exists(later), at__lt=now - turns, job=None)
+    old_runs = ScheduleRun.objects.filter(models.Exists(later), at__lt=now - attempts, job=None)
     return (
         _delete(RoundRecord.objects.filter(round__at__lt=now - records))
         + _delete(ShadowRound.objects.filter(round__at__lt=now - records))
         + _delete(old_orders)
         + _delete(old_turns)
         + _delete(old_runs)
-        + _delete(SharingAnalysis.objects.filter(asked_at__lt=now - turns))
-        + _delete(ServiceEvent.objects.filter(at__lt=now - turns, kind__in=REPEATED))
+        + _delete(SharingAnalysis.objects.filter(asked_at__lt=now - attempts))
+        + _delete(ServiceEvent.objects.filter(at__lt=now - attempts, kind__in=REPEATED))
     )
 
 

@@ -255,7 +255,7 @@ def prune() -> None:
     """Deletes details that are older than the settings keep them."""
     retention.prune(
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
-        turns=timedelta(days=settings.FAIRLOT_KEEP_TURNS_DAYS),
+        attempts=timedelta(days=settings.FAIRLOT_KEEP_ATTEMPTS_DAYS),
     )
 
 

@@ -87,7 +87,7 @@ def secret(request: UserRequest, pk: int) -> HttpResponse:
         request,
         form,
         lambda _: replace_secret(actor=request.user, secret=found, values=form.texts()),
-        done=f"{found.name} is replaced; jobs get it with their next turn.",
+        done=f"{found.name} is replaced; jobs get it with their next attempt.",
         to=("secrets",),
         page=partial(_one, pk=pk),
     )

@@ -82,11 +82,11 @@ def event_lines(events: Iterable[JobEvent]) -> SafeString:
 
 
 def _event_line(event: JobEvent, now: datetime) -> str:
-    turn = f" · turn {event.epoch}" if event.epoch else ""
+    attempt = f" · attempt {event.epoch}" if event.epoch else ""
     return (
         f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
         f'<p class="break">{escape(as_sentence(text_of(event)))}</p>'
-        f'<p class="muted small">{moment(event.at)} · {ago_at(event.at, now)}{turn}</p></li>\n  '
+        f'<p class="muted small">{moment(event.at)} · {ago_at(event.at, now)}{attempt}</p></li>\n  '
     )
 
 

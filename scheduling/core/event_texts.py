@@ -106,7 +106,7 @@ def _beyond(parameters: Parameters) -> str:
 def _claimed(parameters: Parameters) -> str:
     waited = parameters.get("waited")
     claims = f"; jobs that waited get {waited}" if waited else ""
-    return f"Preempted: {_beyond(parameters) or 'it is the turn of others'}{claims}"
+    return f"Preempted: {_beyond(parameters) or 'others are next'}{claims}"
 
 
 def _claim_warned(parameters: Parameters) -> str:
@@ -156,9 +156,9 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.STARTED: "Running on {gpus} {generation}",
     E.READY: "Ready; it answers at {address}",
     E.UNREADY: _more("Not ready any more", "why"),
-    E.FROZEN: "Frozen; goes on at its next turn",
+    E.FROZEN: "Frozen; resumes in its next attempt",
     E.UNFROZEN: "Its frozen processes are gone",
-    E.STOPPED: f"Stopped; at its next turn {STARTS_AGAIN}",
+    E.STOPPED: f"Stopped; in its next attempt {STARTS_AGAIN}",
     E.VANISHED: f"Its processes vanished; {STARTS_AGAIN}. {{message}}",
     E.NOT_STARTED: "Its GPUs were given back before it had started",
     E.START_FAILED: "Could not be started: {message}",

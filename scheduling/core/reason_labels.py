@@ -14,7 +14,7 @@ SHORT: Mapping[int, str] = {
     Reason.NEVER_OVER_QUOTA: "over a limit",
     Reason.QUOTA_IN_USE: "limit reached",
     Reason.HOURS_SPENT: "limit of the period spent",
-    Reason.SHARE_IN_USE: "others' turn",
+    Reason.SHARE_IN_USE: "others are next",
     Reason.OWN_JOBS_AHEAD: "own jobs ahead",
     Reason.FRAGMENTED: "free GPUs are scattered",
     Reason.NODES_AWAY: "nodes are away",

@@ -71,7 +71,7 @@ def drain_node(
         _let_nothing_start(node, why=why, now=now, history=history)
         for lease in _leases_on(node):
             history.change(lease.job)  # to update its open pages
-            history.note(lease.job, "draining", why.but(until=until), at=now, turn=lease.epoch)
+            history.note(lease.job, "draining", why.but(until=until), at=now, epoch=lease.epoch)
         history.save()
     pubsub.publish(f"cluster:{node.cluster_id}")
 
@@ -134,7 +134,7 @@ def _let_nothing_start(node: Node, *, why: Message, now: datetime, history: Hist
     for lease in Lease.objects.filter(pk__in=asleep.values("pk"), held_gpus__node=node).distinct():
         end_frozen(lease.job, verb=Operation.Verb.STOP)
         history.change(lease.job, frozen=False)
-        history.note(lease.job, "unfrozen", why.but(starts_again=True), at=now, turn=lease.epoch)
+        history.note(lease.job, "unfrozen", why.but(starts_again=True), at=now, epoch=lease.epoch)
 
 
 def _leases_on(node: Node) -> list[Lease]:

@@ -50,7 +50,7 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
         history.change(job, **_ended_by(said))
         if lease.state == Lease.State.STOPPING:
-            history.move(job, Event.CANCEL, at=now, said=said, turn=lease.epoch, cause=cause)
+            history.move(job, Event.CANCEL, at=now, said=said, epoch=lease.epoch, cause=cause)
             # It may have been ordered to freeze only, or with a long grace period; another stop shortens that.
             again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
             Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)

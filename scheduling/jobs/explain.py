@@ -327,20 +327,20 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.HOURS_SPENT: ("It starts when the limit leaves enough of its period, or with a larger limit.",),
     Reason.BORROWED_ENOUGH: ("It starts when a job that the limit counts ends, or with a larger limit.",),
     Reason.PREEMPTIBLE: (
-        "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",
+        "It starts when GPUs are idle. To let it use the team's share, ask for a larger limit or change it on its page.",
     ),
     Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),
     Reason.OWNER_MAY_NOT: (
         "It goes on when its owner may run jobs in the team again, or when it is handed over to a member.",
     ),
-    Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets.",),
+    Reason.SHARE_IN_USE: ("The tickets decide when it is next.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
 }
 
 _ACTIVE: Mapping[str, Callable[[Job], str]] = {
     Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",
     Job.State.RUNNING: lambda job: "Running.",
-    Job.State.STOPPING: lambda job: "Giving its GPUs to others; it goes on at its next turn.",
+    Job.State.STOPPING: lambda job: "Giving its GPUs to others; it resumes in its next attempt.",
     Job.State.CANCELLING: lambda job: f"{end_text_of(job) or 'Cancelled'}; its processes are being ended.",
     Job.State.SUCCEEDED: lambda job: end_text_of(job) or "Succeeded.",
     Job.State.FAILED: lambda job: end_text_of(job) or "Failed.",

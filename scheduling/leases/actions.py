@@ -194,7 +194,7 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
         lease.state, lease.stop_asked_at, lease.stop_cause = Lease.State.STOPPING, now, order.cause
         verb = Operation.Verb.FREEZE if frozen else Operation.Verb.STOP
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
-        history.move(lease.job, event, at=now, said=order.said, turn=lease.epoch, cause=order.cause)
+        history.move(lease.job, event, at=now, said=order.said, epoch=lease.epoch, cause=order.cause)
         stopping.append(lease)
     update_rows(stopping, ["state", "stop_asked_at", "stop_cause"])
     insert_rows(operations, ignore_conflicts=True)
@@ -261,7 +261,7 @@ class ObservationBatch:
         if lease in Lease.objects.filter(job=lease.job_id).of_frozen_processes():
             self.history.change(lease.job, frozen=False)
             said = Message.of(EventCode.UNFROZEN, starts_again=True)
-            self.history.note(lease.job, "unfrozen", said, at=self.now, turn=lease.epoch)
+            self.history.note(lease.job, "unfrozen", said, at=self.now, epoch=lease.epoch)
 
     def _started(self, lease: Lease, seen: Observation) -> None:
         at = self.moment(lease, seen.running_age or 0.0)
@@ -272,7 +272,7 @@ class ObservationBatch:
             Event.STARTED,
             at=at,
             said=Message.of(EventCode.STARTED, gpus=lease.gpus, generation=lease.generation.name),
-            turn=lease.epoch,
+            epoch=lease.epoch,
         )
         self._begun.append(lease)
 
@@ -294,7 +294,7 @@ class ObservationBatch:
             self.history.change(job, first_ready_at=job.first_ready_at or at)
         self._touched[lease.pk] = lease
         self.history.change(job)
-        self.history.note(job, kind, said, at=at, turn=lease.epoch)
+        self.history.note(job, kind, said, at=at, epoch=lease.epoch)
 
     def _frozen(self, lease: Lease, seen: Observation) -> None:
         at = self.moment(lease, seen.frozen_age or 0.0)
@@ -318,24 +318,24 @@ class ObservationBatch:
             "end_reason": Job.End(end),
             "end_message": message,
         }
-        turn = lease.epoch
+        epoch = lease.epoch
         if end is End.SUCCEEDED:
             said = Message.of(EventCode.SUCCEEDED, message=message)
-            self.history.move(job, Event.SUCCEEDED, at=at, said=said, turn=turn, **outcome)
+            self.history.move(job, Event.SUCCEEDED, at=at, said=said, epoch=epoch, **outcome)
         elif job.state == Job.State.CANCELLING:
             self.history.move(
                 job,
                 Event.GONE,
                 at=at,
                 said=Message.of(EventCode.CANCELLED_GONE),
-                turn=turn,
+                epoch=epoch,
                 **(outcome | _cancelled(job)),
             )
         elif end is End.DELETED:
-            self._deleted(job, at=at, turn=turn, message=message, outcome=outcome)
+            self._deleted(job, at=at, epoch=epoch, message=message, outcome=outcome)
         elif end is End.FAILED:
             said = Message.of(EventCode.FAILED, message=message)
-            self.history.move(job, Event.FAILED, at=at, said=said, turn=turn, **outcome)
+            self.history.move(job, Event.FAILED, at=at, said=said, epoch=epoch, **outcome)
         elif end is End.START_FAILED:
             self._start_failed(lease, at=at, message=message)
         elif end is End.LOST:
@@ -344,11 +344,11 @@ class ObservationBatch:
             failed_starts = job.failed_starts if lease.running_from is None else 0
             self._release(lease, at=at, said=Message.of(EventCode.STOPPED), failed_starts=failed_starts)
 
-    def _deleted(self, job: Job, *, at: datetime, turn: int, message: str, outcome: dict[str, Any]) -> None:
+    def _deleted(self, job: Job, *, at: datetime, epoch: int, message: str, outcome: dict[str, Any]) -> None:
         """Cancels a job whose objects were deleted in its cluster: who may delete them may cancel the job."""
         said = Message.of(EventCode.DELETED, message=message)
-        self.history.move(job, Event.CANCEL, at=at, said=said, turn=turn)
-        self.history.move(job, Event.GONE, at=at, said=Message.of(EventCode.GONE), turn=turn, **outcome)
+        self.history.move(job, Event.CANCEL, at=at, said=said, epoch=epoch)
+        self.history.move(job, Event.GONE, at=at, said=Message.of(EventCode.GONE), epoch=epoch, **outcome)
 
     def _start_failed(self, lease: Lease, *, at: datetime, message: str) -> None:
         job = lease.job
@@ -358,7 +358,7 @@ class ObservationBatch:
             Event.START_FAILED,
             at=at,
             said=Message.of(EventCode.START_FAILED, message=message),
-            turn=lease.epoch,
+            epoch=lease.epoch,
             failed_starts=tries,
             not_before=self._back_off(tries),
         )
@@ -391,7 +391,7 @@ class ObservationBatch:
             job,
             Event.FAILED,
             at=at,
-            turn=lease.epoch,
+            epoch=lease.epoch,
             said=Message.of(EventCode.GIVEN_UP, starts=job.failed_starts),
             end_reason=Job.End(end),
             end_message=message,
@@ -404,7 +404,7 @@ class ObservationBatch:
         job = lease.job
         if job.state == Job.State.CANCELLING:
             said = Message.of(EventCode.CANCELLED_EARLY)
-            self.history.move(job, Event.GONE, at=at, said=said, turn=lease.epoch, **_cancelled(job))
+            self.history.move(job, Event.GONE, at=at, said=said, epoch=lease.epoch, **_cancelled(job))
             if thaws:
                 end_frozen(job, verb=Operation.Verb.KILL)
             return
@@ -417,7 +417,7 @@ class ObservationBatch:
         self, lease: Lease, *, at: datetime, said: Message, frozen: bool = False, **changes: Any
     ) -> None:
         self.history.move(
-            lease.job, Event.RELEASED, at=at, said=said, turn=lease.epoch, frozen=frozen, **changes
+            lease.job, Event.RELEASED, at=at, said=said, epoch=lease.epoch, frozen=frozen, **changes
         )
 
     def close(self, lease: Lease, *, at: datetime, why: LeaseEnd) -> None:

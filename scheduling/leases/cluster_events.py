@@ -38,19 +38,19 @@ def _note(cluster_id: int, events: Sequence[ClusterEvent]) -> int:
     count = Counter((job_id, epoch) for job_id, epoch, _ in told)
     history, changed, notes = History(), set(), 0
     for event in sorted(events, key=lambda event: -event.age):
-        turn, source = (event.job_id, event.epoch), (event.job_id, event.source)
-        if event.job_id not in jobs or source in sources or (*turn, event.text) in told:
+        attempt, source = (event.job_id, event.epoch), (event.job_id, event.source)
+        if event.job_id not in jobs or source in sources or (*attempt, event.text) in told:
             continue
-        if count[turn] >= MOST:
+        if count[attempt] >= MOST:
             continue
-        told.add((*turn, event.text))
+        told.add((*attempt, event.text))
         sources.add(source)
-        count[turn] += 1
+        count[attempt] += 1
         notes += 1
         job = jobs[event.job_id]
         at = max(job.created_at, now - timedelta(seconds=min(event.age, LONGEST_AGO)))
         said = Message.of(EventCode.CLUSTER_SAID, message=event.text, event=event.source)
-        history.note(job, KIND, said, at=at, turn=event.epoch)
+        history.note(job, KIND, said, at=at, epoch=event.epoch)
         changed.add(f"job:{job.pk}")
     history.save()
     pubsub.publish(*sorted(changed))

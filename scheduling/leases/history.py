@@ -42,13 +42,13 @@ class History:
         *,
         at: datetime,
         said: Message,
-        turn: int | None = None,
+        epoch: int | None = None,
         cause: str = "",
         **changes: Any,
     ) -> None:
         """Applies `event` to `job` with `changes`; raises IllegalTransition if the table has no such transition.
 
-        `cause` is a Cause of scheduling/leases/causes.py, for events that take GPUs away. `turn` is the epoch of the
+        `cause` is a Cause of scheduling/leases/causes.py, for events that take GPUs away. `epoch` is the epoch of the
         lease: a gang that moves already has its next lease.
         """
         job.state = next_state(job.state, event)
@@ -57,7 +57,7 @@ class History:
             job.ended_at = at
             job.reason = 0
         self.change(job, **changes)
-        self.note(job, event.value, said.but(cause=cause) if cause else said, at=at, turn=turn)
+        self.note(job, event.value, said.but(cause=cause) if cause else said, at=at, epoch=epoch)
 
     def change(self, job: Job, **changes: Any) -> None:
         """Sets fields without moving the job."""
@@ -66,9 +66,9 @@ class History:
         self._fields |= changes.keys()
         self._jobs[job.pk] = job
 
-    def note(self, job: Job, kind: str, said: Message, *, at: datetime, turn: int | None = None) -> None:
-        """Adds an entry to the job's history, for its latest attempt unless `turn` names another."""
-        epoch = job.epoch if turn is None else turn
+    def note(self, job: Job, kind: str, said: Message, *, at: datetime, epoch: int | None = None) -> None:
+        """Adds an entry to the job's history, for its latest attempt unless `epoch` names another."""
+        epoch = job.epoch if epoch is None else epoch
         self._events.append(JobEvent.of(job, kind, said, at=at, epoch=epoch))
 
     def save(self) -> None:

@@ -34,11 +34,12 @@ def write_lost_work(resumed: Mapping[Lease, float]) -> None:
         if lease.epoch < later[lease.job_id][0]:
             earlier[lease.job_id].append(lease)
     update_rows(
-        [one for job, leases in earlier.items() for one in lost_turns(leases, later[job][1])], ["lost_from"]
+        [one for job, leases in earlier.items() for one in lost_attempts(leases, later[job][1])],
+        ["lost_from"],
     )
 
 
-def lost_turns(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
+def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
     """Yields those of a job's earlier leases, latest first, that lost more than was known; sets their `lost_from`."""
     for lease in leases:
         since = lost_since(lease, steps)

@@ -172,7 +172,7 @@ def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> 
                 generation=lease.generation.name,
                 **_where(one.places, names),
             ),
-            turn=lease.epoch,
+            epoch=lease.epoch,
             reason=0,
             frozen=False,
             first_started_at=job.first_started_at or now,

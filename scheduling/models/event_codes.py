@@ -89,7 +89,7 @@ class EventCode(StrEnum):
 class Cause(StrEnum):
     """Why a job lost its GPUs, or why nobody answered; stored with the event and with the lease."""
 
-    CLAIMED = "claimed"  # others claim what is guaranteed to them, or it is their turn
+    CLAIMED = "claimed"  # others claim what is guaranteed to them, or others are next
     OWN_JOBS = "own_jobs"  # other jobs of the same account go first
     LIMIT = "limit"
     MOVED = "moved"  # it goes on elsewhere

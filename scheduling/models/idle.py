@@ -119,7 +119,7 @@ class GpuUse(models.Model):
     used_at = models.DateTimeField(null=True, help_text="When its GPUs were last seen in use.")
     # Since when all measurements saw held and unused GPUs; None: the last one saw use.
     idle_since = models.DateTimeField(null=True)
-    idle_for = models.DurationField(help_text="Held without use since then, all turns together.")
+    idle_for = models.DurationField(help_text="Held without use since then, over all attempts.")
     # As last measured; None: there was a process, or it is unknown.
     processless_since = models.DateTimeField(null=True, help_text="Since then no process is on its GPUs.")
     first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")

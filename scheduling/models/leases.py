@@ -105,7 +105,7 @@ class Lease(models.Model):
                 fields=["held_until"],
                 include=["job", "generation", "gpus", "lost_from"],
                 condition=models.Q(lost_from__isnull=False),
-                name="lost_turns",
+                name="lost_attempts",
             ),
             # The leases that still are to be billed, among all there ever were.
             models.Index(

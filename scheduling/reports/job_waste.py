@@ -32,7 +32,7 @@ IN_VAIN = (Job.State.FAILED, Job.State.CANCELLED)
 # Up to so many jobs are read by id, more by their end time.
 FEW = 5000
 
-# Reads only the index `lost_turns`.
+# Reads only the index `lost_attempts`.
 LOST = f"""
     SELECT {packed_ints("job_id")}, {packed_ints("generation_id")}, {packed_millionths("seconds")}
       FROM (
@@ -42,7 +42,7 @@ LOST = f"""
          WHERE lost_from IS NOT NULL AND held_until > %(begins)s AND lost_from < %(ends)s
            AND (%(jobs)s::bigint[] IS NULL OR job_id = ANY(%(jobs)s::bigint[]))
          GROUP BY job_id, generation_id
-      ) turns
+      ) attempts
 """  # noqa: S608 - of constants
 NOTHING = Decimal(0)
 

@@ -620,7 +620,7 @@ def test_old_analyses_are_deleted_with_their_findings(lab: World, begins: dateti
     job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
     ran(job, begins + hours(5), begins + hours(6), lab.cluster.nodes.first())
     analyse(lab, begins)
-    ages = {"records": timedelta(days=365), "turns": timedelta(days=90)}
+    ages = {"records": timedelta(days=365), "attempts": timedelta(days=90)}
     prune(**ages)
     assert AnomalyHolder.objects.exists()
     SharingAnalysis.objects.update(asked_at=now_from_database() - timedelta(days=91))

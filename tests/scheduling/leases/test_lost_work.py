@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.backends.base import End, Phase
-from scheduling.leases.lost_work import lost_turns
+from scheduling.leases.lost_work import lost_attempts
 from scheduling.leases.reservations import write_times
 from scheduling.models import Job, Lease
 from tests.scheduling.world import World, start, world
@@ -67,15 +67,15 @@ class TestFromObservations:
 
     def test_a_job_that_restarts_from_zero_has_lost_all_earlier_attempts(self, lab: World) -> None:
         job = start(lab, gpus=4)
-        turns = [self.ran_until(lab, job, 100, 1000)]
-        self.long_over(turns[0])
+        attempts = [self.ran_until(lab, job, 100, 1000)]
+        self.long_over(attempts[0])
         lab.fill()
         lab.carry_out()
-        turns.append(self.ran_until(lab, job, 1000, 2000))
+        attempts.append(self.ran_until(lab, job, 1000, 2000))
         self.goes_on_at(lab, job, 0)
-        for turn in turns:
-            turn.refresh_from_db()
-            assert turn.lost_from == turn.held_from
+        for attempt in attempts:
+            attempt.refresh_from_db()
+            assert attempt.lost_from == attempt.held_from
 
     def test_seeing_it_again_changes_nothing(self, lab: World) -> None:
         job = start(lab, gpus=4)
@@ -134,7 +134,7 @@ def test_resuming_from_an_earlier_step_loses_no_less(
     lost = {}
     for at in (one, other):
         leases = leases_of(history)
-        list(lost_turns(leases, at))
+        list(lost_attempts(leases, at))
         lost[at] = lost_time(leases)
         for lease in leases:
             assert lease.lost_from is None or lease.held_from <= lease.lost_from < lease.held_until
@@ -145,7 +145,7 @@ def test_resuming_from_an_earlier_step_loses_no_less(
 @given(histories, steps)
 def test_the_part_lost_is_the_part_of_the_steps(history: list[tuple[int, int]], at: int) -> None:
     latest = leases_of(history)[0]
-    list(lost_turns([latest], at))
+    list(lost_attempts([latest], at))
     seen = latest.progress_at - latest.first_steps_at
     if latest.first_steps <= at < latest.progress_steps:
         part = (latest.progress_steps - at) / (latest.progress_steps - latest.first_steps)

@@ -52,7 +52,7 @@ def undone() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def turn(
+def attempt(
     job: Job, begins: datetime, ends: datetime, generation: Any, *, quarters_idle: int = 0, **fields: Any
 ) -> None:
     """Creates a booked attempt whose GPUs were idle in its last quarters."""
@@ -81,7 +81,7 @@ def over(job: Job, state: str, at: datetime) -> Job:
 
 
 minutes = st.integers(0, 700)
-turns = st.tuples(
+attempts = st.tuples(
     minutes, st.integers(1, 300), st.none() | st.integers(0, 299), st.integers(0, 4), st.booleans()
 )
 histories = st.lists(
@@ -90,7 +90,7 @@ histories = st.lists(
         st.sampled_from(["training", "training", "session"]),
         st.integers(1, 9),
         minutes,
-        st.lists(turns, max_size=3),
+        st.lists(attempts, max_size=3),
         st.sampled_from(["running", "succeeded", "failed", "cancelled"]),
     ),
     max_size=6,
@@ -111,7 +111,7 @@ def lived(lab: World, history: Any) -> list[Job]:
             ends = at + length * MINUTE
             lost_from = None if lost is None or lost >= length else at + lost * MINUTE
             generation = people.a100 if on_fast else people.v100
-            turn(job, at, ends, generation, quarters_idle=idle, lost_from=lost_from)
+            attempt(job, at, ends, generation, quarters_idle=idle, lost_from=lost_from)
             at = ends
         jobs.append(over(job, state, at) if state != "running" else job)
     return jobs
@@ -196,8 +196,8 @@ def test_waste_equals_a_count_by_hand(
 
 def test_a_wasteful_job_is_listed_with_everything_it_held(lab: World) -> None:
     job = waited(lab, lab.people.bob, lab.people.astro, MIDNIGHT, gpus=1, kind="training")
-    turn(job, MIDNIGHT, MIDNIGHT + HOUR, lab.people.v100, quarters_idle=4)
-    turn(job, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR, lab.people.a100)
+    attempt(job, MIDNIGHT, MIDNIGHT + HOUR, lab.people.v100, quarters_idle=4)
+    attempt(job, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR, lab.people.a100)
     (told,) = waste(None, MIDNIGHT, MIDNIGHT + DAYS).jobs
     assert (told.held, told.idle) == (2 * 3600, 3600)
 
@@ -280,7 +280,7 @@ def test_corrected_time_is_not_waste_of_a_team_that_does_not_pay(transactional_d
     lab = world()
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
-    turn(job, MIDNIGHT, MIDNIGHT + HOUR, people.v100)
+    attempt(job, MIDNIGHT, MIDNIGHT + HOUR, people.v100)
     over(job, "failed", MIDNIGHT + HOUR)
     assert waste(None, MIDNIGHT, MIDNIGHT + DAYS).total.failed == 4 * 3600
     segments = list(UsageSegment.objects.select_related("generation"))
@@ -299,7 +299,7 @@ def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
     with transaction.atomic():
-        turn(job, MIDNIGHT, MIDNIGHT + 2 * HOUR, people.v100, lost_from=MIDNIGHT + HOUR)
+        attempt(job, MIDNIGHT, MIDNIGHT + 2 * HOUR, people.v100, lost_from=MIDNIGHT + HOUR)
         second = UsageSegment.objects.filter(period__startswith=MIDNIGHT + HOUR).select_related("generation")
         correct_usage(
             actor=None, segments=list(second), reason="a test", payer=Payer(people.bio, people.charlie)
@@ -327,7 +327,7 @@ def test_waste_of_archived_days_cut_by_the_period_is_left_out(transactional_db: 
         close_empty_days(book=book, until=MIDNIGHT)
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
     for day in range(2):
-        turn(job, MIDNIGHT + day * DAY, MIDNIGHT + day * DAY + 2 * HOUR, people.v100, quarters_idle=1)
+        attempt(job, MIDNIGHT + day * DAY, MIDNIGHT + day * DAY + 2 * HOUR, people.v100, quarters_idle=1)
     over(job, "failed", MIDNIGHT + DAY + 2 * HOUR)
     close_hours(people, MIDNIGHT, MIDNIGHT + 2 * DAY, book=book)
     with transaction.atomic():
@@ -349,8 +349,8 @@ def test_corrections_take_waste_with_them(transactional_db: None) -> None:
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
     with transaction.atomic():
-        turn(job, MIDNIGHT, MIDNIGHT + HOUR, people.v100, lost_from=MIDNIGHT + 30 * MINUTE)
-        turn(job, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR, people.v100)
+        attempt(job, MIDNIGHT, MIDNIGHT + HOUR, people.v100, lost_from=MIDNIGHT + 30 * MINUTE)
+        attempt(job, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR, people.v100)
     first = UsageSegment.objects.order_by("period").select_related("generation")[:1]
     take_back_usage(actor=people.ada, segments=list(first), reason="a node with a fault")
     told: Waste = waste(people.bob, MIDNIGHT, MIDNIGHT + DAYS)

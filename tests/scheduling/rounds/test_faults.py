@@ -236,11 +236,11 @@ def test_a_job_says_for_how_long_its_turns_held_gpus_and_on_which_generation_it_
         lab.see(lab.lease(job), Phase.ENDED, end=end, ended_age=0.0)
     job.refresh_from_db()
     assert job.state == Job.State.SUCCEEDED
-    turns = list(job.leases.order_by("epoch"))
-    assert len(turns) == 4
-    assert job.held_for == sum((turn.held_until - turn.held_from for turn in turns), timedelta(0))
+    attempts = list(job.leases.order_by("epoch"))
+    assert len(attempts) == 4
+    assert job.held_for == sum((turn.held_until - turn.held_from for turn in attempts), timedelta(0))
     assert job.held_for > timedelta(0)
-    assert job.first_generation_id == turns[0].generation_id
+    assert job.first_generation_id == attempts[0].generation_id
 
 
 def test_a_cancel_after_a_withdrawn_reservation_kills_the_frozen_processes_themselves() -> None:
@@ -546,9 +546,9 @@ def test_old_details_are_deleted_but_shares_and_bills_stay(lab: World) -> None:
     lab.quantum()
     kept = {model: model.objects.count() for model in (Round, ShareInterval, Lease, UsageSegment)}
     Operation.objects.update(done_at=now_from_database())
-    assert prune(records=timedelta(days=1), turns=timedelta(days=1)) == 0
+    assert prune(records=timedelta(days=1), attempts=timedelta(days=1)) == 0
     assert RoundRecord.objects.count() > 0
-    assert prune(records=timedelta(0), turns=timedelta(0)) > 0
+    assert prune(records=timedelta(0), attempts=timedelta(0)) > 0
     assert not RoundRecord.objects.exists()
     assert not Operation.objects.exists()
     assert set(JobEvent.objects.values_list("kind", flat=True)) == {"submitted", "succeeded"}

@@ -64,9 +64,9 @@ def test_old_runs_without_a_job_are_deleted_except_the_last(lab: World, clock: C
     everything = told(schedule)
     assert [outcome for *_, outcome in everything] == ["skipped"] * 3
     ScheduleRun.objects.update(at=now_from_database() - timedelta(hours=1))
-    prune(records=timedelta(days=1), turns=timedelta(days=1))
+    prune(records=timedelta(days=1), attempts=timedelta(days=1))
     assert told(schedule) == everything
-    prune(records=timedelta(days=1), turns=timedelta(0))
+    prune(records=timedelta(days=1), attempts=timedelta(0))
     assert told(schedule) == everything[-1:]
 
 

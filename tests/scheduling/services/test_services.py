@@ -444,7 +444,7 @@ def test_events_of_people_outlast_a_services_replicas(lab: World) -> None:
     service = service_of(lab)
     for kind in ("replaced", "trouble", "proved", "failed"):
         replicas.note(service, kind, "of old")
-    prune(records=timedelta(days=1), turns=timedelta(days=1))
+    prune(records=timedelta(days=1), attempts=timedelta(days=1))
     assert service.events.filter(text="of old").count() == 4
-    prune(records=timedelta(days=1), turns=timedelta(0))
+    prune(records=timedelta(days=1), attempts=timedelta(0))
     assert set(service.events.values_list("kind", flat=True)) == {"created", "failed"}

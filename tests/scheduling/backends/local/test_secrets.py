@@ -65,12 +65,12 @@ def test_secrets_of_a_killed_supervisor_are_removed(rig: Rig) -> None:
 
 
 def test_each_attempt_has_its_own_secrets(rig: Rig) -> None:
-    print_it = 'trap "exit 0" TERM; echo "turn $FAIRLOT_EPOCH: $HF_TOKEN"; sleep 600 & wait'
+    print_it = 'trap "exit 0" TERM; echo "attempt $FAIRLOT_EPOCH: $HF_TOKEN"; sleep 600 & wait'
     first = rig.start(rig.gang(print_it, secrets=Secrets({"HF_TOKEN": "old"})))
-    rig.wait_for_log("turn 1: old")
+    rig.wait_for_log("attempt 1: old")
     rig.stop(first)
     second = rig.gang(print_it, epoch=2, secrets=Secrets({"HF_TOKEN": "new"}))
-    until(lambda: (rig.backend.start(second), rig.log().count("turn 2: new"))[1], "the second turn")
+    until(lambda: (rig.backend.start(second), rig.log().count("attempt 2: new"))[1], "the second attempt")
     rig.stop(second)
     rig.wait(second)
     assert not list((rig.root / "1" / "secrets").iterdir())
