@@ -26,6 +26,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from embedded.servers import both
+from tests import branch_coverage
 from tests.hangs import pytest_runtest_protocol  # noqa: F401 - a hook
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
 
@@ -53,7 +54,12 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None:
         start_servers(config)
+    elif branch_coverage.FOLDER in os.environ:
+        branch_coverage.measure(config)
     if is_xdist_controller(config):
+        if os.environ.get(branch_coverage.MEASURE):
+            os.environ[branch_coverage.FOLDER] = str(temporary_folder(config))
+            config.pluginmanager.register(branch_coverage.Floors())
         return  # its workers set Django up, from the environment that they inherit
     scratch = temporary_folder(config)
     os.environ |= {
