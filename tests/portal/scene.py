@@ -89,7 +89,7 @@ def scene() -> Scene:
     made.carry_out()
     waiting = made.submit(cast.alice, cast.astro, gpus=4, workers=2, name="supernova-next")
     made.fill()  # a quantum round might take GPUs from Bob's job, which shall run
-    first = Round.objects.order_by("number").first()
+    first = Round.objects.earliest("number")
     now = now_from_database()
     share(first, cast.astro, cast.v100, ends=now, entitled=7200, received=5400, lent=1800)
     share(first, cast.bio, cast.v100, ends=now, entitled=7200, received=9000, borrowed=1800)
