@@ -327,7 +327,7 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.HOURS_SPENT: ("It starts when the limit leaves enough of its period, or with a larger limit.",),
     Reason.BORROWED_ENOUGH: ("It starts when a job that the limit counts ends, or with a larger limit.",),
     Reason.PREEMPTIBLE: (
-        "It starts when GPUs are idle. To let it use the team's share, ask for a larger limit or change it on its page.",
+        "It starts when GPUs are idle. To use the team's share, ask for a larger limit or change it on its page.",
     ),
     Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),
     Reason.OWNER_MAY_NOT: (

@@ -88,7 +88,7 @@ def test_one_that_is_withdrawn_begins_no_turn_even_if_its_name_comes_again(lab: 
     withdraw_volume(actor=lab.people.olga, volume=volume)
     withdraw_volume(actor=lab.people.olga, volume=volume)
     grant(lab)
-    with pytest.raises(BackendError, match="imagenet was withdrawn from Astro; submit the job anew"):
+    with pytest.raises(BackendError, match="imagenet was withdrawn from Astro; submit the job again"):
         held(job)
     assert [mount.read_only for mount in held(submit(lab, "imagenet"))] == [True]
     verbs = AuditEvent.objects.filter(target_type="volume").order_by("pk").values_list("verb", flat=True)
@@ -261,7 +261,7 @@ def test_a_local_job_finds_its_volume_and_its_end_leaves_the_data(rig: Rig, tmp_
     ("mount", "words"),
     [
         (Mount("data", "/data", "/tmp", read_only=False), "below /volumes on this machine"),
-        (Mount("data", "/volumes/data", "/no/such", read_only=False), "is not there"),
+        (Mount("data", "/volumes/data", "/no/such", read_only=False), "does not exist"),
     ],
 )
 def test_an_unavailable_mount_fails_the_start_with_the_reason(rig: Rig, mount: Mount, words: str) -> None:
