@@ -14,3 +14,9 @@ class UserRequest(HttpRequest):
 
     user: User
     auser: Callable[[], Awaitable[User]]
+
+
+class ApiRequest(HttpRequest):
+    """A request to the API, whose caller has shown who calls."""
+
+    auth: User

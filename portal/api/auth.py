@@ -28,7 +28,8 @@ class Bearer(HttpBearer):
                 401,
                 "The token is unknown, has expired or was revoked. Create another one at /account/tokens/.",
             )
-        reads = request.method in READING or request.resolver_match.url_name in READING_POSTS
+        found_at = request.resolver_match
+        reads = request.method in READING or (found_at is not None and found_at.url_name in READING_POSTS)
         if not (found.may_write or reads):
             raise HttpError(
                 403,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async
-from django.http import Http404, HttpResponseBase, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET
 
@@ -22,7 +22,7 @@ def export(request: UserRequest, form: str) -> HttpResponseBase:
     return jobs_in_format(request, request.user, form)
 
 
-def jobs_in_format(request: UserRequest, user: User, form: str) -> HttpResponseBase:
+def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseBase:
     """Streams the jobs of `?team=` and its subtree, or all that `user` may export, as long as `user` may.
 
     `anonymous=1` writes pseudonyms. Jobs are cut to the period unless `all=whole`. Raises Http404 for an unknown

@@ -11,7 +11,7 @@ from accounting.access.visibility import ANOTHER
 from accounting.core.name_order import by_name
 from accounting.models import Tenant, User
 from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAnomaly, SharingPart
-from scheduling.models.anomalies import SharingAnalysisQuerySet
+from scheduling.models.anomalies import SharingAnalysisQuerySet, SharingPartQuerySet
 
 CAUSES = dict(SharingAnomaly.Cause.choices)
 
@@ -40,7 +40,7 @@ def read_analyses(user: User, cluster: Cluster | None) -> SharingAnalysisQuerySe
     return SharingAnalysis.objects.visible_to(user).filter(cluster=cluster).with_progress()
 
 
-def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> QuerySet[SharingPart]:
+def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> SharingPartQuerySet:
     """Returns the parts of an analysis that `user` may see, of `tenant` and those below it, by name."""
     parts = SharingPart.objects.visible_to(user).filter(analysis=analysis).select_related("tenant")
     if tenant:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Sum
-from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
@@ -18,6 +18,7 @@ from portal.api.auth import require_permission
 from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.anomalies import chosen_analysis
 from portal.share.anomaly_tables import anomalies_in_format
+from portal.user_request import ApiRequest
 from scheduling.anomalies.actions import analyse_last_days, repeat_analysis
 from scheduling.anomalies.seen import SeenAnomaly, read_analyses, read_anomalies, read_parts, seen
 from scheduling.models import Cluster, SharingAnalysis
@@ -33,8 +34,8 @@ NONE_YET: dict[str, Any] = {
 
 @router.get("/share/anomalies", response=schemas.SharingAnomalies, url_name="share_anomalies")
 def share_anomalies(
-    request: HttpRequest, asked: Query[schemas.AnomalyQuestion]
-) -> dict[str, Any] | HttpResponse:
+    request: ApiRequest, asked: Query[schemas.AnomalyQuestion]
+) -> dict[str, Any] | HttpResponseBase:
     """Returns jobs of the caller's teams that would have fared better alone, latest first, from one analysis.
 
     Formats other than JSON contain all of them."""
@@ -69,7 +70,7 @@ def share_anomalies(
 
 
 @router.post("/share/anomalies", response={202: schemas.Analysis}, url_name="share_anomalies")
-def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
+def analyse(request: ApiRequest, new: schemas.NewAnalysis) -> Status[Any]:
     """Starts an analysis of the last days of a cluster in the background. For operators.
 
     If the period was analysed before, only the teams without a result are analysed again."""
@@ -83,7 +84,7 @@ def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
     response={202: schemas.Analysis},
     url_name="share_analyse_again",
 )
-def again(request: HttpRequest, analysis_id: int) -> Status:
+def again(request: ApiRequest, analysis_id: int) -> Status[Any]:
     """Analyses the teams of an analysis that have no result again. For operators."""
     require_permission(request, "anomalies.analyse")
     analysis = get_object_or_404(SharingAnalysis.objects.select_related("cluster"), pk=analysis_id)

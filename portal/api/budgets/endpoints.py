@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -15,20 +14,21 @@ from accounting.actions.budgets import Outlook, signing_key_for
 from accounting.models import Budget
 from portal.api.budgets import schemas
 from portal.api.limits.endpoints import readable
+from portal.user_request import ApiRequest
 from scheduling.limits.budget_status import outlooks
 
 router = Router(tags=["Administration"])
 
 
 @router.get("/budgets", response=list[schemas.Budget], url_name="budgets")
-def budgets(request: HttpRequest, team: str) -> list[dict[str, Any]]:
+def budgets(request: ApiRequest, team: str) -> list[dict[str, Any]]:
     """Returns the budgets of a team with what is spent and forecast. For its managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(stands) for stands in outlooks(tenant=tenant)]
 
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
-def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
+def set_budget(request: ApiRequest, new: schemas.NewBudget) -> dict[str, Any]:
     """Sets the budget of a team for each period. Fields that are left out keep their previous values.
 
     For admins, and for managers of the team up to the smallest budget above it. The answer has the key that signs
@@ -40,7 +40,7 @@ def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
 
 
 @router.delete("/budgets/{int:budget_id}", response={204: None}, url_name="budget")
-def remove_budget(request: HttpRequest, budget_id: int) -> Status:
+def remove_budget(request: ApiRequest, budget_id: int) -> Status[Any]:
     """Removes a budget. For managers of its team and for admins."""
     tenants = changeable_where(request.auth, "budget.set")
     in_force = Budget.objects.in_force().filter(tenant__in=tenants).select_related("tenant")

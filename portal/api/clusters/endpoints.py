@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -16,6 +15,7 @@ from portal.api.auth import require_permission
 from portal.api.clusters import schemas
 from portal.api.limits.endpoints import in_api
 from portal.api.limits.schemas import ShareChange
+from portal.user_request import ApiRequest
 from scheduling.clusters import attaching
 from scheduling.clusters.actions import check_options, update_cluster
 from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
@@ -30,14 +30,14 @@ router = Router(tags=["Administration"])
 
 
 @router.get("/clusters", response=list[schemas.AttachedCluster], url_name="clusters")
-def clusters(request: HttpRequest) -> list[dict[str, Any]]:
+def clusters(request: ApiRequest) -> list[dict[str, Any]]:
     """Returns all clusters, including detached ones. For operators."""
     require_permission(request, "cluster.read")
     return [_show(cluster) for cluster in Cluster.objects.select_related("access").order_by(*by_name("name"))]
 
 
 @router.post("/clusters", response={201: schemas.AttachedCluster}, url_name="clusters")
-def attach(request: HttpRequest, new: schemas.NewCluster) -> Status:
+def attach(request: ApiRequest, new: schemas.NewCluster) -> Status[Any]:
     """Attaches a Kubernetes cluster; the name of a detached one attaches it again. For admins."""
     require_permission(request, "cluster.attach")
     arguments = new.dict() | {"kubeconfig": new.kubeconfig.get_secret_value()}
@@ -45,13 +45,13 @@ def attach(request: HttpRequest, new: schemas.NewCluster) -> Status:
 
 
 @router.get("/clusters/{name}", response=schemas.AttachedCluster, url_name="one_cluster")
-def one(request: HttpRequest, name: str) -> dict[str, Any]:
+def one(request: ApiRequest, name: str) -> dict[str, Any]:
     """Returns a cluster with the result of its last check. For operators."""
     return _show(_found(request, name))
 
 
 @router.post("/clusters/{name}/check", response=schemas.AttachedCluster, url_name="cluster_check")
-def check(request: HttpRequest, name: str) -> dict[str, Any]:
+def check(request: ApiRequest, name: str) -> dict[str, Any]:
     """Checks the access to the cluster now. For operators."""
     cluster = _found(request, name)
     check_cluster(actor=request.auth, cluster=cluster)
@@ -59,7 +59,7 @@ def check(request: HttpRequest, name: str) -> dict[str, Any]:
 
 
 @router.put("/clusters/{name}/kubeconfig", response=schemas.AttachedCluster, url_name="cluster_kubeconfig")
-def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> dict[str, Any]:
+def replace(request: ApiRequest, name: str, given: schemas.NewKubeconfig) -> dict[str, Any]:
     """Replaces the kubeconfig of a cluster. For admins."""
     require_permission(request, "cluster.attach")
     kubeconfig = given.kubeconfig.get_secret_value()
@@ -68,7 +68,7 @@ def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> di
 
 
 @router.put("/clusters/{name}/reachable", response=schemas.AttachedCluster, url_name="cluster_reachable")
-def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
+def set_reachable(request: ApiRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
     """Sets which addresses jobs in the cluster may reach. For admins."""
     require_permission(request, "cluster.attach")
     attaching.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))
@@ -78,7 +78,7 @@ def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> 
 @router.put(
     "/clusters/{name}/standalone-pods", response=schemas.AttachedCluster, url_name="cluster_standalone_pods"
 )
-def set_standalone_pods(request: HttpRequest, name: str, given: schemas.StandalonePods) -> dict[str, Any]:
+def set_standalone_pods(request: ApiRequest, name: str, given: schemas.StandalonePods) -> dict[str, Any]:
     """Sets whether new jobs of one worker run as pods without a Kubernetes Job. For admins."""
     require_permission(request, "cluster.attach")
     attaching.set_bare_pods(
@@ -88,7 +88,7 @@ def set_standalone_pods(request: HttpRequest, name: str, given: schemas.Standalo
 
 
 @router.post("/clusters/{name}/detach", response=schemas.AttachedCluster, url_name="cluster_detach")
-def detach(request: HttpRequest, name: str) -> dict[str, Any]:
+def detach(request: ApiRequest, name: str) -> dict[str, Any]:
     """Detaches a cluster and deletes its kubeconfig. Refused (409) while jobs have not ended there. For admins."""
     require_permission(request, "cluster.attach")
     detach_cluster(actor=request.auth, cluster=_found(request, name))
@@ -96,13 +96,13 @@ def detach(request: HttpRequest, name: str) -> dict[str, Any]:
 
 
 @router.get("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
-def policy(request: HttpRequest, name: str) -> dict[str, Any]:
+def policy(request: ApiRequest, name: str) -> dict[str, Any]:
     """Returns the policy of a cluster, its options and the shadow policy. For operators."""
     return _policy(_found(request, name))
 
 
 @router.put("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
-def set_policy(request: HttpRequest, name: str, given: schemas.NewPolicy) -> dict[str, Any]:
+def set_policy(request: ApiRequest, name: str, given: schemas.NewPolicy) -> dict[str, Any]:
     """Sets the policy of a cluster, its options and the shadow policy from the next round on. For admins."""
     require_permission(request, "cluster.update")
     shadow = [given.shadow.name, given.shadow.version] if given.shadow else None
@@ -117,7 +117,7 @@ def set_policy(request: HttpRequest, name: str, given: schemas.NewPolicy) -> dic
 
 
 @router.post("/clusters/{name}/policy/preview", response=list[ShareChange], url_name="cluster_policy_preview")
-def preview(request: HttpRequest, name: str, given: schemas.PolicyChoice) -> list[dict[str, Any]]:
+def preview(request: ApiRequest, name: str, given: schemas.PolicyChoice) -> list[dict[str, Any]]:
     """Returns what a policy would do to shares now. Nothing is saved. For admins."""
     require_permission(request, "cluster.update")
     check_options(given.name, given.options)
@@ -127,7 +127,7 @@ def preview(request: HttpRequest, name: str, given: schemas.PolicyChoice) -> lis
 @router.get(
     "/clusters/{name}/policy/comparison", response=schemas.Comparison, url_name="cluster_policy_comparison"
 )
-def comparison(request: HttpRequest, name: str) -> dict[str, Any]:
+def comparison(request: ApiRequest, name: str) -> dict[str, Any]:
     """Returns how the policy and the shadow policy decided the rounds of the last day. For operators."""
     found = compare(_found(request, name))
     return {
@@ -181,13 +181,13 @@ NODE = "/clusters/{name}/nodes/{path:node}"
 
 
 @router.get(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
-def drained(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
+def drained(request: ApiRequest, name: str, node: str) -> dict[str, Any]:
     """Returns a node and the jobs that a drain of it affects. For operators."""
     return _drained(request, _node(request, name, node))
 
 
 @router.post(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
-def drain(request: HttpRequest, name: str, node: str, how: schemas.Drain) -> dict[str, Any]:
+def drain(request: ApiRequest, name: str, node: str, how: schemas.Drain) -> dict[str, Any]:
     """Drains a node: no job starts there, and running jobs finish, end by a deadline or stop now. For operators."""
     found = _node(request, name, node)
     drain_node(actor=request.auth, node=found, **how.dict())
@@ -195,17 +195,17 @@ def drain(request: HttpRequest, name: str, node: str, how: schemas.Drain) -> dic
 
 
 @router.delete(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
-def return_to_use(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
+def return_to_use(request: ApiRequest, name: str, node: str) -> dict[str, Any]:
     """Returns a drained node to use. Jobs that run there continue. For operators."""
     return_node(actor=request.auth, node=_node(request, name, node))
     return _drained(request, _node(request, name, node))
 
 
-def _node(request: HttpRequest, cluster: str, name: str) -> Node:
+def _node(request: ApiRequest, cluster: str, name: str) -> Node:
     return get_object_or_404(Node.objects.present(), cluster=_found(request, cluster), name=name)
 
 
-def _drained(request: HttpRequest, node: Node) -> dict[str, Any]:
+def _drained(request: ApiRequest, node: Node) -> dict[str, Any]:
     jobs = jobs_to_drain(node, request.auth)
     return {
         "name": node.name,
@@ -231,7 +231,7 @@ def _drained(request: HttpRequest, node: Node) -> dict[str, Any]:
     }
 
 
-def _found(request: HttpRequest, name: str) -> Cluster:
+def _found(request: ApiRequest, name: str) -> Cluster:
     require_permission(request, "cluster.read")
     return get_object_or_404(Cluster.objects.select_related("access"), name=name)
 

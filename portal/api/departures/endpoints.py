@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
@@ -13,20 +13,21 @@ from accounting.access.permissions import changeable_where
 from accounting.core.errors import Refused
 from accounting.models import Tenant, User
 from portal.api.departures import schemas
+from portal.user_request import ApiRequest
 from scheduling.departures.actions import Fate, Work, heirs, settle_work
 
 router = Router(tags=["Teams"])
 
 
 @router.get("/work/{username}", response=schemas.Work, url_name="work")
-def work(request: HttpRequest, username: str, team: str) -> dict[str, int]:
+def work(request: ApiRequest, username: str, team: str) -> dict[str, int]:
     """Returns the work of a current or former member of a team that has not ended. For managers and admins."""
     tenant, user = _managed(request, team, username)
     return {f"{kind.replace(' ', '_')}s": count for kind, count in Work(user, [tenant.pk]).counts().items()}
 
 
 @router.post("/work/{username}/hand-over", response=schemas.HandedOver, url_name="hand_over")
-def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
+def hand_over(request: ApiRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
     """Hands the work of a user in a team over to another member. For managers and admins.
 
     Work that uses secrets stays, and is listed in `kept`."""
@@ -40,7 +41,7 @@ def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dic
     return {} if done is None else asdict(done)
 
 
-def _managed(request: HttpRequest, team: str, username: str) -> tuple[Tenant, User]:
+def _managed(request: ApiRequest, team: str, username: str) -> tuple[Tenant, User]:
     tenant = get_object_or_404(changeable_where(request.auth, "member.change"), slug=team)
     user = get_object_or_404(User, username=username)
     theirs = (user.memberships, user.jobs, user.schedules, user.services)

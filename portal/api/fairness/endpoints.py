@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from ninja import Query, Router
 
 from portal.api.fairness import schemas
@@ -12,6 +12,7 @@ from portal.api.fields import FileFormat
 from portal.api.reports.schemas import Days
 from portal.reports.fairness import fairness_in_format, read_fairness
 from portal.reports.fairness_tables import COLUMNS
+from portal.user_request import ApiRequest
 from scheduling.core.amounts import Amounts
 from scheduling.shares.fairness import Indices, Statement
 
@@ -20,12 +21,12 @@ router = Router(tags=["Reports"])
 
 @router.get("/fairness", response=schemas.Fairness, url_name="fairness")
 def fairness(
-    request: HttpRequest,
+    request: ApiRequest,
     days: Query[Days],
     team: str = "",
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
-) -> dict[str, Any] | HttpResponse:
+) -> dict[str, Any] | HttpResponseBase:
     """Returns what teams were entitled to and received, each without the teams below it."""
     if format != "json":
         return fairness_in_format(request.auth, request.GET, format)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
@@ -20,6 +20,7 @@ from portal.reports.idle import TeamIdle, idle_by_team, idle_now
 from portal.reports.idle_tables import idle_in_format
 from portal.reports.periods import asked_period
 from portal.reports.scope import chosen_tenant
+from portal.user_request import ApiRequest
 from scheduling.idle.actions import remove_idle_rule, set_idle_rule, snooze_idle
 from scheduling.models import Cluster, IdleRule
 
@@ -29,11 +30,11 @@ MOST = 500
 
 @router.get("/idle", response=list[schemas.IdleJob], url_name="idle")
 def idle(
-    request: HttpRequest,
+    request: ApiRequest,
     days: Query[Days],
     team: str | None = None,
     format: FileFormat = "json",  # noqa: A002
-) -> list[dict[str, Any]] | HttpResponse:
+) -> list[dict[str, Any]] | HttpResponseBase:
     """Returns at most 500 jobs with idle GPUs, idle for longest first, of a team and the teams below it or of all.
 
     Formats other than JSON contain all of them, and the teams as in `/idle/teams`."""
@@ -44,21 +45,21 @@ def idle(
 
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
-def teams(request: HttpRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
+def teams(request: ApiRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
     """Returns the idle GPU time of each of the caller's teams, without the teams below it, and its cost; most first."""
     tenant = chosen_tenant(request.auth, request.GET)
     return [_team(one) for one in idle_by_team(request.auth, asked_period(request.GET), tenant)]
 
 
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
-def gpu_use(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
+def gpu_use(request: ApiRequest, job_id: int) -> dict[str, Any] | None:
     """Returns the last measured GPU use of a job; null if it has ended or was never measured."""
     seen = use_of(visible_job(request, job_id))
     return None if seen is None else _use(seen)
 
 
 @router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
-def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
+def snooze(request: ApiRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
     """Snoozes the idle rule for a job. For its owner, managers of its team, and operators."""
     job = visible_job(request, job_id)
     snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
@@ -67,7 +68,7 @@ def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str
 
 
 @router.get("/idle-rules", response=list[schemas.IdleRule], url_name="idle_rules")
-def rules(request: HttpRequest) -> list[dict[str, Any]]:
+def rules(request: ApiRequest) -> list[dict[str, Any]]:
     """Returns all idle rules. For operators."""
     require_permission(request, "idle_rule.read")
     found = IdleRule.objects.select_related("tenant", "cluster").order_by("pk")
@@ -75,7 +76,7 @@ def rules(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 @router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
-def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
+def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
     """Sets the idle rule of a team, of a cluster, or, without either, of all teams. For admins."""
     require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
@@ -85,7 +86,7 @@ def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
-def remove_rule(request: HttpRequest, rule_id: int) -> Status:
+def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
     """Removes an idle rule; the next more general rule holds again. For admins."""
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from ninja import Header, Query, Router
 from ninja.errors import HttpError
 from ninja.responses import Status
@@ -25,6 +25,7 @@ from portal.jobs.detail import forecast_of, present_lease
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
+from portal.user_request import ApiRequest
 from scheduling.backends.base import LogUnreadable
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.event_texts import end_text, text_of
@@ -44,7 +45,7 @@ router = Router(tags=["Jobs"])
 MOST_YAML = 4 * LONGEST_YAML  # characters in one call, as reading YAML is slow
 
 LOG_PIECE = 256 * 1024
-NO_FILTERS = schemas.JobFilters()
+NO_FILTERS = schemas.JobFilters.model_validate({})
 AFTER_ALL = 2**63 - 1  # no job has that key
 # One row more than is shown, to know whether there are more. Each length is prepared as SQL, so there are few.
 MOST_ROWS = (RowLimit(21), RowLimit(51), RowLimit(201))
@@ -60,7 +61,7 @@ COLUMNS = {
 _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.values()))
 
 
-def visible_job(request: HttpRequest, job_id: int) -> Job:
+def visible_job(request: ApiRequest, job_id: int) -> Job:
     """Returns the job. Raises Http404 if it does not exist or the caller may not see it."""
     if job_id >= 2**63:
         raise Http404
@@ -75,7 +76,7 @@ _job = Prepared(lambda pk: Job.objects.filter(pk=pk).select_related("tenant", "o
 
 @router.get("/jobs", response=schemas.JobPage, url_name="jobs")
 def list_jobs(
-    request: HttpRequest,
+    request: ApiRequest,
     filters: Query[schemas.JobFilters],
     before: AskedKey | None = None,
     limit: PageSize = 50,
@@ -117,7 +118,7 @@ def _latest(teams: list[int], before: int, most: RowLimit) -> QuerySet[Job, tupl
 
 @router.post("/jobs", response={201: schemas.JobInFull}, url_name="jobs")
 def submit(
-    request: HttpRequest,
+    request: ApiRequest,
     new: schemas.NewJob,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
@@ -140,7 +141,7 @@ def submit(
 
 @router.post("/jobs/bulk", response={201: schemas.BulkAnswers}, url_name="jobs_bulk")
 def submit_bulk(
-    request: HttpRequest,
+    request: ApiRequest,
     new: schemas.NewJobs,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=70)] = "",
 ) -> Any:
@@ -182,7 +183,7 @@ def submit_bulk(
 
 
 @router.post("/preflight", response=schemas.Preflight, url_name="preflight")
-def check(request: HttpRequest, new: schemas.NewJob) -> dict[str, Any]:
+def check(request: ApiRequest, new: schemas.NewJob) -> dict[str, Any]:
     """Returns whether a job could run, about when, and what an hour of it costs. Changes nothing."""
     tenant, cluster = place_of(request.auth, new)
     answer = preflight(actor=request.auth, tenant=tenant, cluster=cluster, spec=read_spec(new.spec))
@@ -190,20 +191,20 @@ def check(request: HttpRequest, new: schemas.NewJob) -> dict[str, Any]:
 
 
 @router.get("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
-def get_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+def get_job(request: ApiRequest, job_id: int) -> dict[str, Any]:
     """Returns a job."""
     return show_job(visible_job(request, job_id))
 
 
 @router.post("/jobs/{int:job_id}/cancel", response=schemas.JobInFull, url_name="job_cancel")
-def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
+def cancel(request: ApiRequest, job_id: int) -> dict[str, Any]:
     """Cancels a job. Cancelling it again has no effect."""
     cancel_job(actor=request.auth, job=visible_job(request, job_id))
     return show_job(visible_job(request, job_id))
 
 
 @router.post("/jobs/{int:job_id}/preemptible", response=schemas.JobInFull, url_name="job_preemptible")
-def make_preemptible(request: HttpRequest, job_id: int, wanted: schemas.Preemptible) -> dict[str, Any]:
+def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptible) -> dict[str, Any]:
     """Makes a job preemptible, or no longer so, from the next round on. For callers who may cancel it."""
     job = visible_job(request, job_id)
     set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
@@ -211,7 +212,7 @@ def make_preemptible(request: HttpRequest, job_id: int, wanted: schemas.Preempti
 
 
 @router.get("/jobs/{int:job_id}/events", response=schemas.EventPage, url_name="job_events")
-def events(request: HttpRequest, job_id: int, after: AskedKey = 0, limit: PageSize = 100) -> dict[str, Any]:
+def events(request: ApiRequest, job_id: int, after: AskedKey = 0, limit: PageSize = 100) -> dict[str, Any]:
     """Returns the events of a job, oldest first."""
     found = list(visible_job(request, job_id).events.filter(pk__gt=after)[: limit + 1])
     return {
@@ -222,7 +223,7 @@ def events(request: HttpRequest, job_id: int, after: AskedKey = 0, limit: PageSi
 
 @router.get("/jobs/{int:job_id}/log", response=schemas.Log, url_name="job_log", openapi_extra=MAY_CONFLICT)
 def log(
-    request: HttpRequest,
+    request: ApiRequest,
     job_id: int,
     rank: AskedKey = 0,
     offset: AskedKey = 0,
@@ -255,7 +256,7 @@ def log(
 
 
 @router.get("/jobs/{int:job_id}/scheduling", response=schemas.Scheduling, url_name="job_scheduling")
-def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
+def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
     """Returns why a job is in its state, what would help, and when it is expected to start and end."""
     job = visible_job(request, job_id)
     why = explain(job, reader=request.auth)

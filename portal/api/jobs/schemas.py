@@ -14,7 +14,7 @@ from portal.api.old_names import WithOldNames, answered_too, read_as, with_old_p
 from scheduling.jobs.submitting import MOST_AT_ONCE
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
-EXAMPLE = {
+EXAMPLE: dict[str, Any] = {
     "spec": {
         "name": "resnet-50",
         "command": "python train.py --epochs 90",

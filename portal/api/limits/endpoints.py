@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -22,6 +21,7 @@ from accounting.models.tenants import TenantQuerySet
 from portal.administration.limit_usage import ShownLimit, limits_of
 from portal.api.auth import require_permission
 from portal.api.limits import schemas
+from portal.user_request import ApiRequest
 from scheduling.shares.preview import ShareChange, preview
 from scheduling.shares.snapshot import Change
 
@@ -29,14 +29,14 @@ router = Router(tags=["Administration"])
 
 
 @router.get("/limits", response=list[schemas.Limit], url_name="limits")
-def limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
+def limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
     """Returns the limits of a team and their current use. For its managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(shown) for shown in limits_of(tenant)]
 
 
 @router.post("/limits", response={201: schemas.Limit}, url_name="limits")
-def set_limit(request: HttpRequest, new: schemas.NewLimit) -> Status:
+def set_limit(request: ApiRequest, new: schemas.NewLimit) -> Status[Any]:
     """Sets a limit. If only the number differs from an existing limit, that limit changes. For admins."""
     tenant = _team(request, new.team)
     quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
@@ -44,7 +44,7 @@ def set_limit(request: HttpRequest, new: schemas.NewLimit) -> Status:
 
 
 @router.delete("/limits/{int:limit_id}", response={204: None}, url_name="limit")
-def remove_limit(request: HttpRequest, limit_id: int) -> Status:
+def remove_limit(request: ApiRequest, limit_id: int) -> Status[Any]:
     """Removes a limit. For admins."""
     require_permission(request, "quota.set")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
@@ -53,7 +53,7 @@ def remove_limit(request: HttpRequest, limit_id: int) -> Status:
 
 
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
-def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
+def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
     """Returns what a limit would do to shares now. Nothing is saved. For operators."""
     tenant = _answered_for(request, new.team)
     quota = limit_of(tenant, **which_of(new))
@@ -66,7 +66,7 @@ def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str,
     response=list[schemas.ShareChange],
     url_name="limit_removal_preview",
 )
-def preview_removal(request: HttpRequest, limit_id: int) -> list[dict[str, Any]]:
+def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
     """Returns what removing a limit would do to shares now. Nothing is removed. For operators."""
     require_permission(request, "share.preview")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
@@ -74,7 +74,7 @@ def preview_removal(request: HttpRequest, limit_id: int) -> list[dict[str, Any]]
 
 
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
-def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
+def preview_tickets(request: ApiRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
     """Returns what new tickets of a team, or of a member, would do to shares now. Nothing is saved.
 
     For operators; for a member also for managers of the team."""
@@ -139,12 +139,12 @@ def readable(user: User) -> TenantQuerySet:
     return tenants_where(user, "team.read")
 
 
-def _team(request: HttpRequest, slug: str) -> Tenant:
+def _team(request: ApiRequest, slug: str) -> Tenant:
     require_permission(request, "quota.set")
     return get_object_or_404(Tenant, slug=slug)
 
 
-def _answered_for(request: HttpRequest, slug: str) -> Tenant:
+def _answered_for(request: ApiRequest, slug: str) -> Tenant:
     """Returns the team for callers who answer requests for it. Raises Http404 for others."""
     require_permission(request, "share.preview")
     return get_object_or_404(Tenant, slug=slug)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpResponseBase
 from ninja import Query, Router
 
 from portal.api.auth import require_permission
@@ -13,18 +13,19 @@ from portal.api.reports.schemas import Days, Tables
 from portal.reports.exports import jobs_in_format
 from portal.reports.formats import json_of
 from portal.reports.operations.files import operations_in_format, read_operations
+from portal.user_request import ApiRequest
 
 router = Router(tags=["Operations"])
 
 
 @router.get("/operations/{subject}", response=Tables, url_name="operations")
 def operations(
-    request: HttpRequest,
+    request: ApiRequest,
     subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
     days: Query[Days],
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
-) -> dict[str, Any] | HttpResponse:
+) -> dict[str, Any] | HttpResponseBase:
     """Returns the tables of a report by key, each with its rows and totals. For operators."""
     require_permission(request, "report.all")
     if format != "json":
@@ -35,11 +36,11 @@ def operations(
 
 @router.get("/chargeback", response=Tables, url_name="chargeback")
 def chargeback(
-    request: HttpRequest,
+    request: ApiRequest,
     days: Query[Days],
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
-) -> dict[str, Any] | HttpResponse:
+) -> dict[str, Any] | HttpResponseBase:
     """Returns what each team bears of closed hours, by generation. For operators."""
     return operations(request, "chargeback", days, cluster, format)
 
@@ -48,7 +49,7 @@ def chargeback(
     "/exports/{form}", url_name="export", openapi_extra={"responses": {200: {"description": "The file."}}}
 )
 def export(
-    request: HttpRequest,
+    request: ApiRequest,
     form: Literal["sacct.txt", "xdmod.txt", "jobs.csv", "jobs.json"],
     days: Query[Days],
     team: str = "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from ninja import Query, Router
 
 from accounting.core.consistent_read import consistent_read
@@ -17,20 +17,21 @@ from portal.reports.statement.figures import statement_of
 from portal.reports.statement.files import read_statement_query, statement_in_format
 from portal.reports.statement.tables import document_of
 from portal.reports.usage import answer_to, read_question, usage_facts, usage_in_format
+from portal.user_request import ApiRequest
 
 router = Router(tags=["Reports"])
 
 
 @router.get("/usage", response=schemas.Usage, url_name="usage")
 def usage(
-    request: HttpRequest,
+    request: ApiRequest,
     days: Query[schemas.Days],
     by: Literal["user", "job", "generation", "day", "label", "tenant"] = "user",
     team: str = "",
     *,
     label: str = "",
     format: FileFormat = "json",  # noqa: A002
-) -> dict[str, Any] | HttpResponse:
+) -> dict[str, Any] | HttpResponseBase:
     """Returns the usage report. `by=label` groups by the values of the key `label`; jobs without it are null."""
     user, query = request.auth, request.GET
     if format != "json":
@@ -50,9 +51,9 @@ def usage(
 
 @router.get("/statement", response=schemas.Statement, url_name="statement")
 def statement(
-    request: HttpRequest,
+    request: ApiRequest,
     query: Query[schemas.StatementQuery],
-) -> dict[str, Any] | HttpResponse:
+) -> dict[str, Any] | HttpResponseBase:
     """Returns the statement of a team with the teams below it. For CSV, `part` chooses one table."""
     if query.format != "json":
         return statement_in_format(request.auth, request.GET, query.format)
@@ -63,11 +64,11 @@ def statement(
 
 @router.get("/capacity", response=schemas.Capacity, url_name="capacity")
 def capacity(
-    request: HttpRequest,
+    request: ApiRequest,
     days: Query[schemas.Days],
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
-) -> dict[str, Any] | HttpResponse:
+) -> dict[str, Any] | HttpResponseBase:
     """Returns the capacity of closed hours by class, and who bears its value. For operators."""
     require_permission(request, "report.all")
     if format != "json":

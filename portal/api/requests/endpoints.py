@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -17,6 +16,7 @@ from portal.api.auth import require_permission
 from portal.api.fields import AskedKey, PageSize
 from portal.api.limits.endpoints import which_of
 from portal.api.requests import schemas
+from portal.user_request import ApiRequest
 from scheduling.grants import approve_request
 
 router = Router(tags=["Requests"])
@@ -24,7 +24,7 @@ router = Router(tags=["Requests"])
 
 @router.get("/requests", response=schemas.RequestPage, url_name="requests")
 def requests(
-    request: HttpRequest,
+    request: ApiRequest,
     state: Literal["", "open", "approved", "declined", "withdrawn"] = "",
     before: AskedKey | None = None,
     limit: PageSize = 50,
@@ -45,7 +45,7 @@ def requests(
 
 
 @router.post("/requests", response={201: schemas.Request}, url_name="requests")
-def ask_for(request: HttpRequest, new: schemas.NewRequest) -> Status:
+def ask_for(request: ApiRequest, new: schemas.NewRequest) -> Status[Any]:
     """Makes a request for a team that the caller manages."""
     teams = tenants_where(request.auth, "request.ask")
     tenant = get_object_or_404(teams, slug=new.team)
@@ -63,13 +63,13 @@ def ask_for(request: HttpRequest, new: schemas.NewRequest) -> Status:
 
 
 @router.get("/requests/{int:request_id}", response=schemas.Request, url_name="request")
-def one(request: HttpRequest, request_id: int) -> dict[str, Any]:
+def one(request: ApiRequest, request_id: int) -> dict[str, Any]:
     """Returns a request and its answer."""
     return _show(_found(request, request_id))
 
 
 @router.post("/requests/{int:request_id}/approve", response=schemas.Request, url_name="request_approve")
-def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
+def approve(request: ApiRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
     """Approves a request. It takes effect now; fields that are left out are granted as asked. For operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
@@ -85,7 +85,7 @@ def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> 
 
 
 @router.post("/requests/{int:request_id}/decline", response=schemas.Request, url_name="request_decline")
-def decline(request: HttpRequest, request_id: int, answer: schemas.Refusal) -> dict[str, Any]:
+def decline(request: ApiRequest, request_id: int, answer: schemas.Refusal) -> dict[str, Any]:
     """Declines a request with a reason. For operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
@@ -93,32 +93,34 @@ def decline(request: HttpRequest, request_id: int, answer: schemas.Refusal) -> d
 
 
 @router.post("/requests/{int:request_id}/withdraw", response=schemas.Request, url_name="request_withdraw")
-def withdraw(request: HttpRequest, request_id: int) -> dict[str, Any]:
+def withdraw(request: ApiRequest, request_id: int) -> dict[str, Any]:
     """Withdraws a request that has no answer yet. For managers of the team."""
     return _show(withdraw_request(actor=request.auth, request=_found(request, request_id)))
 
 
 def _wanted(tenant: Tenant, new: schemas.NewRequest) -> dict[str, Any]:
-    if new.kind != Request.Kind.LIMIT:
+    if new.kind != Request.Kind.LIMIT.value:
         return {"tickets": new.tickets, "name": new.name or ""}
     if new.limit is None:
         return {}
     return limit_of(tenant, **which_of(new.limit)).key() | {"limit": str(new.limit.limit)}
 
 
-def _seen(request: HttpRequest) -> Any:
+def _seen(request: ApiRequest) -> Any:
     found = Request.objects.visible_to(request.auth)
     return found.select_related("tenant", "asked_by", "decided_by")
 
 
-def _found(request: HttpRequest, request_id: int) -> Request:
+def _found(request: ApiRequest, request_id: int) -> Request:
     found: Request = get_object_or_404(_seen(request), pk=request_id)
     return found
 
 
 def _show(asked: Request) -> dict[str, Any]:
-    same = ("id", "kind", "state", "reason", "wanted", "until", "answer", "granted", "ends_at", "ended_at")
-    same = (*same, "overtaken_at", "ending", "asked_at", "decided_at")
+    same = (
+        "id", "kind", "state", "reason", "wanted", "until", "answer", "granted", "ends_at", "ended_at",
+        "overtaken_at", "ending", "asked_at", "decided_at",
+    )  # fmt: skip
     return {name: getattr(asked, name) for name in same} | {
         "team": asked.tenant.slug,
         "extends": asked.extends_id,

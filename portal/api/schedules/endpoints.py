@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Header, Query, Router
 from ninja.responses import Status
@@ -13,6 +13,7 @@ from accounting.core.clock import now_from_database
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.schedules import schemas
+from portal.user_request import ApiRequest
 from scheduling.models import Cluster, Schedule, ScheduleRun
 from scheduling.schedules.actions import (
     Terms,
@@ -30,7 +31,7 @@ router = Router(tags=["Schedules"])
 NEXT_RUNS = 10
 
 
-def visible_schedule(request: HttpRequest, schedule_id: int) -> Schedule:
+def visible_schedule(request: ApiRequest, schedule_id: int) -> Schedule:
     """Returns the schedule. Raises Http404 if it does not exist or the caller may not see it."""
     if schedule_id >= 2**63:
         raise Http404
@@ -40,7 +41,7 @@ def visible_schedule(request: HttpRequest, schedule_id: int) -> Schedule:
 
 @router.get("/schedules", response=schemas.SchedulePage, url_name="schedules")
 def list_schedules(
-    request: HttpRequest,
+    request: ApiRequest,
     filters: Query[schemas.ScheduleFilters],
     before: AskedKey | None = None,
     limit: PageSize = 50,
@@ -58,7 +59,7 @@ def list_schedules(
 
 @router.post("/schedules", response={201: schemas.Schedule}, url_name="schedules")
 def create(
-    request: HttpRequest,
+    request: ApiRequest,
     new: schemas.NewSchedule,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
@@ -76,7 +77,7 @@ def create(
 
 
 @router.get("/schedules/{int:schedule_id}", response=schemas.ScheduleInFull, url_name="schedule")
-def get_schedule(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
+def get_schedule(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
     """Returns a schedule and its next ten runs."""
     schedule = visible_schedule(request, schedule_id)
     try:
@@ -88,7 +89,7 @@ def get_schedule(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
 
 
 @router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")
-def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
+def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
     """Replaces specification, timetable and rules of a schedule. The team stays; the caller becomes the owner."""
     schedule = visible_schedule(request, schedule_id)
     if new.team not in {"", schedule.tenant.slug}:
@@ -112,21 +113,21 @@ def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> 
 
 
 @router.delete("/schedules/{int:schedule_id}", response={204: None}, url_name="schedule")
-def delete(request: HttpRequest, schedule_id: int) -> Status:
+def delete(request: ApiRequest, schedule_id: int) -> Status[Any]:
     """Deletes a schedule. Its past runs and jobs stay."""
     delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
     return Status(204, None)
 
 
 @router.post("/schedules/{int:schedule_id}/pause", response=schemas.Schedule, url_name="schedule_pause")
-def pause(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
+def pause(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
     """Pauses a schedule until it is resumed. Pausing it again has no effect."""
     schedule = visible_schedule(request, schedule_id)
     return show(pause_schedule(actor=request.auth, schedule=schedule))
 
 
 @router.post("/schedules/{int:schedule_id}/resume", response=schemas.Schedule, url_name="schedule_resume")
-def resume(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
+def resume(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
     """Resumes a schedule. `missed` decides what happens to the runs that were missed."""
     schedule = visible_schedule(request, schedule_id)
     return show(resume_schedule(actor=request.auth, schedule=schedule))
@@ -134,10 +135,10 @@ def resume(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
 
 @router.post("/schedules/{int:schedule_id}/run", response={201: schemas.ScheduleRun}, url_name="schedule_run")
 def run(
-    request: HttpRequest,
+    request: ApiRequest,
     schedule_id: int,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=64)] = "",
-) -> Status:
+) -> Status[Any]:
     """Submits the job of a schedule now. A repeated Idempotency-Key returns the run of the first call."""
     schedule = visible_schedule(request, schedule_id)
     made = run_schedule_now(actor=request.auth, schedule=schedule, request_key=idempotency_key or None)
@@ -146,7 +147,7 @@ def run(
 
 @router.get("/schedules/{int:schedule_id}/runs", response=schemas.ScheduleRunPage, url_name="schedule_runs")
 def runs(
-    request: HttpRequest, schedule_id: int, before: AskedKey | None = None, limit: PageSize = 50
+    request: ApiRequest, schedule_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
     """Returns the outcomes of due times, latest first."""
     seen = visible_schedule(request, schedule_id).runs.select_related("asked_by").order_by("-id")

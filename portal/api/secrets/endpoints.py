@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -12,6 +12,7 @@ from ninja.responses import Status
 from accounting.access.permissions import tenants_where
 from accounting.core.errors import Refused
 from portal.api.secrets import schemas
+from portal.user_request import ApiRequest
 from scheduling.jobs.secrets import create_secret, delete_secret, replace_secret
 from scheduling.models import Secret
 from scheduling.models.secrets import ONLY_KEY
@@ -20,13 +21,13 @@ router = Router(tags=["Secrets"])
 
 
 @router.get("/secrets", response=list[schemas.Secret], url_name="secrets")
-def secrets(request: HttpRequest) -> list[dict[str, Any]]:
+def secrets(request: ApiRequest) -> list[dict[str, Any]]:
     """Returns the secrets that jobs of the caller may use: the caller's own and those of teams."""
     return [_show(one) for one in Secret.objects.visible_to(request.auth).select_related("tenant")]
 
 
 @router.post("/secrets", response={201: schemas.Secret}, url_name="secrets")
-def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
+def create(request: ApiRequest, new: schemas.NewSecret) -> Status[Any]:
     """Creates a secret of the caller, or of a team that the caller manages."""
     tenant = None
     if new.team:
@@ -37,20 +38,20 @@ def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
 
 
 @router.put("/secrets/{int:secret_id}", response=schemas.Secret, url_name="secret")
-def replace(request: HttpRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
+def replace(request: ApiRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
     """Replaces the texts of a secret. Jobs get them with their next attempt."""
     found = _writable(request, secret_id)
     return _show(replace_secret(actor=request.auth, secret=found, values=_values(given)))
 
 
 @router.delete("/secrets/{int:secret_id}", response={204: None}, url_name="secret")
-def delete(request: HttpRequest, secret_id: int) -> Status:
+def delete(request: ApiRequest, secret_id: int) -> Status[Any]:
     """Deletes a secret. Refused (409) while a job that has not ended uses it."""
     delete_secret(actor=request.auth, secret=_writable(request, secret_id))
     return Status(204, None)
 
 
-def _writable(request: HttpRequest, secret_id: int) -> Secret:
+def _writable(request: ApiRequest, secret_id: int) -> Secret:
     if secret_id >= 2**63:
         raise Http404
     found = Secret.objects.writable_by(request.auth).select_related("tenant")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
@@ -25,6 +25,7 @@ from portal.services.detail import (
     troubles_of,
 )
 from portal.sessions import hosts
+from portal.user_request import ApiRequest
 from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
@@ -34,7 +35,7 @@ router = Router(tags=["Services"])
 RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds", "auto_rollback")
 
 
-def visible_service(request: HttpRequest, service_id: int) -> Service:
+def visible_service(request: ApiRequest, service_id: int) -> Service:
     """Returns the service. Raises Http404 if it does not exist or the caller may not see it."""
     if service_id >= 2**63:
         raise Http404
@@ -45,7 +46,7 @@ def visible_service(request: HttpRequest, service_id: int) -> Service:
 
 @router.get("/services", response=schemas.ServicePage, url_name="services")
 def list_services(
-    request: HttpRequest,
+    request: ApiRequest,
     filters: Query[schemas.ServiceFilters],
     before: AskedKey | None = None,
     limit: PageSize = 50,
@@ -64,7 +65,7 @@ def list_services(
 
 
 @router.post("/services", response={201: schemas.Service}, url_name="services")
-def create(request: HttpRequest, new: schemas.NewService) -> Status:
+def create(request: ApiRequest, new: schemas.NewService) -> Status[Any]:
     """Creates a service of the caller. Its name is that of its specification, and is unique in the team (else 409)."""
     tenant, cluster = place_of(request.auth, new)
     made = create_service(
@@ -79,7 +80,7 @@ def create(request: HttpRequest, new: schemas.NewService) -> Status:
 
 
 @router.get("/services/{int:service_id}", response=schemas.ServiceInFull, url_name="service")
-def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
+def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
     """Returns a service with its revisions and current replicas."""
     service = visible_service(request, service_id)
     revisions = service.revisions.select_related("author")
@@ -95,7 +96,7 @@ def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
 
 
 @router.patch("/services/{int:service_id}", response=schemas.Service, url_name="service")
-def change(request: HttpRequest, service_id: int, wanted: schemas.ServiceChange) -> dict[str, Any]:
+def change(request: ApiRequest, service_id: int, wanted: schemas.ServiceChange) -> dict[str, Any]:
     """Changes what is given: scales a service, changes its rules, stops or starts it, rolls out a specification."""
     service = visible_service(request, service_id)
     spec = read_spec(wanted.spec) if wanted.spec is not None else None
@@ -104,14 +105,14 @@ def change(request: HttpRequest, service_id: int, wanted: schemas.ServiceChange)
 
 
 @router.delete("/services/{int:service_id}", response={204: None}, url_name="service")
-def remove(request: HttpRequest, service_id: int) -> Status:
+def remove(request: ApiRequest, service_id: int) -> Status[Any]:
     """Removes a service and ends its replicas. Their records and bills stay. Removing it again has no effect."""
     remove_service(actor=request.auth, service=visible_service(request, service_id))
     return Status(204, None)
 
 
 @router.post("/services/{int:service_id}/rollback", response=schemas.Service, url_name="service_rollback")
-def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> dict[str, Any]:
+def roll_back(request: ApiRequest, service_id: int, to: schemas.Rollback) -> dict[str, Any]:
     """Rolls out an existing revision."""
     service = visible_service(request, service_id)
     roll_back_service(actor=request.auth, service=service, number=to.revision)
@@ -120,7 +121,7 @@ def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> di
 
 @router.get("/services/{int:service_id}/events", response=schemas.ServiceEventPage, url_name="service_events")
 def events(
-    request: HttpRequest, service_id: int, before: AskedKey | None = None, limit: PageSize = 50
+    request: ApiRequest, service_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
     """Returns the events of a service, latest first."""
     seen = visible_service(request, service_id).events.all()
@@ -132,7 +133,7 @@ def _rules(given: schemas.ServiceRules) -> dict[str, Any]:
     return {name: value for name in RULES if (value := getattr(given, name)) is not None}
 
 
-def _shown(request: HttpRequest, service_id: int) -> dict[str, Any]:
+def _shown(request: ApiRequest, service_id: int) -> dict[str, Any]:
     service = visible_service(request, service_id)
     return show(service, members_of(service))
 
@@ -147,7 +148,7 @@ def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
         "team": service.tenant.slug,
         "owner": service.owner.get_username(),
         "cluster": service.cluster.name,
-        "revision": service.current.number,
+        "revision": service.current and service.current.number,
         "good_revision": service.good.number if service.good else None,
     }
 
@@ -176,7 +177,7 @@ def show_member(member: Member) -> dict[str, Any]:
     same = ("name", "slot", "attempt", "state")
     return {name: getattr(job, name) for name in same} | {
         "job_id": job.pk,
-        "revision": job.revision.number,
+        "revision": job.revision and job.revision.number,
         "reason": member.reason,
         "ready": member.is_ready,
         "address": lease.address if lease else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
@@ -16,6 +16,7 @@ from portal.api.services.schemas import ServiceFilters
 from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of
 from portal.sessions.detail import SessionDetail, details_of
+from portal.user_request import ApiRequest
 from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
@@ -25,7 +26,7 @@ router = Router(tags=["Sessions"])
 RELATED = ("job__tenant", "job__owner", "job__cluster")
 
 
-def visible_session(request: HttpRequest, session_id: int) -> Session:
+def visible_session(request: ApiRequest, session_id: int) -> Session:
     """Returns the session. Raises Http404 if it does not exist or the caller may not see it."""
     if session_id >= 2**63:
         raise Http404
@@ -34,7 +35,7 @@ def visible_session(request: HttpRequest, session_id: int) -> Session:
 
 @router.get("/sessions", response=schemas.SessionPage, url_name="sessions")
 def list_sessions(
-    request: HttpRequest,
+    request: ApiRequest,
     filters: Query[ServiceFilters],
     before: AskedKey | None = None,
     limit: PageSize = 50,
@@ -50,7 +51,7 @@ def list_sessions(
 
 
 @router.post("/sessions", response={201: schemas.SessionInFull}, url_name="sessions")
-def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
+def begin(request: ApiRequest, new: schemas.NewSession) -> Status[Any]:
     """Starts a session of the caller: one worker with a port."""
     tenant, cluster = place_of(request.auth, new)
     made = start_session(
@@ -66,26 +67,26 @@ def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
 
 
 @router.get("/sessions/{int:session_id}", response=schemas.SessionInFull, url_name="session")
-def get_session(request: HttpRequest, session_id: int) -> dict[str, Any]:
+def get_session(request: ApiRequest, session_id: int) -> dict[str, Any]:
     """Returns a session. Its log, events and cost are those of the job with the same id."""
     return _shown(request, session_id)
 
 
 @router.post("/sessions/{int:session_id}/keep", response=schemas.SessionInFull, url_name="session_keep")
-def keep(request: HttpRequest, session_id: int) -> dict[str, Any]:
+def keep(request: ApiRequest, session_id: int) -> dict[str, Any]:
     """Restarts the idle timeout of a session."""
     keep_session(actor=request.auth, session=visible_session(request, session_id))
     return _shown(request, session_id)
 
 
 @router.delete("/sessions/{int:session_id}", response={204: None}, url_name="session")
-def stop(request: HttpRequest, session_id: int) -> Status:
+def stop(request: ApiRequest, session_id: int) -> Status[Any]:
     """Stops a session with its grace period. Stopping it again has no effect."""
     stop_session(actor=request.auth, session=visible_session(request, session_id))
     return Status(204, None)
 
 
-def _shown(request: HttpRequest, session_id: int) -> dict[str, Any]:
+def _shown(request: ApiRequest, session_id: int) -> dict[str, Any]:
     detail = details_of([visible_session(request, session_id)], request.auth)[0]
     failure = failure_of(detail.job)
     return show(detail) | {

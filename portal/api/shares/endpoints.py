@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
@@ -16,6 +16,7 @@ from portal.api.shares import schemas
 from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.periods import asked_stretch, read_period
 from portal.share.trade_book import trades_in_format
+from portal.user_request import ApiRequest
 from scheduling.models import Cluster
 from scheduling.reports.trades import SeenTrade, read_trades, seen
 from scheduling.shares.series import POINTS, read_share
@@ -26,7 +27,7 @@ PeriodName = Literal["1h", "24h", "7d", "30d"]
 
 
 @router.get("/share", response=schemas.Share, url_name="share", operation_id="portal_api_reports_share")
-def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
+def share(request: ApiRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
     """Returns what a team with the teams below it was entitled to and received on a cluster, by default the first."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     shared = chosen_cluster(request.GET, list(Cluster.objects.order_by(*by_name("name"))))
@@ -49,7 +50,7 @@ def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: 
 @router.get(
     "/trades", response=schemas.TradePage, url_name="trades", operation_id="portal_api_reports_trades"
 )
-def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponse:
+def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponseBase:
     """Returns trades of the caller's teams, latest first. For older ones, set `before` to `next`.
 
     Formats other than JSON contain all trades of the period, and what was booked."""
@@ -73,7 +74,7 @@ def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[st
     url_name="booked_trades",
     operation_id="portal_api_reports_trades_booked",
 )
-def trades_booked(request: HttpRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
+def trades_booked(request: ApiRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
     """Returns what the ledger booked for trades of the caller's teams. For operators of all, which sums to zero."""
     stretch = asked_stretch(request.GET)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)

@@ -83,7 +83,7 @@ class TradePage(Schema):
 
 
 class TradePeriod(Days):
-    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(
+    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(  # type: ignore[assignment]  # other names than those of whole days
         None, description="`dates` if `from` or `to` is set, else `24h`."
     )
 

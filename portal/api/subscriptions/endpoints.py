@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -13,30 +13,33 @@ from accounting import actions
 from accounting.actions.subscriptions import may_have
 from accounting.models import ReportSubscription, Tenant
 from portal.api.subscriptions import schemas
+from portal.user_request import ApiRequest
 
 router = Router(tags=["Reports"])
 
 
 @router.get("/subscriptions", response=list[schemas.Subscription], url_name="subscriptions")
-def subscriptions(request: HttpRequest) -> list[dict[str, Any]]:
+def subscriptions(request: ApiRequest) -> list[dict[str, Any]]:
     """Returns the reports that the caller gets by mail."""
     return [_show(one) for one in ReportSubscription.objects.of(request.auth).select_related("tenant")]
 
 
 @router.put("/subscriptions", response=schemas.Subscription, url_name="subscriptions")
-def subscribe(request: HttpRequest, new: schemas.NewSubscription) -> dict[str, Any]:
+def subscribe(request: ApiRequest, new: schemas.NewSubscription) -> dict[str, Any]:
     """Subscribes the caller to a report of a team, or of all teams that the caller may see.
 
     A second subscription with the same rhythm changes the form of the first."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
-    if new.report != ReportSubscription.Report.STATEMENT and not may_have(request.auth, new.report, tenant):
+    if new.report != ReportSubscription.Report.STATEMENT.value and not may_have(
+        request.auth, new.report, tenant
+    ):
         raise Http404
     terms = new.dict(exclude={"team"})
     return _show(actions.subscribe_to_report(actor=request.auth, tenant=tenant, **terms))
 
 
 @router.delete("/subscriptions/{int:subscription_id}", response={204: None}, url_name="subscription")
-def unsubscribe(request: HttpRequest, subscription_id: int) -> Status:
+def unsubscribe(request: ApiRequest, subscription_id: int) -> Status[Any]:
     """Ends a subscription of the caller."""
     own = ReportSubscription.objects.of(request.auth)
     subscription = get_object_or_404(own, pk=subscription_id)

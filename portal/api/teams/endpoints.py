@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -25,12 +24,13 @@ from portal.administration.tree import (
 )
 from portal.api.auth import require_permission
 from portal.api.teams import schemas
+from portal.user_request import ApiRequest
 
 router = Router(tags=["Administration"])
 
 
 @router.get("/me", response=schemas.Me, url_name="me", tags=["Reports"], operation_id="portal_api_reports_me")
-def me(request: HttpRequest) -> dict[str, Any]:
+def me(request: ApiRequest) -> dict[str, Any]:
     """Returns the caller and the caller's teams."""
     user = request.auth
     return {
@@ -45,7 +45,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
 
 
 @router.post("/teams", response={200: schemas.TeamChange, 201: schemas.TeamChange}, url_name="teams")
-def make(request: HttpRequest, new: schemas.NewTeam) -> Status:
+def make(request: ApiRequest, new: schemas.NewTeam) -> Status[Any]:
     """Creates a team (201), or with `dry_run` returns what it would take from the others (200). For admins."""
     require_permission(request, "tenant.change")
     parent = _parent(new.parent)
@@ -57,7 +57,7 @@ def make(request: HttpRequest, new: schemas.NewTeam) -> Status:
 
 
 @router.put("/teams/{team}/tickets", response=schemas.TeamChange, url_name="team_tickets")
-def set_tickets(request: HttpRequest, team: str, given: schemas.TeamTickets) -> dict[str, Any]:
+def set_tickets(request: ApiRequest, team: str, given: schemas.TeamTickets) -> dict[str, Any]:
     """Sets the tickets of a team: its weight among the teams of its level. For admins."""
     tenant = _found(request, team)
     effect = effect_of_tickets(tenant, given.tickets)
@@ -67,7 +67,7 @@ def set_tickets(request: HttpRequest, team: str, given: schemas.TeamTickets) -> 
 
 
 @router.put("/teams/{team}/parent", response=schemas.TeamChange, url_name="team_parent")
-def move(request: HttpRequest, team: str, given: schemas.TeamParent) -> dict[str, Any]:
+def move(request: ApiRequest, team: str, given: schemas.TeamParent) -> dict[str, Any]:
     """Moves a team with the teams below it under another team, or to the top level. For admins."""
     tenant, parent = _found(request, team), _parent(given.parent)
     effect = effect_of_move(tenant, parent)
@@ -77,7 +77,7 @@ def move(request: HttpRequest, team: str, given: schemas.TeamParent) -> dict[str
 
 
 @router.put("/teams/{team}/archived", response=schemas.TeamChange, url_name="team_archived")
-def set_archived(request: HttpRequest, team: str, given: schemas.TeamArchived) -> dict[str, Any]:
+def set_archived(request: ApiRequest, team: str, given: schemas.TeamArchived) -> dict[str, Any]:
     """Archives a team, or restores it. For admins."""
     tenant = _found(request, team)
     effect = (effect_of_archiving if given.archived else effect_of_restoring)(tenant)
@@ -88,14 +88,14 @@ def set_archived(request: HttpRequest, team: str, given: schemas.TeamArchived) -
 
 
 @router.get("/teams/{team}/members", response=list[schemas.Member], url_name="team_members")
-def members(request: HttpRequest, team: str) -> list[dict[str, Any]]:
+def members(request: ApiRequest, team: str) -> list[dict[str, Any]]:
     """Returns the direct members of a team. For its managers and for admins."""
     found = _managed(request, team).memberships.select_related("user").order_by(*by_name("user__username"))
     return [_member(one) for one in found]
 
 
 @router.post("/teams/{team}/members", response={201: schemas.Member}, url_name="team_members")
-def add_member(request: HttpRequest, team: str, new: schemas.NewMember) -> Status:
+def add_member(request: ApiRequest, team: str, new: schemas.NewMember) -> Status[Any]:
     """Adds an existing user to a team. For its managers and for admins."""
     tenant = _managed(request, team)
     user = find_user(new.user)
@@ -106,24 +106,24 @@ def add_member(request: HttpRequest, team: str, new: schemas.NewMember) -> Statu
 
 
 @router.patch("/teams/{team}/members/{user}", response=schemas.Member, url_name="team_member")
-def change_member(request: HttpRequest, team: str, user: str, given: schemas.MemberChange) -> dict[str, Any]:
+def change_member(request: ApiRequest, team: str, user: str, given: schemas.MemberChange) -> dict[str, Any]:
     """Changes the role or the tickets of a member. For the team's managers and for admins."""
     membership = _membership(request, team, user)
     return _member(actions.change_membership(actor=request.auth, membership=membership, **given.dict()))
 
 
 @router.delete("/teams/{team}/members/{user}", response={204: None}, url_name="team_member")
-def remove_member(request: HttpRequest, team: str, user: str) -> Status:
+def remove_member(request: ApiRequest, team: str, user: str) -> Status[Any]:
     """Removes a member. The user's work stays in the team. For the team's managers and for admins."""
     actions.remove_member(actor=request.auth, membership=_membership(request, team, user))
     return Status(204, None)
 
 
-def _managed(request: HttpRequest, slug: str) -> Tenant:
+def _managed(request: ApiRequest, slug: str) -> Tenant:
     return get_object_or_404(changeable_where(request.auth, "member.change"), slug=slug)
 
 
-def _membership(request: HttpRequest, team: str, user: str) -> Membership:
+def _membership(request: ApiRequest, team: str, user: str) -> Membership:
     found = _managed(request, team).memberships.select_related("user", "tenant")
     return get_object_or_404(found, user__username=user)
 
@@ -137,7 +137,7 @@ def _member(membership: Membership) -> dict[str, Any]:
     }
 
 
-def _found(request: HttpRequest, slug: str) -> Tenant:
+def _found(request: ApiRequest, slug: str) -> Tenant:
     require_permission(request, "tenant.change")
     return get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
 from accounting.models import Tenant
 from portal.api.limits.endpoints import generation_named
 from portal.api.trade_limits import schemas
+from portal.user_request import ApiRequest
 from scheduling.limits import actions as limit_actions
 from scheduling.limits.actions import Allowance
 from scheduling.models import TradeLimit
@@ -19,7 +19,7 @@ router = Router(tags=["Reports"])
 
 
 @router.get("/trade-limits", response=list[schemas.TradeLimit], url_name="trade_limits")
-def trade_limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
+def trade_limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
     """Returns the trade limits of a team. Those of the teams above it hold, too."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     return [_show(limit) for limit in tenant.trade_limits.select_related("generation")]
@@ -27,7 +27,7 @@ def trade_limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
 
 @router.put("/trade-limits", response=list[schemas.TradeLimit], url_name="trade_limits")
 def set_trade_limits(
-    request: HttpRequest, team: str, limits: list[schemas.TradeLimit]
+    request: ApiRequest, team: str, limits: list[schemas.TradeLimit]
 ) -> list[dict[str, Any]]:
     """Replaces all trade limits of a team that the caller manages. An empty list removes them."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -12,6 +12,7 @@ from ninja.responses import Status
 from accounting.models import Tenant
 from portal.api.auth import require_permission
 from portal.api.volumes import schemas
+from portal.user_request import ApiRequest
 from scheduling.jobs.volumes import grant_volume, withdraw_volume
 from scheduling.models import Cluster, Volume
 
@@ -19,14 +20,14 @@ router = Router(tags=["Volumes"])
 
 
 @router.get("/volumes", response=list[schemas.Volume], url_name="volumes")
-def volumes(request: HttpRequest) -> list[dict[str, Any]]:
+def volumes(request: ApiRequest) -> list[dict[str, Any]]:
     """Returns the volumes that jobs of the caller may mount. For operators all."""
     found = Volume.objects.visible_to(request.auth).filter(cluster__detached_at=None)
     return [_show(one) for one in found.select_related("tenant", "cluster")]
 
 
 @router.post("/clusters/{name}/volumes", response={201: schemas.GrantedVolume}, url_name="cluster_volumes")
-def grant(request: HttpRequest, name: str, new: schemas.NewVolume) -> Status:
+def grant(request: ApiRequest, name: str, new: schemas.NewVolume) -> Status[Any]:
     """Lets jobs of a team, or of every team, mount a claim (on a local cluster a folder). For operators."""
     made = grant_volume(
         actor=request.auth,
@@ -40,7 +41,7 @@ def grant(request: HttpRequest, name: str, new: schemas.NewVolume) -> Status:
 
 
 @router.delete("/clusters/{name}/volumes/{int:volume_id}", response={204: None}, url_name="cluster_volume")
-def withdraw(request: HttpRequest, name: str, volume_id: int) -> Status:
+def withdraw(request: ApiRequest, name: str, volume_id: int) -> Status[Any]:
     """Withdraws a volume: no attempt that mounts it starts any more. For operators."""
     if volume_id >= 2**63:
         raise Http404
@@ -49,7 +50,7 @@ def withdraw(request: HttpRequest, name: str, volume_id: int) -> Status:
     return Status(204, None)
 
 
-def _cluster(request: HttpRequest, name: str) -> Cluster:
+def _cluster(request: ApiRequest, name: str) -> Cluster:
     require_permission(request, "volume.grant")
     return get_object_or_404(Cluster.objects.attached(), name=name)
 
