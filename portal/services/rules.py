@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from django.http import QueryDict
 
-from accounting.core.numbers import read_whole
+from portal.submit.fields import read_number
 from scheduling.models import Service
 from scheduling.spec.job_spec import SpecError
 
@@ -41,7 +41,7 @@ class Rules:
 
     def read(self) -> dict[str, Any]:
         """As the actions take them: numbers, or the text as it is for them to refuse."""
-        numbers = {name: _number(getattr(self, name)) for name in NUMBERS}
+        numbers = {name: read_number(getattr(self, name)) for name in NUMBERS}
         return numbers | {"auto_rollback": self.auto_rollback}
 
     def with_problems(self, error: SpecError) -> Self:
@@ -50,8 +50,3 @@ class Rules:
         for other, label in LABELS.items():
             problems = {name: text.replace(other, label) for name, text in problems.items()}
         return replace(self, problems=problems)
-
-
-def _number(text: str) -> int | str:
-    number = read_whole(text)
-    return text if number is None else number

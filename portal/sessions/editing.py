@@ -12,9 +12,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from accounting.core.errors import NotAllowed, Refused
-from accounting.core.numbers import read_whole
 from portal.submit.draft import Choices, Draft
-from portal.submit.fields import Fields
+from portal.submit.fields import Fields, read_number
 from portal.submit.views import form_context
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
@@ -57,7 +56,7 @@ class Limits:
 
     def read(self) -> dict[str, Any]:
         """Returns the action's arguments: numbers, or the unchanged text, which the action refuses."""
-        return {name: _number(getattr(self, name)) for name in NUMBERS}
+        return {name: read_number(getattr(self, name)) for name in NUMBERS}
 
     def with_problems(self, error: SpecError) -> Self:
         own = {name: text for name, text in error.problems.items() if name in NUMBERS}
@@ -133,8 +132,3 @@ def _page(
         "lacks_jupyter": lacks_jupyter(choices.cluster),
     }
     return render(request, "sessions/form.html", context, status=status)
-
-
-def _number(text: str) -> int | str:
-    number = read_whole(text)
-    return text if number is None else number

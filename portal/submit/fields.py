@@ -122,7 +122,7 @@ class Fields:
 
     def _plain(self) -> dict[str, Any]:
         texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
-        numbers = {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
+        numbers = {name: read_number(texts[name], kind) for name, kind in NUMBERS.items()}
         texts["preemptible"] = {"": False, "true": True}.get(texts["preemptible"], texts["preemptible"])
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 
@@ -149,8 +149,8 @@ def digest(yaml_text: str) -> str:
     return hashlib.sha256(_unix(yaml_text).strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _read_number(text: str, kind: type[int] | type[float]) -> int | float | str:
-    """Returns the number, or the unchanged text, which `JobSpec.parse` refuses."""
+def read_number(text: str, kind: type[int] | type[float] = int) -> int | float | str:
+    """Returns the number, or the unchanged text, which the action refuses."""
     number = read_whole(text) if kind is int else read_decimal(text)
     return text if number is None else kind(number)
 
