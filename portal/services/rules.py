@@ -14,7 +14,7 @@ from scheduling.spec.job_spec import SpecError
 
 NUMBERS = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds")
 LABELS = {
-    "max_unavailable": "“Fewer while it changes”"
+    "max_unavailable": "“Missing replicas during a rollout”"
 }  # as the form calls a field that another's problem names
 
 
