@@ -71,7 +71,9 @@ class DocumentedAPI(NinjaAPI):
         """Returns the name that generators of clients give to a call; it outlives moves inside this package."""
         return super().get_openapi_operation_id(operation).replace("_endpoints_", "_")
 
-    def validation_error_from_error_contexts(self, contexts: list[ValidationErrorContext[Any]]) -> ValidationError:
+    def validation_error_from_error_contexts(
+        self, contexts: list[ValidationErrorContext[Any]]
+    ) -> ValidationError:
         """Returns the errors with the offending values, which ninja leaves out."""
         error = super().validation_error_from_error_contexts(contexts)
         found = [item for one in contexts for item in one.pydantic_validation_error.errors(include_url=False)]
