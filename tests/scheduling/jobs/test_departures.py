@@ -319,7 +319,10 @@ def test_only_managers_hand_over_work_and_only_to_users_who_may_submit(lab: Worl
     for actor in (people.bob, people.charlie, people.olga):
         with pytest.raises(NotAllowed):
             settle_work(actor=actor, to=people.alice, **what)
-    for to, why in ((people.charlie, "charlie may not run jobs in Astro"), (people.bob, "bob's already")):
+    for to, why in (
+        (people.charlie, "charlie may not run jobs in Astro"),
+        (people.bob, "bob owns it already"),
+    ):
         with pytest.raises(Refused, match=why):
             settle_work(actor=people.alice, to=to, **what)
     with pytest.raises(Refused, match="Choose the new owner"):
