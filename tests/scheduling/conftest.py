@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 import pytest
 
+from tests.clock import set_clock
 from tests.scheduling.local_rig import open_folder, rig
 
 __all__ = ["clock", "open_folder", "rig"]
@@ -13,13 +15,10 @@ __all__ = ["clock", "open_folder", "rig"]
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
     """Returns a function that sets the time for schedules; it starts a day before noon."""
-    from scheduling.schedules import actions as schedules  # noqa: PLC0415
-    from scheduling.schedules import schedule_runs  # noqa: PLC0415 - they import models
-    from tests.scheduling.scheduled import DAY, HOUR, NOON  # noqa: PLC0415
+    from tests.scheduling.scheduled import DAY, HOUR, NOON  # noqa: PLC0415 - it imports models
 
     def set_to(moment: datetime) -> None:
-        for module in (schedules, schedule_runs):
-            monkeypatch.setattr(module, "now_from_database", lambda: moment)
+        set_clock(monkeypatch, moment)
 
     set_to(NOON - DAY + HOUR)
     return set_to
@@ -27,10 +26,5 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
 
 @pytest.fixture
 def books_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """Returns a function that sets the time for the closing of hours."""
-    from scheduling.books import closing  # noqa: PLC0415 - it imports models
-
-    def set_to(moment: datetime) -> None:
-        monkeypatch.setattr(closing, "now_from_database", lambda: moment)
-
-    return set_to
+    """Returns a function that sets the time, as for the closing of hours."""
+    return partial(set_clock, monkeypatch)

@@ -27,9 +27,9 @@ from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unsettled import PROVISIONAL
 from portal.templatetags.figures import gpu_hours
 from scheduling.models import Cluster, HeldGpu, Node
-from scheduling.reports import node_health
 from tests.accounting.booking import book as book_usage_of
 from tests.accounting.booking import close_hours
+from tests.clock import set_clock
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets, text_of
 from tests.portal.reports.test_report_files import assert_in_csv, assert_in_pdf, assert_in_sheets
@@ -53,7 +53,7 @@ def test_page_files_and_api_tell_the_same(
     closed: Scene, browser_of, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = now_from_database()
-    monkeypatch.setattr(node_health, "now_from_database", lambda: now)  # the same time for all requests
+    set_clock(monkeypatch, now)  # the same time for all requests
     browser = browser_of(closed.people.olga)
     response = browser.get(f"/usage/operations/{subject}/?{WIDE}")
     html = unescape(response.content.decode())

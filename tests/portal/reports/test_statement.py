@@ -33,6 +33,7 @@ from scheduling.models import Cluster
 from tests.accounting.booking import book as book_usage_of
 from tests.accounting.booking import close_hours, settle_hours
 from tests.accounting.ledger.test_at_once import at_once
+from tests.clock import set_clock
 from tests.make import LONG_AGO
 from tests.portal.administration.test_budgets import shown as page_text
 from tests.portal.reading import sheets, tables_on, text_of
@@ -343,7 +344,7 @@ def test_there_is_a_total_in_each_currency_in_every_format(dollars: Scene, brows
 
 
 def test_the_forecast_has_a_line_for_each_currency(dollars: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2020, 5, 11, tzinfo=UTC))
+    set_clock(monkeypatch, datetime(2020, 5, 11, tzinfo=UTC))
     monkeypatch.setattr(figures, "not_booked", lambda tenants: [])
     BudgetChange.objects.create(tenant_id=dollars.people.astro.pk, period="month", amount=70)
     may = statement_of(dollars.people.alice, dollars.people.astro, period("2020-05-01", "2020-05-31"))
@@ -430,7 +431,7 @@ def test_mays_statement_has_mays_budget_whenever_it_is_read(
     cast = rich.people
     BudgetChange.objects.create(tenant_id=cast.astro.pk, period="month", amount=70)
     for now in (datetime(2026, 6, 1, 16, tzinfo=UTC), datetime(2026, 8, 9, tzinfo=UTC)):
-        monkeypatch.setattr(figures, "now_from_database", lambda now=now: now)
+        set_clock(monkeypatch, now)
         may = statement_of(cast.alice, cast.astro, period("2026-05-01", "2026-05-31", zone))
         [budget] = may.budgets
         assert (budget.amount, budget.begins.month, budget.is_over, budget.forecast) == (70, 5, True, None)
@@ -448,7 +449,7 @@ def test_users_who_see_a_team_see_the_months_forecast_cost(
         book_usage_of(cast, begins=at, ends=at + timedelta(hours=10), gpus=gpus, lease_id=lease)
     held = UnbookedUsage(cast.astro.pk, cast.bob.pk, cast.a100.pk, 1, datetime(2026, 6, 10, 14, tzinfo=UTC))
     monkeypatch.setattr(figures, "not_booked", lambda tenants: [held])
-    monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2026, 6, 11, tzinfo=UTC))
+    set_clock(monkeypatch, datetime(2026, 6, 11, tzinfo=UTC))
     for first in ("2026-06-01", "2026-05-20", "2026-06-10"):
         june = statement_of(cast.bob, cast.astro, period(first, "2026-06-11"))
         assert june.budgets == []
@@ -456,7 +457,7 @@ def test_users_who_see_a_team_see_the_months_forecast_cost(
         assert (ahead.spent, ahead.forecast, ahead.currency) == (60, 180, "EUR")  # at 3.00 an hour
         [table] = [one for one in document_of(june).tables if one.key == "forecast"]
         assert next(iter(table.rows))[2:4] == (60, 180)
-    monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2026, 6, 2, 23, tzinfo=UTC))
+    set_clock(monkeypatch, datetime(2026, 6, 2, 23, tzinfo=UTC))
     early = statement_of(cast.bob, cast.astro, period("2026-06-01", "2026-06-02"))
     assert [one.forecast for one in early.ahead] == [None]
 

@@ -14,7 +14,6 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting.core import clock
 from accounting.models import UsageSegment
 from scheduling.backends.base import End, Phase
 from scheduling.draining.actions import drain_node, return_node
@@ -26,6 +25,7 @@ from scheduling.leases.actions import apply_observations, bill_running
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Operation, Round
 from scheduling.rounds.actions import run_round
 from scheduling.spec.job_spec import JobSpec
+from tests.clock import real_now, set_clock
 from tests.make import Cast, cast
 from tests.scheduling.world import seen
 
@@ -37,12 +37,6 @@ HOLDING_STATE = {
     Job.State.STOPPING: Lease.State.STOPPING,
     Job.State.CANCELLING: Lease.State.STOPPING,
 }
-LATER = (
-    "accounting.core.clock",
-    "scheduling.execution.reconcile",
-    *(f"scheduling.{name}.actions" for name in ("clusters", "jobs", "leases", "rounds")),
-    "scheduling.execution.operations",
-)
 
 
 class Walk:
@@ -59,7 +53,7 @@ class Walk:
         self.done: list[str] = []
 
     def now(self) -> datetime:
-        return REAL_CLOCK() + self.offset
+        return real_now() + self.offset
 
     def step(self) -> None:
         weighted = {
@@ -254,9 +248,6 @@ class Walk:
         ).exists()
 
 
-REAL_CLOCK = clock.now_from_database
-
-
 @contextmanager
 def undone() -> Iterator[None]:
     """Restores the database for each example; durable transactions would refuse an outer atomic block."""
@@ -286,8 +277,7 @@ def test_any_order_keeps_states_leases_gpus_and_bills_together(
     caplog.clear()
     with undone(), pytest.MonkeyPatch.context() as patch:
         walk = Walk(people, random.Random(seed), slicing)
-        for module in LATER:
-            patch.setattr(f"{module}.now_from_database", walk.now)
+        set_clock(patch, walk.now)
         for _ in range(40):
             walk.step()
         walk.end_all()

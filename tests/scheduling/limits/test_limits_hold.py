@@ -19,8 +19,8 @@ from scheduling.models import Cluster, Job, Lease, Round
 from scheduling.rounds.actions import run_round
 from scheduling.spec.job_spec import JobSpec
 from tests.accounting.ledger.test_at_once import at_once
+from tests.clock import real_now, set_clock
 from tests.make import Cast, cast, membership
-from tests.scheduling.leases.test_any_order import LATER, REAL_CLOCK
 from tests.scheduling.world import World, world
 
 QUANTUM = 60
@@ -36,7 +36,7 @@ class Walk:
         ]
         for place in self.places:
             place.node(place.cluster.name, people.v100, gpus=8)
-        self.began, self.passed, self.since_quantum = REAL_CLOCK(), 0, 0
+        self.began, self.passed, self.since_quantum = real_now(), 0, 0
         self.done: list[str] = []
         self.quotas = [self.limit(tenant, **terms) for tenant, terms in self.terms()]
 
@@ -166,8 +166,7 @@ def test_nothing_is_held_or_spent_beyond_a_limit_whatever_the_order(
     people: Cast, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     walk = Walk(people, random.Random(seed))
-    for module in (*LATER, "scheduling.limits.blocking", "scheduling.jobs.submitting"):
-        monkeypatch.setattr(f"{module}.now_from_database", walk.now)
+    set_clock(monkeypatch, walk.now)
     for _ in range(60):
         walk.step()
 
