@@ -91,7 +91,7 @@ def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
 
 
 def _form_problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """The same of a page's form."""
+    """Yields the problems of the inputs of a page's form."""
     if request.method == "POST" and not _is_api(request):
         yield from _of(request.POST.lists())
         yield from _of((name, [str(one.name) for one in files]) for name, files in request.FILES.lists())

@@ -1,7 +1,7 @@
 """Branch coverage of each room by the tests, which may only rise.
 
-`MEASURE=1 make test` measures it, as `.ci/run` does. It counts what runs in the processes of pytest; whole portals and
-workers that tests start are processes of their own and do not count. Migrations are left out.
+`MEASURE=1 make test` measures it, as `.ci/run` does. It counts code that runs in the processes of pytest, not in the
+portals and workers that tests start. Migrations are left out.
 """
 
 from __future__ import annotations

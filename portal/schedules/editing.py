@@ -70,7 +70,7 @@ def edit(request: UserRequest, pk: int) -> HttpResponse:
 @keeps_form
 @require_POST
 def preview(request: UserRequest) -> HttpResponse:
-    """What changes beside the fields that say when, after one of them was edited."""
+    """Shows the effect of the timing fields after an edit."""
     timing = Timing.from_post(request.POST).checked()
     context = _timing_context(timing) | {"swap": True, "fields": FIELDS}
     return render(request, "schedules/previewed.html", context)

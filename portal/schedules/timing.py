@@ -98,7 +98,7 @@ class Timing:
         return preview_of(table, now, reader)
 
     def _bounds(self) -> tuple[datetime | None, datetime | None]:
-        """Of a stored schedule those that it has while their texts are the same, as these tell no seconds."""
+        """Returns begin and end; a stored schedule's own if their texts are unchanged, because texts omit seconds."""
         if self.stored and self._walls == Timing.of(self.stored)._walls:
             return self.stored.begins, self.stored.ends
         try:

@@ -28,7 +28,7 @@ ALL, OTHERS = "all", "Other GPUs"  # the row of generations that have no terms o
 
 
 class TradeLimitsForm(Form):
-    """Which GPUs a team trades: three fields for each generation, and for those that have no terms of their own."""
+    """The terms of a team's trades: three fields for each GPU type, and three for GPU types without own terms."""
 
     def __init__(self, tenant: Tenant, request: UserRequest | None = None) -> None:
         super().__init__("limits", request)

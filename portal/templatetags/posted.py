@@ -1,4 +1,4 @@
-"""What a posted form shows on its page, where the form has no fields of its own."""
+"""Shows the problems of a posted form that has no fields."""
 
 from __future__ import annotations
 

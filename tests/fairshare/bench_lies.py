@@ -2,7 +2,7 @@
 
 One team of each random economy claims other speed-ups than its jobs have, in 24 ways, or splits into two accounts.
 Its gain is in progress by its true speeds, in the order of its own jobs, compared with telling the truth. It is
-measured with claims believed as they are; bounded by the operator's table of generations alone; and bounded by what
+measured with claims believed; bounded by the operator's table of generations alone; and bounded by what
 most teams report for the same models, or by the table where fewer than three teams know a model.
 """
 

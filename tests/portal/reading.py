@@ -29,7 +29,7 @@ def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
 
 
 def text_of(content: bytes) -> str:
-    """Returns the words of a PDF with single spaces, since lines cannot be told from wrapped ones."""
+    """Returns the words of a PDF with single spaces, because wrapped lines look like separate ones."""
     words = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
     return " ".join(words.replace("\N{NO-BREAK SPACE}", "_").split()).replace("_", "\N{NO-BREAK SPACE}")
 

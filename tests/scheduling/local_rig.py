@@ -1,4 +1,4 @@
-"""Runs real gangs on a local backend of its own, for the tests of that backend."""
+"""Runs real gangs on a separate local backend, for the tests of that backend."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from portal.api.fields import Amount, Flag, Line
 
 
 class TradeLimit(Schema):
-    """Which trades a team allows for a generation. An empty generation is for all without a limit of their own."""
+    """Which trades a team allows for a generation. An empty generation applies to all without a limit."""
 
     generation: Line = ""
     trades: Flag = Field(True, description="False: GPUs of this generation are neither given nor taken.")

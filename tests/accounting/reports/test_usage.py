@@ -321,7 +321,7 @@ readers = st.fixed_dictionaries(
 def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
     booked: Cast, asked: list[dict[str, Any]], steps: list[dict[str, Any] | None]
 ) -> None:
-    """The same periods for many readers, while more hours are closed."""
+    """Many readers ask for the same periods while more hours are closed."""
     closed = -1
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Question, "ask", ask_twice)

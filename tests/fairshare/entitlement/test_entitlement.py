@@ -39,7 +39,7 @@ def test_shares_follow_tickets_on_every_generation():
 
 
 def test_entitlements_cover_every_generation_and_only_accounts_with_jobs_count():
-    """What an account cannot use of a generation is made up with what others cannot use, as far as possible."""
+    """An account that cannot use a generation gets more of those that others cannot use, as far as possible."""
     accounts = [Account(1), Account(1), Account(7)]
     jobs = [*many(0), *many(1, accepts=(1,))]
     given = snapshot([(0, 8), (1, 8)], accounts, jobs)

@@ -158,7 +158,7 @@ def test_the_statement_of_a_month_comes_once_with_its_file(scene: Scene, alice: 
 
 
 def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> None:
-    """What the scene booked today belongs to the week that is over a week later."""
+    """The scene's bookings of today belong to the week that ends within seven days."""
     subscription = subscribed(scene, alice, "weekly", "xlsx")
     now = now_from_database() + timedelta(days=7, hours=6)
     assert send(subscription, now) is True

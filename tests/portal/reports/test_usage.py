@@ -185,7 +185,7 @@ def test_files_are_grouped_by_what_there_is_only(scene: Scene, browser_of) -> No
 
 
 def test_days_of_the_api_are_those_of_the_zone(scene: Scene, browser_of) -> None:
-    """What is booked late in the evening (UTC) belongs to the next day in Tokyo."""
+    """A booking late in the evening (UTC) belongs to the next day in Tokyo."""
     people, begins = scene.people, datetime(2026, 5, 4, 22, tzinfo=UTC)
     with transaction.atomic():
         book_usage(

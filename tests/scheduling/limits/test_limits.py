@@ -69,7 +69,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 1, "alice": 1}
 
     def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
-        """What is left suffices for three GPUs until the next round, so the fourth has to wait."""
+        """The rest suffices for three GPUs until the next round, so the fourth has to wait."""
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
         lab.quantum()

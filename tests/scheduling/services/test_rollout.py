@@ -60,7 +60,7 @@ class Play:
             self.replicas[pk] = replace(replica, is_ready=not replica.is_ready), revision
 
     def lose(self, chance: int) -> None:
-        """Ends one replica, because it was told to or by itself."""
+        """Ends one replica, either as ordered or by itself."""
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
             replica, revision = self.replicas.pop(pk)

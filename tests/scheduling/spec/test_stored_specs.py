@@ -46,7 +46,7 @@ def lab(db: None) -> World:
 
 
 class Machine(OneByOne):
-    """Starts what it is told to start; receives orders to stop and does not carry them out."""
+    """Carries out orders to start; receives orders to stop and ignores them."""
 
     def __init__(self) -> None:
         self.gangs: list[Gang] = []

@@ -159,7 +159,7 @@ def test_services_keep_their_gpus_while_their_account_is_within_its_guarantee():
 
 
 def test_surplus_of_services_is_taken_back_last():
-    """Of 6 GPUs each account has 2, and the third account leaves one, which a service has and two others want."""
+    """There are 6 GPUs, 2 for each account. The third leaves one, which a service has and two jobs want."""
     jobs = [
         *(Job(0, on=(0,)) for _ in range(3)),
         *(Job(1, on=(0,)) for _ in range(2)),
@@ -208,7 +208,7 @@ def test_services_move_neither_for_faster_gpus_nor_for_room():
 
 
 def test_no_claim_takes_the_gpus_of_a_service_before_its_notice_is_over():
-    """Of 4 GPUs the two services of the first account have 3, of which 2 are guaranteed."""
+    """The two services of the first account have 3 of 4 GPUs; 2 are guaranteed."""
     jobs = [Job(0, on=(0,)), Job(0, gpus=2, on=(0,)), *(Job(1) for _ in range(4))]
     for reclaim in (False, True):
         given = with_jobs(

@@ -93,7 +93,7 @@ class Server:
 
 @dataclass
 class Stage:
-    """Workers of one-rank jobs, and a follower that is told about them."""
+    """Workers of one-rank jobs, and a follower that is notified of them."""
 
     server: Server
     follower: Follower
