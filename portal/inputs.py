@@ -1,7 +1,7 @@
-"""Refuses what no column can hold, wherever it comes in: paths, query strings, headers, cookies, forms and JSON.
+"""Refuses values that no database column can store, in paths, query strings, headers, cookies, forms and JSON.
 
-Pages answer 400 in words, the API answers 422 as a problem document; both name the parameter. Views and actions
-check what a value means; they need not think of zero bytes, lone surrogates, or numbers beyond 64 bits.
+Pages answer 400 with a sentence, the API answers 422 with a problem document; both name the parameter. Views and
+actions check what a value means, and need not handle zero bytes, lone surrogates, or numbers beyond 64 bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from portal.reports.periods import WrongQuestion
 logger = logging.getLogger(__name__)
 
 CHARSETS = {"", "utf-8", "utf8", "us-ascii"}
-# What PostgreSQL says of a value that it cannot hold: too long, too large, or no text.
+# PostgreSQL's errors for values that it cannot store: too long, too large, or not text.
 NOT_HELD = (
     errors.StringDataRightTruncation,
     errors.NumericValueOutOfRange,
@@ -38,8 +38,8 @@ TOO_LARGE = "A text or a number of this request is larger than can be stored; sh
 class InputsMiddleware:
     """Checks the texts and numbers of a request before its view sees them.
 
-    It stands before the middleware that reads cookies from the database. Bodies of the API are checked by
-    `portal.api.parsing`, as the API knows who calls before it reads them.
+    It precedes the middleware that reads cookies from the database. `portal.api.parsing` checks bodies of the API,
+    because the API authenticates callers before it reads bodies.
     """
 
     sync_capable = True
@@ -53,7 +53,7 @@ class InputsMiddleware:
             if _is_api(request):
                 return problem(400, "Send the request's body as UTF-8.")
             raise BadRequest("The body is not UTF-8.")
-        # No cookie of Fairlot has such; another program of the host may have set it, so nobody is turned away.
+        # Such a cookie is not Fairlot's. Another program on the host may have set it, so it is ignored.
         for name in [name for name, text in request.COOKIES.items() if why_not_storable(name + text)]:
             del request.COOKIES[name]
         return self.get_response(request)
@@ -61,7 +61,7 @@ class InputsMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> HttpResponse | None:
-        if not_storable(kwargs):  # there is nothing of such a name or number
+        if not_storable(kwargs):  # no object has such a name or number
             if _is_api(request):
                 return problem(404, "There is nothing here that you may see.")
             raise Http404
@@ -75,7 +75,7 @@ class InputsMiddleware:
         return None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answers for a column that is smaller than what was sent: a check is missing, and the log says where."""
+        """Answers for a value that its column cannot store. A check is missing then; the log says where."""
         if not (isinstance(error, DatabaseError) and isinstance(error.__cause__, NOT_HELD)):
             return None
         logger.error("Unchecked input for %s %s", request.method, request.path, exc_info=error)
@@ -85,7 +85,7 @@ class InputsMiddleware:
 
 
 def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """Each parameter of the query and the headers that cannot be stored, with the reason."""
+    """Yields each parameter of query, headers and form that cannot be stored, with the reason."""
     yield from _of(request.GET.lists())
     yield from _of((name, [value]) for name, value in request.headers.items())
 
@@ -99,7 +99,7 @@ def _form_problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
 
 def _of(parameters: Iterable[tuple[str, list[str]]]) -> Iterable[tuple[str, str]]:
     parameters = list(parameters)
-    # Nearly always there is nothing, which is found out at once for all of them.
+    # One check of all parameters together is fast, and nearly always finds nothing.
     if not why_not_storable("".join(text for name, values in parameters for text in (name, *values))):
         return
     for name, values in parameters:
@@ -108,7 +108,7 @@ def _of(parameters: Iterable[tuple[str, list[str]]]) -> Iterable[tuple[str, str]
 
 
 def _shown(name: str) -> str:
-    """A parameter's name as it can be sent back."""
+    """Returns a parameter's name in a form that can be sent back."""
     return ascii(name)[1:-1] if why_not_storable(name) else name[:100]
 
 

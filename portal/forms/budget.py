@@ -19,7 +19,7 @@ NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
 
 
 class Percentages(Text):
-    """Whole numbers with commas between, as a list."""
+    """Whole numbers separated by commas, as a list."""
 
     def to_python(self, value: Any) -> Any:
         if not NUMBERS.fullmatch(value or ""):

@@ -1,4 +1,4 @@
-"""Fields of forms. Each reads what a user typed into a value of one type; the action judges the value."""
+"""Form fields. Each converts typed text to a value of one type; the action validates the value."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from django.utils import timezone
 from accounting.core.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
 from scheduling.timetable.local_time import when_shown
 
-MOST_DIGITS = 15  # before and behind the point
-if TYPE_CHECKING:  # generic for the type checker alone
+MOST_DIGITS = 15  # before and after the point
+if TYPE_CHECKING:  # generic only for the type checker
     RowsOfField = ModelChoiceIterator[Any]
     FieldOfRows = forms.ModelChoiceField[Any]
 else:
     RowsOfField, FieldOfRows = ModelChoiceIterator, forms.ModelChoiceField
 
 NOT_LISTED = "Choose one of the list."
-# Attributes of an input for names and programs, which no browser should complete or correct.
+# Attributes of inputs for names and programs, which browsers must not complete or correct.
 CODE: dict[str, Any] = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
 
 
 class Text(forms.CharField):
-    """A text. `required` and `maxlength` are for the browser alone."""
+    """A text. `required` and `maxlength` only affect the browser."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Text(forms.CharField):
     ) -> None:
         """Takes the arguments of Django's fields; all others become attributes of the input.
 
-        `rows` makes it a text of several lines. No browser completes or corrects `is_code`, such as a name.
+        `rows` makes it a text of several lines. With `is_code`, for example for a name, browsers do not correct it.
         """
         own = {name: named.pop(name) for name in ("initial", "help_text", "strip", "widget") if name in named}
         kind = own.pop("widget", forms.Textarea if rows else forms.TextInput)
@@ -79,7 +79,7 @@ class Number(forms.Field):
         return self.read(text) if text.strip() or self.required else None
 
     def read(self, text: str) -> Any:
-        """Returns the number that `text` means; raises ValidationError where it means none."""
+        """Returns the number in `text`; raises ValidationError if it is not one."""
         raise NotImplementedError
 
     def prepare_value(self, value: Any) -> Any:
@@ -101,7 +101,7 @@ class Whole(Number):
 
 
 class Exact(Number):
-    """An amount such as of money or GPU-hours, as a Decimal."""
+    """An amount, such as of money or GPU-hours, as a Decimal."""
 
     def read(self, text: str) -> Decimal:
         number = read_decimal(text)
@@ -113,7 +113,7 @@ class Exact(Number):
 
 
 class Measure(Exact):
-    """A measured amount such as of seconds, as a float."""
+    """A measured amount, such as of seconds, as a float."""
 
     def clean(self, value: Any) -> float | None:
         number = super().clean(value)
@@ -121,7 +121,7 @@ class Measure(Exact):
 
 
 class Percentage(Exact):
-    """A part of 1 that is typed and shown in per cent, as a Decimal. An optional one may be 0."""
+    """A fraction of 1 that is typed and shown in per cent, as a Decimal. An optional one may be 0."""
 
     def read(self, text: str) -> Decimal:
         percent = super().read(text)
@@ -135,15 +135,15 @@ class Percentage(Exact):
 
 
 class MomentInput(forms.TextInput):
-    """The browser's input of a date and time. forms/field.html shows the user's zone beside its label."""
+    """The browser's input for a date and time. forms/field.html shows the user's zone beside its label."""
 
     input_type = "datetime-local"
 
 
 class Moment(forms.Field):
-    """A date and time on the user's clock, as an aware datetime; None where it is left empty.
+    """A date and time in the user's zone, as an aware datetime; None if empty.
 
-    A time that this clock skips or shows twice, when it is put forward or back, is refused as ambiguous.
+    A local time that a change of the clock skips or repeats is refused as ambiguous.
     """
 
     def __init__(self, label: str, *, step: int | None = None, **named: Any) -> None:
@@ -197,10 +197,10 @@ class RowIterator(RowsOfField):
 
 
 class Row(FieldOfRows):
-    """A row of a QuerySet, which the browser sends by its key.
+    """A row of a QuerySet; the browser sends its key.
 
-    `others` are choices that are no rows, by value. A chosen one of them is its own value; "" is None. `listed` is
-    what the page offers where that is less than `queryset`: then the action refuses the rest in its own words.
+    `others` are choices that are not rows, by value; choosing one yields its value, or None for "". `listed` is what
+    the page offers if that is less than `queryset`; the action then refuses the other rows with its own message.
     """
 
     listed: Iterable[Any] | None = None
@@ -232,5 +232,5 @@ class Switch(forms.BooleanField):
 
 
 def plain(number: float | Decimal) -> str:
-    """Returns a number with as many decimals as it has, and none where it is whole."""
+    """Returns a number without trailing zeros, and without a point if it is whole."""
     return f"{Decimal(str(number)).normalize():f}"

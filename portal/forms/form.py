@@ -1,4 +1,4 @@
-"""The form that every page's forms are built on."""
+"""The base class of all forms of pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = dict[str, Any]
 
 
 class Field(forms.BoundField):
-    """A field of a form whose problems also describe each of its radio buttons."""
+    """A field of a form. Its problems also describe each of its radio buttons."""
 
     def build_widget_attrs(self, attrs: dict[str, Any], widget: Any = None) -> dict[str, Any]:
         built = super().build_widget_attrs(attrs, widget)
@@ -27,7 +27,7 @@ class Field(forms.BoundField):
 
 
 class Renderer(TemplatesSetting):
-    """Renders each form, and each field with its label, help and problems, in one way."""
+    """Renders all forms, and each field with label, help and problems, from the templates in forms/."""
 
     form_template_name = "forms/form.html"
     bound_field_class = Field
@@ -35,7 +35,7 @@ class Renderer(TemplatesSetting):
 
 
 class Problems(ErrorList):
-    """What is wrong with a field, or with the form as a whole."""
+    """The problems of a field, or of the form as a whole."""
 
     template_name = "forms/problems.html"
 
@@ -43,8 +43,8 @@ class Problems(ErrorList):
 class Form(forms.Form):
     """A form of a page.
 
-    `key` tells it from the other forms of the page and begins the ids of its elements. A posted form keeps what was
-    typed; `refuse` puts a problem that an action found beside its field.
+    `key` identifies the form on the page and begins the ids of its elements. A posted form keeps the typed text.
+    `refuse` adds a problem that an action found beside its field.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Form(forms.Form):
             self.refuse(f"This {why}.", name)
 
     def refuse(self, message: str, field: str | None = None) -> None:
-        """Notes a problem of one field, or of the whole form where it has no such field."""
+        """Adds a problem of one field, or of the whole form if it has no such field."""
         self.add_error(field if field in self.fields else None, message)
 
     def offer(self, field: str, offered: Iterable[Any]) -> None:
@@ -80,5 +80,5 @@ class Form(forms.Form):
                 choice.choices = list(offered)
 
     def or_posted(self, posted: Form | None) -> Self:
-        """Returns `posted` where it is this form of the page."""
+        """Returns `posted` if it has the same key, else this form."""
         return posted if isinstance(posted, type(self)) and posted.key == self.key else self

@@ -1,4 +1,4 @@
-"""The form of a rule for idle GPUs: of all, of a cluster, or of a team."""
+"""The form of a rule for idle GPUs: of the portal, a cluster, or a team."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USUAL = IdleRule(action="warn", after_minutes=60, grace_minutes=30, snooze_hours
 
 
 class IdleRuleForm(Form):
-    """A rule. Its fields begin with the rule that is set, else with the one that holds instead."""
+    """A rule for idle GPUs. Its initial values are those of the rule set here, else those of the inherited rule."""
 
     action = Choice("When GPUs are idle")
     after_minutes = Whole("After, minutes")
@@ -35,7 +35,8 @@ class IdleRuleForm(Form):
         holds: IdleRule | None,
         above: str,
     ) -> None:
-        """`rule` is the one that is set here, `holds` the one that holds without it, `above` says which that is."""
+        """`rule` is the one set here, `holds` the one that applies without it, and `above` says where that one is
+        set."""
         shown = rule or holds or USUAL
         initial = {name: getattr(shown, name) for name in (*NUMBERS, "services")}
         super().__init__(key, request, initial=initial | {"action": rule.action if rule else AS_ABOVE})
@@ -58,7 +59,7 @@ class IdleRuleForm(Form):
         return cls("idle", request, rule=rules.of_tenants.get(tenant.pk), holds=holds, above=above)
 
     def clean(self) -> None:
-        """Needs no numbers where no rule is to be set here."""
+        """Requires no numbers if no rule is set here."""
         if self.cleaned_data.get("action") == AS_ABOVE:
             for name in NUMBERS:
                 self.errors.pop(name, None)

@@ -1,4 +1,4 @@
-"""The form of a limit, which admins set and managers ask for."""
+"""The form of a limit. Admins set limits with it, and managers ask for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIODS = [("month", "month"), ("quarter", "quarter"), ("rolling", "last days")]
 
 
 class LimitForm(Form):
-    """Which limit of a team, and how much it allows."""
+    """A limit of a team: its kind, scope and amount."""
 
     kind = Choice("Limit of", Quota.Kind.choices)
     user = Row("Whose", User.objects.all(), required=False, others={"": "the team's", EACH: "each user's"})
@@ -33,7 +33,7 @@ class LimitForm(Form):
         self.offer("user", within.order_by(*by_name("username")).distinct())
 
     def clean_limit(self) -> Decimal:
-        """Returns the limit; GPUs and jobs are counted, so theirs is a whole number."""
+        """Returns the amount; a limit of GPUs or jobs is a whole number."""
         kind = Whole if self.cleaned_data.get("kind") in Quota.COUNTED else Exact
         return Decimal(kind("Limit").clean(self.cleaned_data["limit"]))
 

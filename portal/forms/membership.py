@@ -1,4 +1,4 @@
-"""The forms of a team's members."""
+"""Forms of a team's members."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class NewMember(Form):
 
 
 class NewMemberByName(NewMember):
-    """A member to add, whom a manager names."""
+    """A member to add, by the username that a manager types."""
 
     user = Text("User name or e-mail", maxlength=254, is_code=True)

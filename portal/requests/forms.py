@@ -1,4 +1,4 @@
-"""The forms in which managers ask for more, and operators answer."""
+"""Forms in which managers ask for more, and operators answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNTIL = "Until (empty: no end)"
 
 
 class Why(Form):
-    """Until when something is asked for, and why. Alone: more time for what was granted."""
+    """The end and the reason of a request. Alone, it asks for an extension of a grant."""
 
     field_order = ("name", "tickets", "until", "reason")
 
@@ -30,20 +30,20 @@ class Why(Form):
 
 
 class TicketsRequest(Why):
-    """Other tickets for a team."""
+    """A request for other tickets of a team."""
 
     tickets = Whole("Tickets")
 
 
 class TeamRequest(Why):
-    """A new team below another."""
+    """A request for a new subteam."""
 
     name = Text("Name", maxlength=80)
     tickets = Whole("Tickets", initial=100)
 
 
 class LimitRequest(LimitForm, Why):
-    """A new limit, or another number for one."""
+    """A request for a new limit, or for another value of one."""
 
     @property
     def about_limit(self) -> list[BoundField]:
@@ -51,7 +51,7 @@ class LimitRequest(LimitForm, Why):
 
 
 class AskedUntil(Moment):
-    """The end of a grant. Left as the page shows it, it is the moment that was asked for, to the second."""
+    """The end of a grant. If the field is unchanged, its value is the requested moment, to the second."""
 
     asked: datetime | None = None
 
@@ -60,7 +60,7 @@ class AskedUntil(Moment):
 
 
 class ApproveForm(Form):
-    """What an operator grants: as asked, or changed."""
+    """The grant of a request: as requested, or changed by the operator."""
 
     name = Text("Name", maxlength=80)
     tickets = Whole("Tickets")
@@ -82,7 +82,7 @@ class ApproveForm(Form):
         return wanted | values | ({"limit": str(values["limit"])} if "limit" in values else {})
 
 
-# What an operator may change of each kind of request.
+# The fields that an operator may change, by kind of request.
 CHANGED: dict[str, set[str]] = {
     Request.Kind.TICKETS: {"tickets"},
     Request.Kind.TEAM: {"name", "tickets"},
@@ -92,6 +92,6 @@ CHANGED: dict[str, set[str]] = {
 
 
 class DeclineForm(Form):
-    """Why a request is declined."""
+    """The reason why a request is declined."""
 
     answer = Text("Why", rows=2, maxlength=2000)

@@ -1,4 +1,4 @@
-"""Requests: a manager sees those of own teams, an operator sees all and answers."""
+"""Pages of requests: managers see those of their teams; operators see and answer all."""
 
 from __future__ import annotations
 

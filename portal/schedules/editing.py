@@ -1,4 +1,4 @@
-"""Making and changing a schedule: the submit page's form with YAML, and when it is to run."""
+"""Creating and changing a schedule: the submit form with YAML, and the timing fields."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from scheduling.timetable import zone_names
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """The page; `?job=` fills it with the spec of an earlier job."""
+    """Shows the page, with `?job=` filled from an earlier job; a POST creates the schedule."""
     if request.method == "POST":
         return _posted(request, None)
     zone = Timing(time_zone=str(timezone.get_current_timezone()))

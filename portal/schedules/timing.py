@@ -1,4 +1,4 @@
-"""The part of the form that says when: what was typed, what is wrong with it, and the runs that it means."""
+"""The timing fields of the form: the typed text, its problems, and the resulting runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = 3600
 
 @dataclass(frozen=True)
 class Timing:
-    """One text for each field of the form; begin and end are walls of the schedule's zone."""
+    """The text of each timing field; begin and end are local times in the schedule's zone."""
 
     expression: str = "0 2 * * *"
     time_zone: str = "UTC"
@@ -33,7 +33,7 @@ class Timing:
     catch_up_hours: str = "24"
     overlap: str = Schedule.Overlap.FORBID
     problems: dict[str, str] = field(default_factory=dict)
-    stored: Schedule | None = None  # which the form changes
+    stored: Schedule | None = None  # the schedule that the form changes
 
     @classmethod
     def from_post(cls, post: QueryDict, stored: Schedule | None = None) -> Self:
@@ -55,7 +55,7 @@ class Timing:
         )
 
     def read(self) -> Terms:
-        """Raises Refused with the field at fault."""
+        """Returns the timing as values. Raises Refused, which names the field."""
         begins, ends = self._bounds()
         hours = read_decimal(self.catch_up_hours)
         if hours is None:
@@ -78,7 +78,7 @@ class Timing:
         return terms
 
     def checked(self) -> Self:
-        """With what is wrong with it."""
+        """Returns a copy with the problems of the fields."""
         try:
             self.read()
         except Refused as error:
@@ -89,7 +89,8 @@ class Timing:
         return replace(self, problems={error.field or "": error.message})
 
     def preview(self, now: datetime, reader: Any) -> dict[str, Any] | None:
-        """The next runs in the schedule's zone and in the reader's, and the timetable in words; None while wrong."""
+        """Returns the timetable in words, and the next runs in the schedule's zone and the reader's; None if it has
+        problems."""
         try:
             begins, ends = self._bounds()
             table = Terms(self.expression, self.time_zone, begins, ends).check(self.stored)

@@ -1,4 +1,4 @@
-"""The forms of secrets. What is typed into them is never shown again."""
+"""Forms of secrets. Typed values are never shown again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = ("value", "lines")
 
 
 class SecretForm(Form):
-    """What a secret holds: one text, or several with keys."""
+    """The content of a secret: one text, or several with keys."""
 
     value = Text(
         "Text",
@@ -60,7 +60,7 @@ class SecretForm(Form):
 
 
 class NewSecret(SecretForm):
-    """A secret to keep, for the own jobs or those of a team that the user manages."""
+    """A secret to store, for the user's own jobs or those of a team that the user manages."""
 
     name = Text(
         "Name",

@@ -31,7 +31,7 @@ MOST_WORDS = 3  # reasons that are listed one by one
 
 @dataclass(frozen=True)
 class Status:
-    """A word about a service, and its tone."""
+    """The status of a service as a word, with its tone."""
 
     text: str
     tone: str
@@ -40,7 +40,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Member:
-    """A replica that exists."""
+    """A replica that has not ended."""
 
     job: Job
     lease: Lease | None

@@ -1,4 +1,4 @@
-"""Making a service and giving it another revision: the submit page's form with YAML, and how many replicas."""
+"""Creating a service and its revisions: the submit form with YAML, and the rules for replicas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def new(request: UserRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def update(request: UserRequest, pk: int) -> HttpResponse:
-    """Another revision; it is rolled out at once."""
+    """Shows the form for a new revision; a POST creates the revision, whose rollout begins at once."""
     service = visible_service(request.user, pk)
     is_changeable = Service.objects.changeable_by(request.user).filter(pk=pk).exists()
     if service.removed_at or service.current is None or not is_changeable:

@@ -1,4 +1,4 @@
-"""How many replicas, and how revisions change: the form's fields as they were typed."""
+"""The fields for replicas and rollouts, as typed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scheduling.spec.job_spec import SpecError
 NUMBERS = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds")
 LABELS = {
     "max_unavailable": "“Missing replicas during a rollout”"
-}  # as the form calls a field that another's problem names
+}  # the form's names of fields that problems of other fields mention
 
 
 @dataclass(frozen=True)
 class Rules:
-    """One text for each number; nothing is judged here."""
+    """The text of each number, not validated."""
 
     replicas: str = "1"
     max_surge: str = "1"
@@ -40,12 +40,12 @@ class Rules:
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
 
     def read(self) -> dict[str, Any]:
-        """As the actions take them: numbers, or the text as it is for them to refuse."""
+        """Returns the actions' arguments: numbers, or the unchanged text, which the actions refuse."""
         numbers = {name: read_number(getattr(self, name)) for name in NUMBERS}
         return numbers | {"auto_rollback": self.auto_rollback}
 
     def with_problems(self, error: SpecError) -> Self:
-        """Those of its own fields, in the form's own words."""
+        """Returns a copy with the problems of its fields, in the form's words."""
         problems = {name: text for name, text in error.problems.items() if name in NUMBERS}
         for other, label in LABELS.items():
             problems = {name: text.replace(other, label) for name, text in problems.items()}

@@ -34,14 +34,14 @@ ANALYSES_TO_CHOOSE = 30
 
 
 class AnalyseForm(Form):
-    """Of which cluster how many days are to be analysed."""
+    """The cluster and the number of days to analyse."""
 
     cluster = Row("Cluster", Cluster.objects.attached().order_by(*by_name("name")))
     days = Whole(f"The last days, at most {LONGEST.days}", initial=7)
 
 
 class AgainForm(Form):
-    """Which analysis to repeat."""
+    """The analysis to repeat."""
 
     analysis = Row("Analysis", SharingAnalysis.objects.all())
 

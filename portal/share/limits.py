@@ -1,4 +1,4 @@
-"""Which trades a team allows: a page for its managers, a row for each generation."""
+"""The trades that a team allows: a page for its managers, with a row for each GPU type."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from scheduling.models import TradeLimit
 
 AS_OTHERS, YES, NO = "", "yes", "no"
 ANSWERS = [(YES, "Yes"), (NO, "No: neither give nor take")]
-KINDS = ("trades", "gpus", "percent")  # begin the names of the fields
-ALL, OTHERS = "all", "Other GPUs"  # the row of generations that have no terms of their own
+KINDS = ("trades", "gpus", "percent")  # prefixes of the fields' names
+ALL, OTHERS = "all", "Other GPUs"  # the row of GPU types without own terms
 
 
 class TradeLimitsForm(Form):
@@ -59,7 +59,7 @@ class TradeLimitsForm(Form):
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses amounts beside “As other GPUs”. Those beside “No” are of no use and left out."""
+        """Refuses amounts beside “As other GPUs”. Amounts beside “No” have no effect and are dropped."""
         for key, generation in self.generations:
             choice, *amounts = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)
             for kind, amount in zip(KINDS[1:], amounts, strict=True):
@@ -82,17 +82,17 @@ class TradeLimitsForm(Form):
 
 
 def managed(user: User) -> TenantQuerySet:
-    """The teams whose limits the user may set."""
+    """Returns the teams whose trade limits the user may set."""
     return tenants_where(user, "trade_limits.set").active()
 
 
 def may_limit(user: User, tenant: Tenant) -> bool:
-    """Whether `managed` has the tenant."""
+    """Returns whether the user may set the tenant's trade limits."""
     return may(user, "trade_limits.set", tenant) and tenant.archived_at is None
 
 
 def limits_in_force(tenant: Tenant) -> list[TradeLimit]:
-    """The team's own and those of teams above it, nearest first; all of them hold."""
+    """Returns the trade limits of the team and its ancestors, nearest first; all of them apply."""
     return sorted(_limits(tenant.lineage), key=lambda limit: -limit.tenant.path.count("/"))
 
 

@@ -247,7 +247,7 @@ def places(lease: Lease) -> list[tuple[str, str]]:
 
 @register.filter
 def lease_end(lease: Lease) -> str:
-    """Why a lease that was read with its GPUs ended, in plain words."""
+    """Returns why a lease, read with its GPUs, ended, in a few words."""
     return why_ended(lease) or "–"
 
 

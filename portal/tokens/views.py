@@ -1,4 +1,4 @@
-"""The page where users make and revoke their API tokens."""
+"""The page where users create and revoke their API tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SORTING = Sorting(
 
 
 class NewToken(Form):
-    """An API token to make."""
+    """An API token to create."""
 
     name = Text(
         "Name", maxlength=80, autocomplete="off", help_text="What it is for, such as “nightly training”."
@@ -50,7 +50,7 @@ class NewToken(Form):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def tokens(request: UserRequest) -> HttpResponse:
-    """Lists the user's tokens; POST makes one and shows its text this one time."""
+    """Lists the user's tokens. A POST creates one and shows its text once."""
     form = NewToken("token", request) if request.method == "POST" else None
     made: list[tuple[ApiToken, str]] = []
     is_made = form and act_on(form, lambda values: made.append(create_token(actor=request.user, **values)))
@@ -74,7 +74,7 @@ def revoke(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def revoke_every(request: UserRequest) -> HttpResponse:
-    """All of the user's tokens at once."""
+    """Revokes all tokens of the user."""
     revoked = revoke_all(actor=request.user)
     messages.success(request, f"{how_many(revoked)} revoked." if revoked else "No token was left to revoke.")
     return redirect("preferences")
