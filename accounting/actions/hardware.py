@@ -90,7 +90,7 @@ def set_price(
 ) -> Price:
     """Sets the price of a GPU-hour from `since` (default: now) until the next price that is set already.
 
-    Idle, preemptible or borrowed time costs its own price if one is given; see accounting/closing/class_charges.py.
+    Idle, preemptible or borrowed time costs its own price if one is given; see accounting/closing/class_prices.py.
     Prices are in Fairlot's present currency, and stay in it. This ends the price in force then, or replaces it if it
     begins at the same moment. Raises Refused if time after `since` is posted already: prices never change the past.
     """

@@ -16,7 +16,7 @@ from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Sum
 
-from accounting.closing.classes import NAMES, Allocation, Classes, Condition, classify
+from accounting.closing.gpu_classes import NAMES, Allocation, Classes, Condition, classify
 from accounting.core.bulk import insert_rows
 from accounting.core.calendar import DAY, HOUR, MICROSECOND, first_of_month, start_of_day
 from accounting.core.errors import BookedOtherwise

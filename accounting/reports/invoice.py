@@ -44,7 +44,7 @@ Hours: TypeAlias = QuerySet[ArchivedHour] | None
 
 
 class LineKind(StrEnum):
-    """The class of the time that a line bills (accounting/closing/class_charges.py), or the meaning of one without a
+    """The class of the time that a line bills (accounting/closing/class_prices.py), or the meaning of one without a
     price."""
 
     OWNED = "owned"

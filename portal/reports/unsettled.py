@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from accounting.closing.class_charges import unsettled
+from accounting.closing.class_prices import unsettled
 from accounting.core.wording import to_the_minute
 from scheduling.models import Cluster
 

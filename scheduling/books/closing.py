@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Count, Min, Q, QuerySet
 
-from accounting.closing.classes import Allocation, Availability, Condition
+from accounting.closing.gpu_classes import Allocation, Availability, Condition
 from accounting.closing.hours import NodeHistory, close_empty_days, close_hour, open_book
 from accounting.core.calendar import HOUR, MICROSECOND, start_of_day
 from accounting.core.clock import now_from_database

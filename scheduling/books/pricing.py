@@ -10,7 +10,7 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting.closing.class_charges import HeldHow, Stretch, next_hour_to_price, price_hour
+from accounting.closing.class_prices import HeldHow, Stretch, next_hour_to_price, price_hour
 from accounting.core.calendar import HOUR
 from accounting.core.numbers import MICRO
 from scheduling.core.locks import lock_schedule

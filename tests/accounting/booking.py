@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db import transaction
 
-from accounting.closing.class_charges import HeldHow, next_hour_to_price, price_hour
-from accounting.closing.classes import Allocation, Availability, Condition
+from accounting.closing.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.closing.gpu_classes import Allocation, Availability, Condition
 from accounting.closing.hours import NodeHistory, close_hour, open_book
 from accounting.ledger import TradedTime, Usage, book_trades, book_usage
 from accounting.models import LedgerTransaction, UsageSegment

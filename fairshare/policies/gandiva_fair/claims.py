@@ -6,7 +6,7 @@ import numpy as np
 
 from fairshare.model import NOWHERE, Ints
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
-from fairshare.policies.gandiva_fair.clearing import Moved, Yields, make_room
+from fairshare.policies.gandiva_fair.making_room import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.preempting import preempt_for
 

@@ -27,7 +27,7 @@ from accounting.closing.archive import (
     files_of,
     months_with_vouchers,
 )
-from accounting.closing.class_charges import HeldHow, next_hour_to_price, price_hour
+from accounting.closing.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.closing.hours import close_empty_days, open_book
 from accounting.core.calendar import first_of_month
 from accounting.core.clock import now_from_database

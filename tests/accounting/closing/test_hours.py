@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.actions import set_price
-from accounting.closing.classes import NAMES, Allocation, Availability, Condition
+from accounting.closing.gpu_classes import NAMES, Allocation, Availability, Condition
 from accounting.closing.hours import NodeHistory, close_hour, open_book
 from accounting.core.calendar import first_of_month
 from accounting.core.errors import BookedOtherwise, Refused

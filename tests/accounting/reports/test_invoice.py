@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import actions
-from accounting.closing.class_charges import HeldHow
+from accounting.closing.class_prices import HeldHow
 from accounting.core.numbers import MICRO
 from accounting.ledger import Payer, correct_usage
 from accounting.models import UsageSegment, User
@@ -22,7 +22,7 @@ from accounting.reports.team_usage import usage_of_team
 from accounting.reports.usage import usage_report
 from accounting.usage.reader import UsageReader
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
-from tests.accounting.closing.test_class_charges import price_all, set_prices
+from tests.accounting.closing.test_class_prices import price_all, set_prices
 from tests.accounting.reports.test_usage import in_ledger
 from tests.make import Cast
 from tests.query_counts import queries_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairshare.check.policies import NEWEST
 from fairshare.model import Floats, Ints, Settings, Snapshot, Trade
-from fairshare.policies.gandiva_fair.offers import LEAST_TRADE
+from fairshare.policies.gandiva_fair.trade_prices import LEAST_TRADE
 from fairshare.policies.gandiva_fair.own_order import Rows
 from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.quotas import with_claims

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from accounting.closing.class_charges import HeldHow, price_hour
+from accounting.closing.class_prices import HeldHow, price_hour
 from accounting.closing.hours import open_book
 from accounting.core.calendar import HOUR, first_of_month, start_of_day, start_of_hour
 from accounting.models import ClassCharge, ClosedBook, JobDay, Price, UsageSegment

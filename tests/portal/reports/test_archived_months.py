@@ -12,7 +12,7 @@ from django.db import transaction
 
 from accounting import actions
 from accounting.closing.archive import archive_month, bring_back_month
-from accounting.closing.class_charges import HeldHow
+from accounting.closing.class_prices import HeldHow
 from accounting.closing.hours import close_empty_days, open_book
 from accounting.ledger import Payer, correct_usage
 from accounting.ledger.hash_chain import seal_book

@@ -17,7 +17,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounting import actions
-from accounting.closing.class_charges import HeldHow
+from accounting.closing.class_prices import HeldHow
 from accounting.core.numbers import MICRO
 from accounting.limits.spending import UnbookedUsage
 from accounting.models import Budget, BudgetChange, ClosedBook, Generation, Price, UsageSegment, User

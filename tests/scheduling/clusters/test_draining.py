@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from accounting.closing.classes import Availability
+from accounting.closing.gpu_classes import Availability
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota

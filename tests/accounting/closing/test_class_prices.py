@@ -14,7 +14,7 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting.closing.class_charges import HeldHow, next_hour_to_price, price_hour, unsettled
+from accounting.closing.class_prices import HeldHow, next_hour_to_price, price_hour, unsettled
 from accounting.closing.hours import close_empty_days
 from accounting.core.errors import BookedOtherwise
 from accounting.ledger import Payer, correct_usage

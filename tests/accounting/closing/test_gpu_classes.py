@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.closing.classes import NAMES, Allocation, Availability, Classes, Condition, classify
+from accounting.closing.gpu_classes import NAMES, Allocation, Availability, Classes, Condition, classify
 
 HOUR = 24  # short, so that every moment can be checked
 K80, A100 = 1, 2
