@@ -8,9 +8,9 @@ from copy import copy
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats
-from fairshare.policies.gandiva_fair.making_room import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.counts import Counts
 from fairshare.policies.gandiva_fair.facts import Facts
+from fairshare.policies.gandiva_fair.making_room import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.places import Places, Spot
 
 

@@ -4,8 +4,8 @@ Gandiva_fair (EuroSys '20), automatic trading: the user that gains least by a fa
 one that gains most, for more time on a slow one. The paper has one speed-up for each user, the mean over its jobs,
 and so sells time that is worth more to the jobs that lose it. Here each job has its own speed-up, and the jobs at
 the margin trade (`margins.py`): the seller's job on the fast generation that gains least by it, and the buyer's job
-on the slow one that would gain most. All trades of two generations are made at once (`trade_prices.py`): offers to sell,
-cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every account replays
+on the slow one that would gain most. All trades of two generations are made at once (`trade_prices.py`): offers to
+sell, cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every account replays
 its own order with what it would have (`own_order.py`), and trades by which an account would make less progress are
 cut, until none would.
 
@@ -26,8 +26,8 @@ from fairshare.model import Bools, Floats, Ints, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Legs, ration
 from fairshare.policies.gandiva_fair.evidence import bounded, evidence_of
 from fairshare.policies.gandiva_fair.margins import Margins
-from fairshare.policies.gandiva_fair.trade_prices import Matches, Offers, grain_of, match_offers
 from fairshare.policies.gandiva_fair.own_order import MOST_PAIRINGS, GenerationPairs, Rows
+from fairshare.policies.gandiva_fair.trade_prices import Matches, Offers, grain_of, match_offers
 from fairshare.policies.gandiva_fair.typical import with_typical
 from fairshare.trading.limits import TradeLimits, parties_of
 from fairshare.tree import Tree

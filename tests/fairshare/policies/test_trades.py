@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fairshare.check.policies import NEWEST
 from fairshare.model import Floats, Ints, Settings, Snapshot, Trade
-from fairshare.policies.gandiva_fair.trade_prices import LEAST_TRADE
 from fairshare.policies.gandiva_fair.own_order import Rows
+from fairshare.policies.gandiva_fair.trade_prices import LEAST_TRADE
 from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.quotas import with_claims
 from fairshare.trading.limits import TradeLimits, parties_of
