@@ -1,11 +1,11 @@
 """Makes trades of GPU time between teams across generations, after which every job's owner makes more progress.
 
 Gandiva_fair (EuroSys '20), automatic trading: the user that gains least by a fast generation sells time on it to the
-one that gains most, for more time on a slow one. The paper has one speed-up for each user, the mean over its jobs,
-and so sells time that is worth more to the jobs that lose it. Here each job has its own speed-up, and the jobs at
-the margin trade (`margins.py`): the seller's job on the fast generation that gains least by it, and the buyer's job
-on the slow one that would gain most. All trades of two generations are made at once (`trade_prices.py`): offers to
-sell, cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every account replays
+one that gains most, for more time on a slow one. The paper has one speed-up for each user, the mean over its jobs, and
+so sells time that is worth more to the jobs that lose it. Here each job has its own speed-up, and the jobs at the
+margin trade (`margins.py`): the seller's job on the fast generation that gains least by it, and the buyer's job on the
+slow one that would gain most. All trades of two generations are made at once (`trade_prices.py`): offers to sell,
+cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every account replays
 its own order with what it would have (`own_order.py`), and trades by which an account would make less progress are
 cut, until none would.
 
