@@ -62,4 +62,4 @@ def refused_if_referenced(name: str) -> Iterator[None]:
             f"{count} {model._meta.verbose_name if count == 1 else model._meta.verbose_name_plural}"
             for model, count in counts.items()
         )
-        raise Refused(f"{name} cannot be deleted: {told} refer to it.") from None
+        raise Refused(f"{name} cannot be deleted, because it is used by {told}.") from None

@@ -39,7 +39,7 @@ def ask(
     """Stores a manager's request; `wanted` is validated as if it were granted now. Operators get a mail."""
     require(actor, "request.ask", tenant)
     if tenant.archived_at:
-        raise Refused(f"{tenant} is archived.")
+        raise Refused(f"{tenant} is archived and takes no requests.")
     check_choice("kind of request", kind, Request.Kind.values, "kind")
     _check_text(reason, "reason", "Say what it is for.")
     _check_user(actor, tenant, wanted)
@@ -103,7 +103,7 @@ def approve_within(
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
     held = _open(request)
     if tenant.archived_at:
-        raise Refused(f"{tenant} is archived.")
+        raise Refused(f"{tenant} is archived and takes no requests.")
     _check_until(until, now_from_database())
     _decide(held, actor, Request.State.APPROVED, answer)
     held.tenant = tenant

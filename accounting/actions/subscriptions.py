@@ -68,7 +68,7 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
     kinds = ReportSubscription.Report
     check_choice("report", report, kinds.values, "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
-        raise Refused("A statement needs a team; reports for operators have none.", "team")
+        raise Refused("Choose a team for a statement. Reports for operators have no team.", "team")
     if report != kinds.USAGE and by:
         raise Refused("Only the usage report can be grouped.", "by")
     if report == kinds.USAGE:

@@ -45,7 +45,7 @@ HELP = {
     "usage_export": "exports#export-jobs-for-other-tools",
     "requests": "limits#answer-a-request",
     "request": "limits#answer-a-request",
-    "request_new": "limits#ask-for-more",
+    "request_new": "limits#ask-for-tickets-or-limits",
     "teams": "team",
     "team": "team",
     "team_member": "team#add-a-member",

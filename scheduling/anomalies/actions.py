@@ -87,7 +87,7 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
     operator."""
     require(actor, "anomalies.analyse")
     if not _analyse_again(analysis, actor):
-        raise Refused("All teams of this analysis have a result.")
+        raise Refused("There is nothing to repeat: all teams of this analysis have a result.")
     return analysis
 
 

@@ -218,7 +218,7 @@ class TestTree:
 
     def test_what_is_referenced_is_not_deleted_and_the_reason_is_told(self, cast: Cast) -> None:
         book(cast)
-        with pytest.raises(Refused, match="Uni cannot be deleted: 2 tenants refer to it"):
+        with pytest.raises(Refused, match="Uni cannot be deleted, because it is used by 2 tenants"):
             actions.delete_tenant(actor=cast.ada, tenant=cast.uni)
         with pytest.raises(Refused) as refusal:
             actions.delete_tenant(actor=cast.ada, tenant=cast.astro)

@@ -67,7 +67,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     page = text_of(ada.get(f"/admin/clusters/{east.pk}/"))
     asked = len(list(needed(in_teams=False)))
     assert USER in page
-    assert f"Rights all {asked} that were asked for are there" in page
+    assert f"Rights all {asked} requested rights are granted" in page
     assert "In the whole cluster nodes get list watch finds GPUs" in page
 
 
@@ -96,9 +96,9 @@ def test_the_page_says_whether_gangs_are_podgroups_and_why_not(
         access.rights |= dict.fromkeys(OPTIONAL, right)
         access.save()
     page = text_of(ada.get(path))
-    assert f"Gangs {said} Single workers" in page
+    assert f"Gangs {said} Jobs of one worker" in page
     asked = len(list(needed(in_teams=False)))
-    assert f"Rights all {asked} that were asked for are there" in page, "those that are needed"
+    assert f"Rights all {asked} requested rights are granted" in page, "those that are needed"
 
 
 def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:
@@ -201,10 +201,10 @@ def test_an_admin_has_new_jobs_of_one_worker_run_as_pods_without_a_job(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Single workers new jobs of one worker are Jobs, as gangs are" in text_of(ada.get(path))
+    assert "Jobs of one worker new ones run as Jobs, like gangs" in text_of(ada.get(path))
     assert ada.post(f"{path}bare-pods/", {"bare_pods": "on"}).status_code == 302
     page = ada.get(path)
-    assert "Single workers new jobs of one worker are pods without a Job" in text_of(page)
+    assert "Jobs of one worker new ones run as pods without a Job" in text_of(page)
     assert 'name="bare_pods" id="bare-pods-bare_pods" checked' in page.content.decode()
     for who in (scene.people.alice, scene.people.olga):
         assert browser_of(who).post(f"{path}bare-pods/").status_code == 404
