@@ -210,7 +210,7 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
         )
         if early.exists():
             raise Refused(
-                f"Book {book} has bills of {month:%Y-%m} from before its hours were closed; no sums have these.",
+                f"Book {book} has bills of {month:%Y-%m} from before its hours were closed; rollups lack them.",
                 "month",
             )
         sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]
@@ -300,7 +300,7 @@ def _sealed_files_of(month: date) -> dict[str, str]:
     digests = files_of(month)
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
-            raise Refused(f"The files of {month:%Y-%m} in its archive record are not those that were sealed.")
+            raise Refused(f"The files of {month:%Y-%m} in its archive record differ from the sealed ones.")
     return digests
 
 

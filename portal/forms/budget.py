@@ -23,7 +23,7 @@ class Percentages(Text):
 
     def to_python(self, value: Any) -> Any:
         if not NUMBERS.fullmatch(value or ""):
-            raise ValidationError("These must be whole numbers with commas between, such as 80, 100.")
+            raise ValidationError("These must be whole numbers separated by commas, such as 80, 100.")
         return [int(one) for one in (value or "").split(",")]
 
 

@@ -161,7 +161,7 @@ class SnoozeForm(Form):
     def clean_until(self) -> datetime:
         until: datetime | None = self.cleaned_data["until"]
         if until is None:
-            raise ValidationError("Say until when.")
+            raise ValidationError("Enter when the snooze ends.")
         return until
 
 

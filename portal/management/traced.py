@@ -65,7 +65,7 @@ def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> 
         raise CommandError("there is no operator who reads the reports")
     usage = usage_report(operator, book.since, book.until, by=(By.TENANT,))
     if {row.tenant: row.gpu_seconds for row in usage.rows} != seconds:
-        raise CommandError("teams held otherwise than the file says")
+        raise CommandError("the teams' GPU time differs from the file")
     by_job = usage_report(operator, book.since, book.until, by=(By.TENANT, By.JOB))
     if len(by_job.rows) != sum(jobs.values()):
         raise CommandError(f"{len(by_job.rows)} jobs were billed, {sum(jobs.values())} are in the file")

@@ -70,7 +70,7 @@ def attach_cluster(
         raise Refused(f"Accepted: 1 to {fixed(10_000)}.", "writes_at_once")
     _refuse_taken(Cluster.objects.filter(name=name).first())
     if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
-        raise Refused("A claim's name has small letters, digits, - and dots.", "checkpoint_claim")
+        raise Refused("A claim's name has lower-case letters, digits, hyphens and dots.", "checkpoint_claim")
     parsed = _parsed(kubeconfig)
     _take(access, parsed, _asked(parsed, namespace_prefix))
     return _attach(actor, name, access)

@@ -137,7 +137,7 @@ def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
 
 def _check_claim(cluster: Cluster, source: str) -> None:
     if not CLAIM.fullmatch(source):
-        raise Refused("A claim's name has small letters, digits, - and dots.", "source")
+        raise Refused("A claim's name has lower-case letters, digits, hyphens and dots.", "source")
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is not None and access.checkpoint_claim == source:
         raise Refused("This claim holds the checkpoints of all jobs, so it cannot be granted.", "source")

@@ -34,7 +34,7 @@ class Cron:
         except CronSimError as error:
             raise ValueError(f"this is not a valid cron expression: {str(error).lower()}") from None
         if next(walls, None) is None:
-            raise ValueError("there is no such day within the next 50 years")
+            raise ValueError("no such day exists within the next 50 years")
 
     def after(self, moment: datetime) -> datetime | None:
         """Returns the first due time after `moment`."""

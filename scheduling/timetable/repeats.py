@@ -38,7 +38,7 @@ class Period:
     def read(cls, text: str) -> Period:
         match = PERIOD.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text[:40]} is no period; examples are PT6H, P1D, P2W and P1M")
+            raise ValueError(f"{text[:40]} is not a period such as PT6H, P1D, P2W or P1M")
         part = {name: int(number or 0) for name, number in match.groupdict().items()}
         period = cls(
             months=12 * part["years"] + part["months"],
@@ -47,7 +47,7 @@ class Period:
             parts=tuple((unit, number) for unit, number in part.items() if number),
         )
         if not (period.months or period.days) and period.passing < SHORTEST:
-            raise ValueError("the period must be a minute at least")
+            raise ValueError("the period must be at least one minute")
         return period
 
     def in_words(self) -> str:
@@ -95,7 +95,7 @@ class Repeats:
         try:
             given = datetime.fromisoformat(text)
         except ValueError:
-            raise ValueError(f"{text[:40]} is no date and time such as 2026-01-31T09:00") from None
+            raise ValueError(f"{text[:40]} is not a date and time such as 2026-01-31T09:00") from None
         given = given.replace(microsecond=0)
         if given.tzinfo is None:
             return when_reached(given, self.zone)

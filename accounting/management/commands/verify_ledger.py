@@ -110,4 +110,6 @@ def _compare_seal(noted: str) -> None:
         raise CommandError(f"“{noted}” is neither a head as head:NUMBER:… nor a seal as BOOK:NUMBER:DIGEST")
     seal = LedgerSeal.objects.filter(book=book, number=number).first()
     if seal is None or bytes(seal.digest).hex() != digest:
-        raise CommandError(f"book {book}, seal {number} is not the one that was noted: all was made anew")
+        raise CommandError(
+            f"book {book}, seal {number} is not the one that was noted: the hash chain was rebuilt"
+        )

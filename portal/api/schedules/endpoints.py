@@ -95,7 +95,7 @@ def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> d
     if new.team not in {"", schedule.tenant.slug}:
         raise SpecError(
             {
-                "team": f'A schedule cannot change its team. Send "{schedule.tenant.slug}" or nothing, or create '
+                "team": f'The team of a schedule cannot change. Send "{schedule.tenant.slug}" or nothing, or create '
                 f'another schedule for "{new.team[:40]}".'
             }
         )

@@ -103,7 +103,7 @@ def _full_hour(text: str) -> datetime:
         raise CommandError(str(error)) from None
     moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     if moment != moment.replace(minute=0, second=0, microsecond=0):
-        raise CommandError(f"--begins {text} is no full hour")
+        raise CommandError(f"--begins {text} is not a full hour")
     return moment
 
 

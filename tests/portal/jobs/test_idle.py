@@ -111,7 +111,7 @@ def test_the_owner_postpones_the_stop_and_all_readers_see_why(scene: Scene, warn
     late = bob.post(url, {"until": "2199-01-01T00:00", "reason": "sleeps"})
     assert "The rule allows snoozing until" in late.content.decode()
     assert 'value="sleeps"' in late.content.decode()
-    assert "Say until when." in bob.post(url, {"until": "", "reason": "x"}).content.decode()
+    assert "Enter when the snooze ends." in bob.post(url, {"until": "", "reason": "x"}).content.decode()
     assert browser_of(scene.people.charlie).post(url, {"until": in_an_hour()}).status_code == 404
     assert bob.post(url, {"until": in_an_hour(), "reason": "loads <its> data"}).status_code == 302
     assert "loads &lt;its&gt; data" in text(browser_of(scene.people.alice), f"/jobs/{warned.pk}/")

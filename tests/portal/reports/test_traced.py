@@ -31,7 +31,7 @@ def test_a_trace_is_compared_with_what_its_file_says(tmp_path: Path) -> None:
     cluster = Cluster.objects.get(name=NAME)
     jobs, seconds = counted(path)
     assert seconds == {f"{NAME} astro": 1220, f"{NAME} bio": 4000}
-    with pytest.raises(CommandError, match="teams held otherwise than the file says"):
+    with pytest.raises(CommandError, match="the teams' GPU time differs from the file"):
         compare(cluster, jobs, seconds | {f"{NAME} bio": 3999})
     with pytest.raises(CommandError, match="3 jobs were billed, 4 are in the file"):
         compare(cluster, jobs | {f"{NAME} bio": 2}, seconds)
