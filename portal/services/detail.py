@@ -185,7 +185,7 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(
-            f"{_are(service.replicas - kept)} made anew soon: what ended by itself rests a while first."
+            f"{_are(service.replicas - kept)} created again soon; there is a pause after a replica ends by itself."
         )
     return told + _roll_out(service, members)
 

@@ -186,7 +186,7 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
     problems = spec.problems_of_endless()
     if not NAME.fullmatch(spec.name) or spec.name.startswith("fairlot-"):
         problems["name"] = (
-            "is also a name in networks: up to 40 small letters, digits and hyphens, a letter first, "
+            "is also a name in networks: up to 40 lower-case letters, digits and hyphens, a letter first, "
             "and not beginning with fairlot-"
         )
     if spec.port is None:

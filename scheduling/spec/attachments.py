@@ -15,7 +15,7 @@ from scheduling.spec.refused_values import RefusedAt
 # A Kubernetes DNS label, so that the name can be part of an object's name and of a path.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 KEY = re.compile(r"[A-Za-z0-9_.][-A-Za-z0-9_.]{0,62}")
-NAME_IN_WORDS = "small letters, digits and -, 1 to 63 of them, neither first nor last a -"
+NAME_IN_WORDS = "1 to 63 lower-case letters, digits and hyphens, without a hyphen at either end"
 QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

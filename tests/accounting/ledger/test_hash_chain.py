@@ -222,7 +222,7 @@ def test_a_noted_seal_is_told_from_one_that_was_made_anew(sealed: Cast) -> None:
     seal = LedgerSeal.objects.get(book=1, number=2)
     noted = f"1:2:{bytes(seal.digest).hex()}"
     call_command("verify_ledger", noted=[noted], stdout=io.StringIO())
-    with pytest.raises(CommandError, match="made anew"):
+    with pytest.raises(CommandError, match="the hash chain was rebuilt"):
         call_command("verify_ledger", noted=[f"1:1:{bytes(seal.digest).hex()}"])
     with pytest.raises(CommandError, match="is neither a head"):
         call_command("verify_ledger", noted=["1:2"])

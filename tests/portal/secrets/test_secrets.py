@@ -53,7 +53,7 @@ def test_several_texts_are_lines(scene: Scene, browser_of: Any) -> None:
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"name": "", "value": TEXT}, "small letters"),
+        ({"name": "", "value": TEXT}, "lower-case letters"),
         ({"name": "x", "value": ""}, "needs a text"),
         ({"name": "x", "value": TEXT, "lines": f"a={TEXT}"}, "not both"),
         ({"name": "x", "lines": f"{TEXT}"}, "has no “=”"),

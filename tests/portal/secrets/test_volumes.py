@@ -76,7 +76,7 @@ def test_a_wrong_grant_says_why_beside_its_field(
     for form, said in (
         ({"name": "x", "source": "claim", "read_only": "off"}, "an existing absolute folder"),
         ({"name": "x", "source": str(tmp_path), "read_only": "on"}, "the kernel is too old"),
-        ({"name": "No Name", "source": str(tmp_path), "read_only": "off"}, "small letters"),
+        ({"name": "No Name", "source": str(tmp_path), "read_only": "off"}, "lower-case letters"),
         ({"name": "x", "source": str(tmp_path), "read_only": "off", "team": "99"}, "Choose one of the list"),
     ):
         response = browser.post(url, form)

@@ -76,7 +76,7 @@ def test_a_right_form_becomes_a_service(scene: Scene, bob: Client) -> None:
         ("replicas", "1001", "from 0 to 1000"),
         ("max_surge", "", "from 0 to 1000"),
         ("progress_deadline_seconds", "1", "from 10 to 86400"),
-        ("name", "Chat Service", "small letters, digits and hyphens"),
+        ("name", "Chat Service", "lower-case letters, digits and hyphens"),
         ("name", "supernova-api", "already"),
         ("port", "", "a service is what answers at a port"),
         ("port", "80", "from 1024 to 65535"),

@@ -141,7 +141,7 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
         imported(path)
     with pytest.raises(CommandError, match="ended by now"):
         imported(path, "--name", "Later", "--begins", "2996-01-01T00:00Z")
-    with pytest.raises(CommandError, match="no full hour"):
+    with pytest.raises(CommandError, match="not a full hour"):
         imported(path, "--name", "Later", "--begins", "2026-04-01T00:30Z")
     create_tenant(actor=None, name="Later", parent=None)
     with pytest.raises(CommandError, match="a team of this name already"):
