@@ -62,7 +62,7 @@ class LimitUsage:
                 jobs = "job" if self.used == 1 else "jobs"
                 return f"{self.whose} has {used} {jobs} waiting, and {limit} may"
             case Quota.Kind.LONGEST_RUN:
-                return f"The longest run of {self.whose} is {limit} h, and it has run for {used} h"
+                return f"The time limit of {self.whose} is {limit} h, and it has run for {used} h"
             case Quota.Kind.BORROWED:
                 of = f" of {quota.generation.name}" if quota.generation else ""
                 return f"{self.whose} has borrowed {used} of its entitlement{of}, and may borrow {limit}"

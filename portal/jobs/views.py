@@ -147,7 +147,7 @@ def sharing(request: UserRequest, pk: int) -> HttpResponse:
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        how = "only on GPUs that nobody else wants" if preemptible else "with its part in the sharing"
+        how = "only on GPUs that nobody else wants" if preemptible else "by tickets"
         messages.success(request, f"{shown.name}: {how}, from the next quantum on.")
     return redirect("job", pk=pk)
 

@@ -120,7 +120,7 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     """Returns what keeps its replicas from being ready or its revision from being rolled out; empty if nothing does."""
     if service.removed_at or service.stopped_at:
         return []
-    told = [f"No replicas can be made: {service.trouble}"] if service.trouble else []
+    told = [f"No replicas can be created: {service.trouble}"] if service.trouble else []
     revision = service.current
     if revision is not None and _has_failed(service):
         told.append(f"Revision {revision.number} has failed: {revision.why_failed}.")
@@ -130,14 +130,14 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
         told.append(f"{_are(len(running), 'runs and is', 'run and are')} not ready: {said}.")
     if any(Reason(member.job.reason).is_never for member in members if member.reason):
         never = next(one.reason for one in members if one.reason and Reason(one.job.reason).is_never)
-        told.append(f"It can never run as it is: {never}.")
+        told.append(f"It can never run with this spec: {never}.")
     elif _is_stuck(service, members):
         told.append(
-            "While a replica of the new revision waits for GPUs nothing moves. Allow one to be unavailable, and it "
-            "takes the place of an old one."
+            "The rollout waits for GPUs. Allow one replica to be missing; then the new replica gets the GPUs of "
+            "an old one."
         )
     if service.why_unknown:
-        told.append(f"Its name leads nowhere: {service.why_unknown}")
+        told.append(f"Its network name does not work: {service.why_unknown}")
     return told
 
 

@@ -233,7 +233,7 @@ def _why_nothing(found: Findings, seen: Seen) -> str:
         for count, why in (
             (found.carried, "from before the period, which may be too short"),
             (found.too_large, "larger than the team's own cluster"),
-            (found.preemptible, "without a part in the sharing"),
+            (found.preemptible, "preemptible"),
         )
         if count
     ]

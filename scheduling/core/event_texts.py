@@ -80,8 +80,8 @@ def _picked(parameters: Parameters) -> str:
 
 def _time_limit(parameters: Parameters) -> str:
     if "above" in parameters:
-        return f"a limit above {parameters['above']} lets it run no longer"
-    return "the longest run of {whose} is {hours} h".format_map(parameters)
+        return f"a time limit of a team above {parameters['above']} applies"
+    return "the time limit of {whose} is {hours} h".format_map(parameters)
 
 
 def _drained(parameters: Parameters) -> str:
@@ -105,7 +105,7 @@ def _beyond(parameters: Parameters) -> str:
 
 def _claimed(parameters: Parameters) -> str:
     waited = parameters.get("waited")
-    claims = f"; jobs that waited get {waited}" if waited else ""
+    claims = f"; waiting jobs get {waited}" if waited else ""
     return f"Preempted: {_beyond(parameters) or 'others are next'}{claims}"
 
 
@@ -117,21 +117,21 @@ def _claim_warned(parameters: Parameters) -> str:
     )
 
 
-IDLE_STEPS = {"preemptible": "it takes no part in the sharing any more", "stop": "it is stopped"}
+IDLE_STEPS = {"preemptible": "it becomes preemptible", "stop": "it is stopped"}
 
 
 def _idle_warned(parameters: Parameters) -> str:
-    text = f"Nobody has used its GPUs for {minutes_or_hours(parameters['seconds'])}"
+    text = f"Its GPUs have been idle for {minutes_or_hours(parameters['seconds'])}"
     if "left" not in parameters:
         return text
     left = minutes_or_hours(parameters["left"])
-    return f"{text}: {IDLE_STEPS[parameters['then']]} when it has held them for {left} more, unless somebody does"
+    return f"{text}: {IDLE_STEPS[parameters['then']]} after {left} more without use"
 
 
 def _chosen(parameters: Parameters) -> str:
     gpus = parameters["gpus"]
-    its = f"{gpus} GPU{'s' if gpus != 1 else ''} of {parameters['node']} that it was to have"
-    return f"Picked, but the {its} could not be had"
+    were = "GPU" if gpus == 1 else "GPUs"
+    return f"Picked, but {gpus} {were} chosen on {parameters['node']} could not be used"
 
 
 def _chosen_node_closed(parameters: Parameters) -> str:
@@ -146,12 +146,12 @@ def _replicas(count: int) -> str:
 TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SUBMITTED: lambda found: f"Submitted by {_user(found)}",
     E.SUBMITTED_BY_SCHEDULE: _submitted_by_schedule,
-    E.SESSION_BEGUN: "Session begun by {user}",
-    E.REPLICA_MADE: "Made as replica {slot} of {service}, revision {revision}",
+    E.SESSION_BEGUN: "Session started by {user}",
+    E.REPLICA_MADE: "Created as replica {slot} of {service}, revision {revision}",
     E.LIMIT_EXCEEDED: "{limit}",
     E.HANDED_OVER: "Handed over from {before} to {user}",
-    E.SHARES_AGAIN: "{user}: with its part in the sharing again",
-    E.PREEMPTIBLE: "{user}: only on GPUs that nobody else wants",
+    E.SHARES_AGAIN: "{user} ended preemptible mode",
+    E.PREEMPTIBLE: "{user} made it preemptible",
     E.PICKED: _picked,
     E.STARTED: "Running on {gpus} {generation}",
     E.READY: "Ready; it answers at {address}",
@@ -160,60 +160,57 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.UNFROZEN: "Its frozen processes are gone",
     E.STOPPED: f"Stopped; in its next attempt {STARTS_AGAIN}",
     E.VANISHED: f"Its processes vanished; {STARTS_AGAIN}. {{message}}",
-    E.NOT_STARTED: "Its GPUs were given back before it had started",
+    E.NOT_STARTED: "Its GPUs were released before it started",
     E.START_FAILED: "Could not be started: {message}",
     E.CLUSTER_SAID: "{message}",
     E.SUCCEEDED: lambda found: found.get("message") or "Succeeded",
     E.FAILED: lambda found: found.get("message") or "Failed",
-    E.GIVEN_UP: "Given up after {starts} starts in a row that failed or did not last",
+    E.GIVEN_UP: "Given up after {starts} consecutive starts that failed or did not last",
     E.GONE: "All its processes are gone",
     E.CANCELLED_GONE: "Cancelled; all its processes are gone",
-    E.CANCELLED_EARLY: "Cancelled before it had started",
+    E.CANCELLED_EARLY: "Cancelled before it started",
     E.CANCELLED: lambda found: f"Cancelled by {_user(found)}",
     E.STOPPED_BY: "Stopped by {user}",
     E.DELETED: "Cancelled: {message}",
-    E.OWNER_LEAVES: "Cancelled: {user} leaves",
-    E.NEXT_RUN: "Cancelled by the schedule “{schedule}”: its next run takes the place of this one",
+    E.OWNER_LEAVES: "Cancelled because {user} leaves",
+    E.NEXT_RUN: "Cancelled: the next run of the schedule “{schedule}” replaces it",
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
-    E.TIME_LIMIT_WARNED: lambda found: f"It runs longer than it should: {_time_limit(found)}",
+    E.TIME_LIMIT_WARNED: lambda found: f"It runs longer than allowed: {_time_limit(found)}",
     E.SERVICE_REMOVED: "Ended: {service} was removed",
     E.SERVICE_STOPPED: "Ended: {service} was stopped",
     E.SERVICE_CHANGES: "Ended: {service} changes to revision {revision}",
     E.SERVICE_SHRINKS: lambda found: f"Ended: {found['service']} has {_replicas(found['replicas'])} now",
     E.IDLE_WARNED: _idle_warned,
     E.IDLE_SNOOZED: lambda found: (
-        f"{found['user']} put the warning of idle GPUs off until {_utc(found['until'])}: {found['reason']}"
+        f"{found['user']} snoozed the idle warning until {_utc(found['until'])}: {found['reason']}"
     ),
-    E.IDLE_STOPPED: lambda found: (
-        f"Stopped: nobody has used its GPUs for {minutes_or_hours(found['seconds'])}"
-    ),
+    E.IDLE_STOPPED: lambda found: f"Stopped: its GPUs were idle for {minutes_or_hours(found['seconds'])}",
     E.IDLE_PREEMPTIBLE: lambda found: (
-        "From now on only on GPUs that nobody else wants: nobody has used its GPUs for "
-        + minutes_or_hours(found["seconds"])
+        f"Preemptible from now on: its GPUs were idle for {minutes_or_hours(found['seconds'])}"
     ),
     E.SESSION_KEPT: "Kept by {user}",
-    E.SESSION_IDLE_WARNED: (
-        "Nobody uses it: it is stopped when it has run {minutes} min more, unless somebody does"
-    ),
-    E.SESSION_IDLE: "Stopped: nobody has used it for {minutes} min",
-    E.SESSION_END_WARNED: "Its {hours} h end in {minutes} min",
-    E.SESSION_OVER: "Stopped: its {hours} h are over",
-    E.MOVED: "Moved: it stops here with its grace and goes on elsewhere",
+    E.SESSION_IDLE_WARNED: ("Nobody uses it: it is stopped after {minutes} min more without use"),
+    E.SESSION_IDLE: "Stopped: nobody used it for {minutes} min",
+    E.SESSION_END_WARNED: "Its time limit of {hours} h ends in {minutes} min",
+    E.SESSION_OVER: "Stopped: its time limit of {hours} h is reached",
+    E.MOVED: "Moved: it stops here within its grace period and continues elsewhere",
     E.CLAIMED: _claimed,
     E.CLAIM_WARNED: _claim_warned,
     E.OWN_JOBS: "Preempted: other jobs of {owner} go first",
-    E.NOT_IDLE: "Preempted: it ran on idle GPUs, and others want them",
+    E.NOT_IDLE: "Preempted: it is preemptible, and others want its GPUs",
     E.PREEMPTED: lambda found: f"Preempted: {SHORT[Reason(found['reason'])]}",
-    E.TEAM_ARCHIVED: "Stopped: its team is archived; it goes on if the team is restored",
+    E.TEAM_ARCHIVED: "Stopped: its team is archived; it continues if the team is restored",
     E.OWNER_MAY_NOT: "Stopped: its owner may not run jobs in its team any more",
     E.DRAINED: _drained,
     E.NODE_EXCHANGED: "{node} has other GPUs now ({gpus} {generation})",
-    E.NODE_LOST_GPUS: "{node} has lost GPUs: {works} of {gpus} work",
+    E.NODE_LOST_GPUS: "{node} lost GPUs: {works} of {gpus} work",
     E.PORTAL_STOPPED: "Fairlot is shutting down",
-    E.CHOSEN_NODE_GONE: "Picked, but a node that was chosen for it is no longer there",
+    E.CHOSEN_NODE_GONE: "Picked, but a chosen node no longer exists",
     E.CHOSEN_NODE_CLOSED: _chosen_node_closed,
-    E.CHOSEN_GPUS_HELD: lambda found: f"{_chosen(found)}: others hold all but {found['free']} of its GPUs",
+    E.CHOSEN_GPUS_HELD: lambda found: (
+        f"{_chosen(found)}: others hold all but {found['free']} of the node's GPUs"
+    ),
     E.IMPORTED: "Imported from a trace",
-    E.IMPORTED_START: "Ran, as the trace tells",
-    E.IMPORTED_END: "Ended, as the trace tells",
+    E.IMPORTED_START: "Started, according to the trace",
+    E.IMPORTED_END: "Ended, according to the trace",
 }

@@ -95,7 +95,7 @@ class Explainer:
                 sentence = self._not_now(job, reason, self._limits.in_words(job, binding))
         helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
         if reason is Reason.PREEMPTIBLE and job.preemptible:
-            helps = ("It starts when GPUs are idle, or when it is let take part again.",)
+            helps = ("It starts when GPUs are idle, or after its preemptible mode ends.",)
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
             helps = (*helps, "It may start sooner when it accepts more generations.")
         short = self._limits.in_short(job, binding) or SHORT[reason]
@@ -177,10 +177,10 @@ class Explainer:
             case Reason.QUOTA_IN_USE | Reason.BORROWED_ENOUGH if limits:
                 return f"{'. '.join(limits)}. This job needs {_more_gpus(job.gpus)}."
             case Reason.QUOTA_IN_USE | Reason.HOURS_SPENT | Reason.BORROWED_ENOUGH:
-                return "A limit left it no room in the last round; the next one looks again."
+                return "A limit left no room for it in the last round; the next round checks again."
             case Reason.PREEMPTIBLE:
                 said = ". ".join(limits) or self._preemptible(job)
-                return f"{said}; it runs only on GPUs that nobody else wants, and none is left."
+                return f"{said}; it runs only on idle GPUs, and there are none."
             case Reason.SHARE_IN_USE:
                 return (
                     f"It needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and "
@@ -211,14 +211,14 @@ class Explainer:
     @staticmethod
     def _place_lost(job: Job) -> str:
         told = job.events.filter(kind=JobEvent.PLACE_LOST).last()
-        said = text_of(told) if told else "Picked, but its GPUs could not be had"
+        said = text_of(told) if told else "Picked, but its GPUs could not be used"
         return f"{said}. The next round chooses others."
 
     @staticmethod
     def _preemptible(job: Job) -> str:
         if job.preemptible:
-            return "It takes no part in the sharing"
-        return f"{job.tenant.name} has the GPUs that its limits let it share"
+            return "It is preemptible"
+        return f"{job.tenant.name} uses all GPUs that its limits allow"
 
     def _detail(self, job: Job) -> list[str]:
         lines = self._limits.in_words(job, self._limits.warnings(job, is_new=job.pk is None))
@@ -331,7 +331,7 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),
     Reason.OWNER_MAY_NOT: (
-        "It goes on when its owner may run jobs in the team again, or when it is handed over to a member.",
+        "It continues when its owner may run jobs in the team again, or after it is handed over to a member.",
     ),
     Reason.SHARE_IN_USE: ("The tickets decide when it is next.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),

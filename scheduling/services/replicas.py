@@ -167,7 +167,7 @@ def _make(look: _Look, slots: Sequence[int]) -> None:
         service.trouble = trouble
         service.save(update_fields=["trouble"])
         if trouble:
-            note(service, "trouble", f"No replicas can be made: {trouble}")
+            note(service, "trouble", f"No replicas can be created: {trouble}")
 
 
 def _submit(service: Service, slot: int, *, attempt: int) -> Job:

@@ -19,7 +19,7 @@ def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(scene: Scene,
     assert "End preemptible mode?" in html
     assert ">preemptible</a>" in html.split('id="job-head"')[1].split("</header>")[0]
     html = bob.post(url, {"preemptible": ""}, follow=True).content.decode()
-    assert "with its part in the sharing, from the next quantum on" in html
+    assert "by tickets, from the next quantum on" in html
     assert browser_of(scene.people.charlie).post(url, {"preemptible": "true"}).status_code == 404
     scene.job.refresh_from_db()
     assert not scene.job.preemptible

@@ -76,7 +76,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
     text = words(browser_of(people.bob).get(page))
     assert "It is ready." not in text
     assert "1 interruption in the last 7 days" in text
-    assert "bob has 3 GPUs, of which 2 are guaranteed; jobs that waited get 1" in text
+    assert "bob has 3 GPUs, of which 2 are guaranteed; waiting jobs get 1" in text
     assert "not back yet" in text
     assert "expected to start by" in text
     assert not re.search("bio|charlie|secret-of-bio", text, re.IGNORECASE)

@@ -167,7 +167,7 @@ def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: C
     )
     step_service(service_id=service.pk)
     shown, html = api("GET", one)[1], text_of(bob.get(page_of(service)))
-    assert shown["trouble"].startswith("While a replica of the new revision waits for GPUs nothing moves.")
+    assert shown["trouble"].startswith("The rollout waits for GPUs.")
     assert shown["status"] == "Rolling out"
     listed = next(item for item in api("GET", "/services")[1]["items"] if item["id"] == service.pk)
     assert listed["trouble"] == shown["trouble"]

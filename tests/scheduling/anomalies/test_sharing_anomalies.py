@@ -575,7 +575,7 @@ def test_a_team_without_comparable_jobs_sees_why(lab: World, begins: datetime) -
     troubles = dict(analyse(lab, begins).parts.values_list("tenant", "trouble"))
     assert troubles == {
         cast.astro.pk: "none of its jobs can be compared: 1 from before the period, which may be too short,"
-        " 1 without a part in the sharing",
+        " 1 preemptible",
         cast.bio.pk: "none of its jobs can be compared: 1 larger than the team's own cluster",
     }
 

@@ -53,12 +53,26 @@ SENTENCES = [
 ]
 
 
-# Sentences whose wording has changed since.
+# What is stored in place of these sentences; their wording may change from release to release.
 REWORDED = {
+    "Made as replica 2 of api, revision 3": "Created as replica 2 of api, revision 3",
+    "bob: only on GPUs that nobody else wants": "bob made it preemptible",
     f"Stopped; at its next turn {AGAIN}": f"Stopped; in its next attempt {AGAIN}",
-    "Preempted: it is the turn of others; jobs that waited get 4": (
-        "Preempted: others are next; jobs that waited get 4"
+    "Ended, as the trace tells": "Ended, according to the trace",
+    "Given up after 3 starts in a row that failed or did not last": (
+        "Given up after 3 consecutive starts that failed or did not last"
     ),
+    "Moved: it stops here with its grace and goes on elsewhere": (
+        "Moved: it stops here within its grace period and continues elsewhere"
+    ),
+    "Preempted: it is the turn of others; jobs that waited get 4": (
+        "Preempted: others are next; waiting jobs get 4"
+    ),
+    "k1 has lost GPUs: 3 of 4 work": "k1 lost GPUs: 3 of 4 work",
+    "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (
+        "Picked, but 2 GPUs chosen on k1 could not be used: others hold all but 1 of the node's GPUs"
+    ),
+    "Stopped: its 8 h are over": "Stopped: its time limit of 8 h is reached",
 }
 
 

@@ -187,7 +187,7 @@ def test_a_picked_job_whose_gpus_are_taken_says_so_and_is_retried(
         told = explain(job)
         assert job.reason == Reason.PLACE_LOST
         assert told.sentence == (
-            "Picked, but the 4 GPUs of v100-0 that it was to have could not be had: the node is closed (cordoned). "
+            "Picked, but 4 GPUs chosen on v100-0 could not be used: the node is closed (cordoned). "
             "The next round chooses others."
         )
         assert not told.never

@@ -144,7 +144,10 @@ class TestWhatBinds:
         start(lab)
         job = waits(lab, Reason.QUOTA_IN_USE)
         quota.delete()
-        assert explain(job).sentence == "A limit left it no room in the last round; the next one looks again."
+        assert (
+            explain(job).sentence
+            == "A limit left no room for it in the last round; the next round checks again."
+        )
 
 
 class TestOfTeamsAbove:
@@ -281,7 +284,7 @@ class TestWarnings:
         assert [line.partition(" has ")[0] for line in told] == [
             "Astro",
             "Astro",
-            "The longest run of Astro is 1 h, and it",
+            "The time limit of Astro is 1 h, and it",
         ]
         tasks.end_overlong_jobs()
         assert len(self.told(job)) == 2  # about GPUs at submit, and about its length when that was exceeded

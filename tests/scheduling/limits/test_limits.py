@@ -128,7 +128,7 @@ class TestInRounds:
         lab.carry_out()
         assert [state for state, _ in states(lab, job, other)] == [Job.State.SUSPENDED, Job.State.RUNNING]
         job.refresh_from_db()
-        assert (job.reason, "nobody else wants" in explain(job).sentence) == (Reason.PREEMPTIBLE, True)
+        assert (job.reason, "runs only on idle GPUs" in explain(job).sentence) == (Reason.PREEMPTIBLE, True)
 
     def test_a_limit_that_warns_only_tells(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="warn")
@@ -329,7 +329,7 @@ class TestLongestRun:
         tasks.end_overlong_jobs()
         lab.carry_out()
         job.refresh_from_db()
-        said = "Stopped: a limit above Astro lets it run no longer"
+        said = "Stopped: a time limit of a team above Astro applies"
         assert (job.state, end_text_of(job)) == (Job.State.CANCELLED, said)
         event = AuditEvent.objects.get(verb="job.overlong")
         assert (event.actor, event.tenant) == (None, lab.people.astro)
@@ -358,14 +358,14 @@ class TestLongestRun:
             tasks.end_overlong_jobs()
         assert lab.states([job]) == [Job.State.RUNNING]
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
-        assert text_of(told) == "It runs longer than it should: the longest run of Astro is 1 h"
+        assert text_of(told) == "It runs longer than allowed: the time limit of Astro is 1 h"
 
     def test_one_of_each_user_names_the_owner(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn", each_user=True)
         job = self.ran(lab, 2)
         tasks.end_overlong_jobs()
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
-        assert text_of(told).endswith(f"the longest run of {job.owner.get_username()} in Astro is 1 h")
+        assert text_of(told).endswith(f"the time limit of {job.owner.get_username()} in Astro is 1 h")
 
     def test_without_limits_nothing_is_asked(self, lab: World) -> None:
         self.ran(lab, 9)

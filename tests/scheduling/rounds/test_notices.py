@@ -74,7 +74,7 @@ def test_a_claim_takes_surplus_of_training_jobs_at_the_round_after_its_submit(la
     assert lab.states([claim]) == ["running"]
     said = JobEvent.objects.get(job=training[3], kind="preempted")
     assert said.detail["cause"] == Cause.CLAIMED
-    assert text_of(said) == "Preempted: bob has 4 GPUs, of which 2 are guaranteed; jobs that waited get 1"
+    assert text_of(said) == "Preempted: bob has 4 GPUs, of which 2 are guaranteed; waiting jobs get 1"
 
 
 def test_sessions_within_the_guarantee_stay_over_many_rounds_of_others_claims(lab: World) -> None:

@@ -59,9 +59,7 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
     lab.fill()
     job.refresh_from_db()
     assert job.reason == Reason.PREEMPTIBLE
-    assert explain(job).sentence == (
-        "It takes no part in the sharing; it runs only on GPUs that nobody else wants, and none is left."
-    )
+    assert explain(job).sentence == ("It is preemptible; it runs only on idle GPUs, and there are none.")
     lab.see(lab.lease(other), Phase.ENDED, end=End.SUCCEEDED)
     lab.fill()
     lab.carry_out()
@@ -129,7 +127,7 @@ def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(lab: World) -
         {"preemptible": False},
         {"preemptible": True},
     )
-    assert text_of(JobEvent.objects.get(kind="sharing")) == "alice: only on GPUs that nobody else wants"
+    assert text_of(JobEvent.objects.get(kind="sharing")) == "alice made it preemptible"
     other = charlies(lab)
     lab.quantum()
     lab.carry_out()
@@ -207,7 +205,7 @@ def test_it_is_told_when_it_would_start_before_it_is_submitted(lab: World) -> No
     ]
     assert shared.expected_start_seconds is not None
     assert left.expected_start_seconds is None
-    assert left.sentences[-1].startswith("It takes no part in the sharing")
+    assert left.sentences[-1].startswith("It is preemptible")
 
 
 def test_it_is_told_what_preemptible_time_costs(lab: World) -> None:
@@ -248,8 +246,7 @@ class TestARuleForIdleGpus:
         idle(lab, job, 31 * MINUTE)
         assert step_idle(job_id=job.pk) is Step.WARN
         assert text_of(JobEvent.objects.get(kind="warned")) == (
-            "Nobody has used its GPUs for 31 min: it takes no part in the sharing any more when it has held them "
-            "for 10 min more, unless somebody does"
+            "Its GPUs have been idle for 31 min: it becomes preemptible after 10 min more without use"
         )
         self.overdue_since_warned(job)
         assert step_idle(job_id=job.pk) is Step.PREEMPTIBLE
@@ -257,7 +254,7 @@ class TestARuleForIdleGpus:
         job.refresh_from_db()
         assert (job.preemptible, job.state) == (True, Job.State.RUNNING)
         assert AuditEvent.objects.get(verb="job.preemptible").actor is None
-        said = "From now on only on GPUs that nobody else wants: nobody has used its GPUs for 42 min"
+        said = "Preemptible from now on: its GPUs were idle for 42 min"
         assert text_of(JobEvent.objects.get(kind="sharing")) == said
         accounting_tasks.send_letters()
         assert [said in letter.body for letter in mail.outbox] == [False, False, True, True]

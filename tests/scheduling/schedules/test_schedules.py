@@ -230,7 +230,7 @@ def test_an_overlapping_run_follows_the_overlap_policy(
         assert schedule.runs.latest("id").text == f"Job #{first.pk} of an earlier run had not ended."
     if overlap == "replace":
         assert first.state == Job.State.CANCELLED
-        assert "its next run takes the place" in end_text_of(first)
+        assert "the next run of the schedule" in end_text_of(first)
 
 
 def test_a_replacement_that_is_refused_leaves_the_earlier_job_alone(lab: World, clock: Clock) -> None:
