@@ -58,7 +58,7 @@ def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, 
         line = _of_attempt(exported, attempt, now, generations) | {"Restarts": str(attempt.number - 1)}
         step = f"{exported.job.pk}.{attempt.lease.epoch}"
         lines += [_line(SACCT, line), _line(SACCT, line | {"JobID": step, "JobIDRaw": step})]
-    if not exported.attempts or (exported.there.goes_on and not exported.attempts[-1].held.goes_on):
+    if not exported.attempts or _waits_after(exported, exported.attempts[-1]):
         lines.append(_line(SACCT, _without_gpus(exported, now, generations)))
     return lines
 
@@ -81,6 +81,13 @@ def attempt_state(exported: ExportedJob, attempt: Attempt) -> str:
         return "RUNNING"
     stopped = "CANCELLED" if exported.state == J.CANCELLED and attempt.is_last else "PREEMPTED"
     return ATTEMPT_STATES.get(attempt.lease.end_reason, stopped)
+
+
+def _waits_after(exported: ExportedJob, last: Attempt) -> bool:
+    """Returns whether the job waits after its last attempt, or was cancelled while it did and no attempt shows that."""
+    if exported.there.goes_on:
+        return not last.held.goes_on
+    return exported.state == J.CANCELLED and attempt_state(exported, last) != "CANCELLED"
 
 
 def _of_attempt(

@@ -26,8 +26,9 @@ from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
 from accounting.models import Membership, User
 from scheduling.models import Job, Lease
-from scheduling.reports.exports import FORMS, Selection, export_lines, forms, reading
+from scheduling.reports.exports import FORMS, Selection, export_lines, reading
 from scheduling.reports.exports.slurm import SACCT, SHREDDER
+from tests.clock import set_clock
 from tests.portal.scene import SECRETS, Scene
 from tests.query_counts import queries_of
 from tests.scheduling.bygone import had, hours, ran, waited
@@ -207,7 +208,7 @@ def test_files_of_adjoining_periods_add_up(
     now = ends + hours(400 if is_over else -30)
     bounds = [NOON, *(NOON + cut * MICROSECOND for cut in sorted(cuts)), ends]
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forms, "now_from_database", lambda: now)
+        set_clock(patch, now)
         lived(lab, history if is_over else [one for one in history if lasts(one) < 8 * 10**11])
         whole = sums(Selection(NOON, ends, None))
         assert sums(*(Selection(a, b, None) for a, b in itertools.pairwise(bounds))) == whole
@@ -220,6 +221,15 @@ def test_files_of_adjoining_periods_add_up(
         assert whole["job: GPU-seconds"] == whole["step: GPU-seconds"]
         assert max(whole["ends"].values(), default=1) == 1
         transaction.set_rollback(True)
+
+
+def test_a_job_that_is_cancelled_after_a_lost_attempt_is_cancelled_in_each_file(lab: World) -> None:
+    """The attempt stays NODE_FAIL; the wait after it ends as CANCELLED, whether a file begins in between or not."""
+    lived(lab, [(0, [(0, 10**9, "lost")], "cancelled", 1)])
+    day = Selection(NOON, NOON + hours(24), None)
+    assert [row["State"] for row in sacct(day) if "." not in row["JobID"]] == ["NODE_FAIL", "CANCELLED"]
+    halves = [replace(day, ends=NOON + hours(1)), replace(day, begins=NOON + hours(1))]
+    assert sums(*halves) == sums(day)
 
 
 def test_a_job_over_midnight_is_in_both_days_with_its_part(lab: World, jobs: list[Job]) -> None:
