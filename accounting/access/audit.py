@@ -1,4 +1,4 @@
-"""Writes the audit trail: every change of what people are, may do and pay."""
+"""Writes audit events: every change of accounts, permissions, limits and prices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from accounting.core.bulk import insert_rows
 from accounting.models import AuditEvent, Tenant, User
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-# Called with the verb and the target of each event, in its transaction. Rooms above this one add theirs.
+# Each listener is called with the verb and the target of an event, in the event's transaction. Higher layers add
+# theirs.
 listeners: list[Callable[[str, models.Model], None]] = []
 
 
@@ -27,10 +28,11 @@ def record(
     before: Mapping[str, Any] = NOTHING,
     after: Mapping[str, Any] = NOTHING,
 ) -> AuditEvent:
-    """Writes one audit event in the caller's transaction.
+    """Writes one audit event in the caller's transaction and returns it.
 
-    `actor` None stands for Fairlot. `tenant` decides which managers may read the event. `before` and `after` hold
-    what changed; dates, decimals and UUIDs are stored as text. Names keep their present form.
+    `actor` None stands for Fairlot. Managers of `tenant` may read the event. `before` and `after` hold the changed
+    values; dates, decimals and UUIDs are stored as text. The event keeps the present names of the actor and the
+    target.
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)
     event.save(force_insert=True)
@@ -46,7 +48,7 @@ def record_many(
     tenant: Tenant | None,
     changes: Sequence[tuple[models.Model, Mapping[str, Any]]],
 ) -> None:
-    """Writes an audit event for each of `changes`, pairs of a target and its new values, like `record` for each."""
+    """Writes one audit event for each pair (target, new values) of `changes`, without calling the listeners."""
     insert_rows(_event(actor, verb, target, tenant, after=after) for target, after in changes)
 
 
@@ -59,7 +61,7 @@ def _event(
     before: Mapping[str, Any] = NOTHING,
     after: Mapping[str, Any] = NOTHING,
 ) -> AuditEvent:
-    """Returns the event that `record` describes, not stored yet."""
+    """Returns the audit event for the arguments of `record`, without storing it."""
     return AuditEvent(
         actor=actor,
         actor_name=actor.get_username() if actor else "Fairlot",

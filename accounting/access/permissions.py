@@ -1,6 +1,6 @@
-"""Who may do what: one table for actions, pages and docs/permissions.md.
+"""Which roles have which permission: one table for actions, pages and docs/permissions.md.
 
-An actor of None is Fairlot itself (commands on the machine) and may do everything.
+An actor of None is Fairlot itself (commands on the machine) and has all permissions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IN_TEAMS = {MANAGER: Membership.Role.MANAGER, MEMBER: Membership.Role.MEMBER}
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What may be done, in words for docs/permissions.md, and by whom."""
+    """A permission: its description for docs/permissions.md, and the roles that have it."""
 
     what: str
     roles: tuple[Role, ...]
@@ -75,7 +75,7 @@ PERMISSIONS: dict[str, Permission] = {
 
 
 def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
-    """Returns whether `user` may do it, by a portal role or by a role in `tenant`."""
+    """Returns whether `user` has the permission `verb`, by a portal role or by a role in `tenant`."""
     roles = PERMISSIONS[verb].roles
     if user.is_authenticated and (
         (ADMIN in roles and user.is_admin) or (OPERATOR in roles and user.is_operator)
@@ -85,27 +85,30 @@ def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
 
 
 def may_somewhere(user: User, verb: str) -> bool:
-    """Returns whether `user` may do it anywhere."""
+    """Returns whether `user` has the permission `verb` in the whole portal or in at least one team."""
     return may(user, verb) or any(ids_with_role(user, role) for role in _team_roles(PERMISSIONS[verb].roles))
 
 
 def tenants_where(user: User, verb: str) -> TenantQuerySet:
-    """Returns the tenants in which `user` may do it."""
+    """Returns a query of the tenants in which `user` has the permission `verb`."""
     if may(user, verb):
         return Tenant.objects.all()
     (role, *others) = _team_roles(PERMISSIONS[verb].roles) or [""]
-    least = others[-1] if others else role  # the highest role comes first
+    least = others[-1] if others else role  # PERMISSIONS lists the highest role first
     return Tenant.objects.visible_to(user, role=least) if least else Tenant.objects.none()
 
 
 def changeable_where(user: User, verb: str) -> TenantQuerySet:
-    """Returns the tenants in which `user` may do it now: in archived ones only those with a portal role may."""
+    """Returns a query of the tenants in which `user` may use the permission `verb` now.
+
+    Archived tenants are included only if a portal role gives the permission.
+    """
     found = tenants_where(user, verb)
     return found if may(user, verb) else found.active()
 
 
 def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None:
-    """Raises NotAllowed unless `actor` may do it."""
+    """Raises NotAllowed unless `actor` has the permission `verb` in `tenant` or, by a portal role, everywhere."""
     if actor is None or may(actor, verb, tenant):
         return
     roles = PERMISSIONS[verb].roles
@@ -119,7 +122,7 @@ def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None
 
 
 def as_markdown() -> str:
-    """Returns the table of docs/permissions.md."""
+    """Returns the Markdown table of docs/permissions.md."""
     lines = [f"| | {' | '.join(Role)} |", f"| --- |{' :-: |' * len(Role)}"]
     for permission in PERMISSIONS.values():
         cells = ("yes" if role in permission.roles else "" for role in Role)

@@ -1,4 +1,4 @@
-"""Which teams a reader sees, for reports that query many tables about the same teams."""
+"""Which teams a user may see, for reports that query many tables about the same teams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ ANOTHER = "another team"  # replaces the name of a team that a reader may not se
 
 
 def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
-    """Returns whether these are all teams; viewer None stands for Fairlot."""
+    """Returns whether a report covers all teams: `tenant` is None, and `viewer` is an active operator or None
+    (Fairlot)."""
     return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
 
 
@@ -19,8 +20,10 @@ def visible_ids(user: User) -> set[int]:
 
 
 def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
-    """Returns the ids of tenants that `viewer` may see (None: all), `tenant` and its subtree; None for all there
-    are."""
+    """Returns the ids of the tenants that `viewer` (None: Fairlot) may see; None if these are all tenants.
+
+    With `tenant`, returns only those of that tenant and its subtree.
+    """
     if sees_all(viewer, tenant):
         return None
     if tenant is None and viewer is not None:

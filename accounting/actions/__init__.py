@@ -1,6 +1,7 @@
-"""Actions of people in the accounting room: one function a verb, each with its audit event.
+"""User actions on accounting data: one function for each verb, which also writes the audit event.
 
-All raise NotAllowed if the actor may not do it, and Refused with the reason if it is impossible.
+All actions raise NotAllowed if the actor lacks the permission, and Refused with the reason if the change is
+impossible.
 """
 
 from accounting.actions.budgets import remove_budget, set_budget

@@ -1,4 +1,4 @@
-"""Sets budgets, and warns once when they are nearly spent."""
+"""Sets budgets, and warns once per period of each threshold that spending reaches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from accounting.notifications.safe_http import NotReachable, check_url
 
 MOST_PERCENTAGES = 6
 USUAL_PERCENTAGES = (80, 100)
-# A past period is checked for so long, because its last usage may be posted or checked only then.
+# A budget's previous period is checked for this long after its end, because its last usage may be posted late.
 LOOKED_BACK = timedelta(days=1)
 
 
@@ -46,9 +46,10 @@ def set_budget(
     by_forecast: bool | None = None,
     webhook_url: str | None = None,
 ) -> Budget:
-    """Sets what a tenant plans to spend in each such period; None leaves a value unchanged.
+    """Sets how much money a tenant plans to spend in each `period`; an argument of None leaves the present value
+    unchanged.
 
-    A manager may set at most the budget of any tenant above in the same period.
+    A manager may set at most the smallest budget of the tenants above for the same period.
     """
     require(actor, "budget.set", tenant)
     check_choice("period", period, Budget.Period.values, "period")
@@ -56,7 +57,9 @@ def set_budget(
         raise Refused("A budget must be greater than 0.", "amount")
     if actor is not None and not may(actor, "budget.set"):
         _check_above(actor, tenant, period, Decimal(amount))
-    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one at a time
+    Tenant.objects.select_for_update(no_key=True).get(
+        pk=tenant.pk
+    )  # concurrent changes of the tenant's budgets wait
     budget = Budget.objects.select_for_update().filter(tenant=tenant, period=period).first()
     before = _audit_values(budget) if budget and budget.removed_at is None else {}
     budget = budget or Budget(tenant=tenant, period=period)
@@ -84,7 +87,10 @@ def _checked(percentages: Sequence[int]) -> list[int]:
 
 
 def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
-    """Sets another address; an address set by somebody else gets another key."""
+    """Sets the webhook address of a budget; raises Refused for an address that Fairlot may not call.
+
+    If another user sets it, the budget gets a new signing key.
+    """
     if url == budget.webhook_url:
         return
     if url:
@@ -103,13 +109,17 @@ def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
 
 
 def signing_key_for(reader: User, budget: Budget) -> str | None:
-    """Returns the key of its webhooks for admins and for the manager who set the address; else None."""
+    """Returns the key that signs the budget's webhook calls, for admins and for the manager who set the address; else
+    None."""
     is_own = budget.webhook_set_by_id is not None and budget.webhook_set_by_id == reader.pk
     return budget.signing_key() if budget.webhook_url and (is_own or may(reader, "budget.set")) else None
 
 
 def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> None:
-    """Raises Refused above the smallest budget above; the message gives its amount to managers of that team."""
+    """Raises Refused if `amount` exceeds the smallest budget of the tenants above.
+
+    The message contains that budget only if the actor may read the tenant's budgets.
+    """
     above = Budget.objects.in_force().filter(tenant__in=tenant.lineage, period=period).exclude(tenant=tenant)
     least = above.select_related("tenant").order_by("amount", "pk").first()
     if least is None or amount <= least.amount:
@@ -121,7 +131,8 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
 
 @transaction.atomic(durable=True)
 def remove_budget(*, actor: User | None, budget: Budget) -> None:
-    """Removes a budget. Its warnings stay, so that they are not repeated, and so do its unsent messages."""
+    """Removes a budget. Its warnings stay, so that they are not repeated. Messages that are not sent yet are still
+    sent."""
     require(actor, "budget.set", budget.tenant)
     in_force = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     held = in_force.filter(pk=budget.pk).first()
@@ -136,9 +147,9 @@ def remove_budget(*, actor: User | None, budget: Budget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The state of a budget: what is spent of it in a period, and what will be by its end.
+    """The state of a budget in one period: the money spent so far, and the forecast for the end of the period.
 
-    `set_then` is None for the present period; for a past one it is the budget at its end.
+    `set_then` is None for the present period; for a past period it is the budget's amount at the end of that period.
     """
 
     budget: Budget
@@ -164,7 +175,10 @@ class Outlook:
         return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
 
     def is_covered_by(self, warning: BudgetWarning) -> bool:
-        """Returns whether the warning also covers the threshold of the present amount."""
+        """Returns whether the spending in `warning` also reaches that warning's threshold of the present amount.
+
+        If so, no new warning is due.
+        """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
 
@@ -182,9 +196,9 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> 
 
 
 def outlook_back(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> Outlook | None:
-    """Returns the state at the end of the previous period; None if that is long over or had no such budget.
+    """Returns the budget's state at the end of the previous period, with the final spending as the forecast.
 
-    The forecast of a past period is what was spent.
+    Returns None if that period ended more than LOOKED_BACK ago or had no such budget.
     """
     ends, _ = period_of(budget.period, None, now)
     if now - ends > LOOKED_BACK:
@@ -204,12 +218,13 @@ def _below(budget: Budget) -> list[int]:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Warns by mail and webhook of each threshold that is reached and was not warned of in this period.
+    """Warns by mail and webhook of each reached threshold without a valid warning in this period; returns the new
+    warnings.
 
-    A warning for a smaller amount is repeated when the budget changes, one for the same or a larger amount is not.
-    Any number of workers may call it: the lock on the budget's row admits one, and the database accepts no warning
-    twice. What was spent when `stands` was read is compared with the present budget, or with that at the end of a
-    past period.
+    After a change of the budget's amount, a threshold is warned of again only if the spending that the earlier
+    warning reported does not reach the threshold of the new amount. `stands` holds the spending; the amount is read
+    again, except for a past period. Any number of workers may call this function: the lock on the budget's row
+    admits one at a time, and a database constraint rejects duplicate warnings.
     """
     locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()

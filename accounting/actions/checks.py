@@ -1,4 +1,4 @@
-"""Turns refusals of models and of the database into messages for the person who asked."""
+"""Turns validation errors and database errors into messages for the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accounting.core.wording import unknown_choice
 
 
 def check_fields(instance: models.Model, *names: str) -> None:
-    """Raises Refused for the first of the named fields whose value its model does not accept."""
+    """Raises Refused for the first of the named fields whose value fails the model's validation."""
     others = {field.name for field in instance._meta.fields} - set(names)
     try:
         instance.clean_fields(exclude=others)
@@ -33,14 +33,14 @@ def check_choice(what: str, value: str, choices: Sequence[str], field: str) -> N
 
 
 def check_name(name: str, field: str = "name") -> None:
-    """Raises Refused for a name that people could not read or would mistake for another."""
+    """Raises Refused for a name that is hard to read or easily mistaken for another name."""
     if why := why_no_name(name):
         raise Refused(f"A name {why}.", field)
 
 
 @contextmanager
 def refused_if_taken(message: str, field: str) -> Iterator[None]:
-    """Raises Refused if what the block writes exists already."""
+    """Context manager that turns a violation of a unique constraint inside the block into Refused(message, field)."""
     try:
         with transaction.atomic():
             yield
@@ -52,7 +52,8 @@ def refused_if_taken(message: str, field: str) -> Iterator[None]:
 
 @contextmanager
 def refused_if_referenced(name: str) -> Iterator[None]:
-    """Raises Refused, naming the references, if what the block deletes is still referred to."""
+    """Context manager that turns ProtectedError inside the block into Refused with the number of references by
+    model."""
     try:
         with transaction.atomic():
             yield

@@ -1,9 +1,10 @@
-"""Sets what a request grants, and restores the former value at its end.
+"""Sets what a request grants, and restores the former value when the grant ends.
 
-Everything runs in the transaction of a caller that has locked the tenant's row, so that other changes of its tickets
-or limits wait. Grants of one target form a stack, each with the value that it replaced. When the top grant ends, its
-replaced value returns; when one below another ends, the one above inherits its value. Setting the same target by
-hand, even to the same value, detaches all grants in the stack: their ends have no effect.
+Everything runs in the transaction of a caller that has locked the tenant's row, so that other changes of the
+tenant's tickets or limits wait. Grants of the same value form a stack, and each grant stores the value that it
+replaced. When the top grant ends, the value that it replaced returns. When a lower grant ends, the grant above takes
+over the stored value. If somebody sets the value by hand, even to the same value, all grants in the stack lose their
+effect: when they end, nothing changes.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ CHANGED_SINCE = "somebody changed it since, which stays"
 
 
 class NotYet(Refused):
-    """A grant cannot end in the present state; it is tried again."""
+    """Raised when a grant cannot end in the present state; Fairlot tries again later."""
 
 
 def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the request's values in their stored form; raises Refused with the field at fault."""
+    """Returns the values of a request of this kind in the form in which they are stored.
+
+    Raises Refused with the invalid field.
+    """
     match kind:
         case Kind.TICKETS:
             check_tickets(_whole(wanted, "tickets"))
@@ -51,7 +55,8 @@ def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def audit_values(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values for the audit trail; limits of deleted objects as they were written."""
+    """Returns the values for the audit trail. If the user or GPU type of a limit is deleted, returns `values`
+    unchanged."""
     if request.kind != Kind.LIMIT:
         return dict(values)
     try:
@@ -61,7 +66,8 @@ def audit_values(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grant(actor: User | None, request: Request, until: datetime | None) -> None:
-    """Sets the value and stores the former one in `request`; an extension sets the end of what it extends."""
+    """Sets the granted value, and stores the former value in `request`. For an extension, moves the end of the other
+    grant."""
     granted: dict[str, Any] = request.granted or {}
     tenant = request.tenant
     match request.kind:
@@ -97,12 +103,13 @@ def _extend(request: Request, until: datetime | None) -> None:
     if not extended.is_in_force:
         raise Refused("The grant has already ended and cannot be extended.")
     check_longer(extended, until)
-    extended.ends_at, extended.ending = until, ""  # what prevented its former end no longer matters
+    # the reason why the grant could not end at its former time no longer matters
+    extended.ends_at, extended.ending = until, ""
     extended.save(update_fields=["ends_at", "ending"])
 
 
 def check_longer(extended: Request, until: datetime | None) -> None:
-    """Raises Refused unless it would make the grant last longer."""
+    """Raises Refused unless `until` (None: no end) makes the grant `extended` last longer."""
     if extended.overtaken_at is not None:
         raise Refused("The granted value was changed by hand since then and has no end.")
     if extended.ends_at is None:
@@ -112,7 +119,10 @@ def check_longer(extended: Request, until: datetime | None) -> None:
 
 
 def end(request: Request) -> str:
-    """Ends the grant; returns the outcome in words. Raises NotYet, changing nothing, for a team with teams below it."""
+    """Ends the grant and returns the outcome in words.
+
+    Raises NotYet, without changing anything, for a granted team that has teams below it.
+    """
     if request.kind == Kind.TEAM:
         return _end_team(request)
     if request.kind not in {Kind.TICKETS, Kind.LIMIT}:
@@ -132,7 +142,7 @@ def end(request: Request) -> str:
 
 
 def _next_in_the_pile(request: Request, value: str) -> Request | None:
-    """Returns the grant in force that was stacked on this one, if any."""
+    """Locks and returns the grant in force that was stacked directly on `request`; None if there is no such grant."""
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
     )
@@ -146,7 +156,10 @@ def _value(request: Request) -> str:
 
 
 def _standing(request: Request) -> str | None:
-    """Returns the present value, as written in the grant if it is equal; None: none."""
+    """Returns the present number of tickets or the present limit as text; None if the limit no longer exists.
+
+    A value equal to the granted value is returned as the grant spells it, for example 2.50 for 2.5.
+    """
     if request.kind == Kind.TICKETS:
         return str(request.tenant.tickets)
     try:
@@ -175,7 +188,7 @@ def _put_back(request: Request) -> None:
 
 
 def teams_of(request: Request) -> list[int]:
-    """Returns the ids of the team that got the grant, and of the team that was granted."""
+    """Returns the ids of the team that got the grant and, if the grant is a new team, of that team."""
     kind, _, team = request.target.partition(":")
     return [request.tenant_id, *([int(team)] if kind == "team" else [])]
 
@@ -196,7 +209,10 @@ def _end_team(request: Request) -> str:
 
 
 def quota_of(tenant: Tenant, values: Mapping[str, Any]) -> Quota:
-    """Returns the described limit, not stored, with its parts by primary key."""
+    """Returns the limit that `values` describe, without storing it; raises Refused with the invalid field.
+
+    `values` name the user and the GPU type by primary key.
+    """
     user, generation = values.get("user_id"), values.get("generation_id")
     which = Which(
         kind=values.get("kind", ""),

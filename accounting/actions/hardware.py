@@ -1,4 +1,4 @@
-"""GPU generations and their prices: only admins change them."""
+"""Actions on GPU generations, their weights and their prices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def delete_generation(*, actor: User | None, generation: Generation) -> None:
 
 @transaction.atomic(durable=True)
 def set_weight(*, actor: User | None, generation: Generation, weight: Decimal) -> Generation:
-    """Sets how many GPU-hours one of this generation counts when tenants are compared, also for the past."""
+    """Sets how much a GPU-hour of this generation counts when reports compare tenants, also for past usage."""
     require(actor, "weight.set")
     generation = _locked(generation)
     before, generation.weight = generation.weight, weight
@@ -88,14 +88,17 @@ def set_price(
     preemptible: Decimal | None = None,
     borrowed: Decimal | None = None,
 ) -> Price:
-    """Sets the price of a GPU-hour from `since` (default: now) until the next price that is set already.
+    """Sets the price of a GPU-hour from `since` (default: now) until the next price that is already set.
 
-    Idle, preemptible or borrowed time costs its own price if one is given; see accounting/closing/class_prices.py.
-    Prices are in Fairlot's present currency, and stay in it. This ends the price in force then, or replaces it if it
-    begins at the same moment. Raises Refused if time after `since` is posted already: prices never change the past.
+    Idle, preemptible and borrowed time costs the plain price unless its own price is given; see
+    accounting/closing/class_prices.py. Prices are in the currency that Fairlot uses now, and keep that currency. The
+    price valid at `since` ends there; if it begins exactly at `since`, it is replaced. Raises Refused if usage or
+    capacity after `since` is already posted: prices never change the past.
     """
     require(actor, "price.set")
-    generation = _locked(generation)  # postings of this generation wait, or are done by now
+    generation = _locked(
+        generation
+    )  # the lock makes new postings of this generation wait, and waits for running ones
     now = now_from_database()
     since = since or now
     if since.tzinfo is None:

@@ -1,4 +1,4 @@
-"""Corrections of the ledger, and resuming its sealing after a pause: only admins."""
+"""Actions of admins that correct the ledger or resume sealing after a stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASON = LedgerHead._meta.get_field("reason").max_length or 0
 
 @database.atomic(durable=True)
 def take_back_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
-    """Posts the reverse of a trade."""
+    """Posts the reverse of a trade, and returns that transaction."""
     require(actor, "ledger.correct")
     correction = correct_trade(actor=actor, trade=trade, reason=reason)
     audit.record(
@@ -33,7 +33,10 @@ def take_back_trade(*, actor: User | None, trade: LedgerTransaction, reason: str
 def take_back_usage(
     *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
 ) -> list[LedgerTransaction]:
-    """Reverses segments, so that no report counts them; with a `payer` they are posted again for that payer."""
+    """Posts the reverse of usage segments, so that no report counts them; returns the transactions.
+
+    With a `payer`, posts the segments again for that payer.
+    """
     require(actor, "ledger.correct")
     booked = correct_usage(actor=actor, segments=segments, reason=reason, payer=payer)
     for one in booked:
@@ -44,10 +47,10 @@ def take_back_usage(
 
 
 def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
-    """Resumes sealing of the ledger after it stopped; rows not sealed meanwhile are sealed in their present state.
+    """Resumes sealing of the ledger after it stopped, and returns a new head that contains the reason.
 
-    The reason becomes part of the head that this makes, and `verify_ledger` prints it. It restores no lost seal: a
-    book that lost one stays stopped until its seals are restored.
+    Rows that were not sealed during the stop are sealed in their present state. `verify_ledger` prints the reason.
+    Lost seals are not restored: a book without one of its seals stays stopped until its seals are restored.
     """
     require(actor, "ledger.correct")
     reason = reason.strip()

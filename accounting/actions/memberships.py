@@ -1,4 +1,4 @@
-"""Members of tenants: admins decide, and managers of the tenant or of one above it."""
+"""Actions on the members of a tenant: for admins, and for managers of the tenant or of a tenant above."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def add_member(
 
 
 def find_user(name: str) -> User:
-    """Returns the active user with exactly this name or e-mail address; raises Refused for none or several.
+    """Returns the active user with exactly this user name or e-mail address; raises Refused if none or several match.
 
-    Who may add members may not see which other users exist.
+    Only exact matches count, because managers who add members may not see which other users exist.
     """
     name = name.strip()
     active = User.objects.filter(is_active=True)
@@ -88,7 +88,7 @@ def change_membership(
 
 @transaction.atomic(durable=True)
 def remove_member(*, actor: User | None, membership: Membership) -> None:
-    """Ends a membership. The user's history in the tenant stays."""
+    """Removes a member from a tenant. The user's history in the tenant stays."""
     remove_within(actor=actor, membership=membership)
 
 
@@ -107,7 +107,7 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
 
 
 def lock_membership(membership: Membership) -> Membership:
-    """Locks the membership until the transaction ends and returns it; raises Refused if it is gone."""
+    """Locks the membership until the end of the transaction and returns it; raises Refused if it no longer exists."""
     try:
         rows = Membership.objects.select_for_update(of=("self",)).select_related("user", "tenant")
         return rows.get(pk=membership.pk)

@@ -31,9 +31,9 @@ def set_quota(
     days: int | None = None,
     at_limit: str = Quota.AtLimit.BLOCK,
 ) -> Quota:
-    """Limits `tenant` with its subtree, or users in it; setting the same limit again changes its amount.
+    """Sets a limit of `tenant` with its subtree, or of users there; replaces the amount if this limit exists already.
 
-    Limits on GPU-hours and money are per calendar month unless `period` says otherwise.
+    Limits on GPU-hours and money are per calendar month unless `period` names another period.
     """
     require(actor, "quota.set")
     quota = limit_of(
@@ -52,7 +52,7 @@ def set_quota(
 
 
 class Which(TypedDict, total=False):
-    """Identifies a limit of a tenant, as in set_quota."""
+    """Identifies a limit of a tenant; the keys are those of set_quota."""
 
     kind: Required[str]
     generation: Generation | None
@@ -64,7 +64,7 @@ class Which(TypedDict, total=False):
 
 
 def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
-    """Returns a limit that is not stored; raises Refused with the field at fault."""
+    """Returns the limit that `which` identifies, without storing it; raises Refused with the invalid field."""
     quota = Quota(tenant=tenant, **which)
     check_choice("kind of limit", quota.kind, Quota.Kind.values, "kind")
     if quota.kind not in Quota.OF_A_PERIOD:
@@ -95,7 +95,7 @@ def _check_period(quota: Quota) -> None:
 
 
 def check_limit(quota: Quota, limit: Decimal) -> None:
-    """Raises Refused for an amount that the limit's kind does not allow."""
+    """Sets `quota.limit`; raises Refused for an amount that this kind of limit does not allow."""
     if not limit.is_finite() or limit < 0:
         raise Refused("A limit must be 0 or more.", "limit")
     if quota.kind in Quota.COUNTED and limit != limit.to_integral_value():
@@ -120,7 +120,7 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 
 
 def remove_within(*, actor: User | None, quota: Quota) -> None:
-    """Like remove_quota, in the caller's transaction; `quota` is stored and locked."""
+    """Like remove_quota, in the transaction of a caller that checked the permission and locked `quota`."""
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)
     )
@@ -128,12 +128,13 @@ def remove_within(*, actor: User | None, quota: Quota) -> None:
 
 
 def lock_limits_of(tenant: Tenant) -> None:
-    """Locks the tenant's limits, so that changes of them happen one after the other."""
+    """Locks the tenant's row until the end of the transaction, so that concurrent changes of its limits wait."""
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
 
 
 def find(quota: Quota) -> Quota | None:
-    """Returns the stored limit that setting `quota` would change, if any."""
+    """Returns the stored limit with the same key as `quota`, which setting `quota` would change; None if there is
+    none."""
     found = Quota.objects.filter(tenant=quota.tenant_id).select_related("tenant", "user", "generation")
     return next((held for held in found if held.key() == quota.key()), None)
 
@@ -151,7 +152,7 @@ def remove_quota(*, actor: User | None, quota: Quota) -> None:
 
 
 def audit_values(quota: Quota) -> dict[str, object]:
-    """Returns a limit in the form of the audit trail, without default values."""
+    """Returns the values of a limit for the audit trail, without optional values that have their default."""
     generation = quota.generation.name if quota.generation else None
     said: dict[str, object] = {"kind": quota.kind, "generation": generation, "limit": quota.limit}
     if quota.is_of_users:

@@ -1,4 +1,4 @@
-"""Requests and answers. scheduling/grants.py approves and also asks for rounds."""
+"""Actions on requests. scheduling/grants.py wraps approvals and ends of grants, and also asks for rounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accounting.notifications.request_mails import text_of
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000
 LATEST_YEAR = 2200
-NOTICE = timedelta(days=1)  # how long before its end people are notified
+NOTICE = timedelta(days=1)  # how long before the end of a grant people are notified
 
 
 @transaction.atomic(durable=True)
@@ -36,7 +36,7 @@ def ask(
     until: datetime | None = None,
     extends: Request | None = None,
 ) -> Request:
-    """Stores a manager's request; `wanted` is validated as if it were granted now. Operators get a mail."""
+    """Stores a manager's request, and mails the operators. Raises Refused if `wanted` could not be granted now."""
     require(actor, "request.ask", tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived and takes no requests.")
@@ -79,7 +79,7 @@ def withdraw_request(*, actor: User, request: Request) -> Request:
 
 @transaction.atomic(durable=True)
 def decline_request(*, actor: User | None, request: Request, answer: str) -> Request:
-    """Declines a request, with the reason."""
+    """Declines an open request and mails the answer to the requester and the managers."""
     require(actor, "request.answer")
     _check_text(answer, "answer", "Say why not.")
     held = _open(request)
@@ -95,11 +95,12 @@ def decline_request(*, actor: User | None, request: Request, answer: str) -> Req
 def approve_within(
     *, actor: User | None, request: Request, answer: str, granted: Mapping[str, Any], until: datetime | None
 ) -> Request:
-    """Grants what was requested, or what the operator makes of it, and sets it; in the caller's transaction."""
+    """Approves a request in the caller's transaction: sets the `granted` values, which may differ from those
+    requested."""
     require(actor, "request.answer")
     if len(answer) > LONGEST_TEXT:
         raise Refused(f"At most {LONGEST_TEXT} characters.", "answer")
-    # Locked before the request's row, in the order of ending a grant.
+    # The tenant's row is locked before the request's row, the order in which ending a grant locks them.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
     held = _open(request)
     if tenant.archived_at:
@@ -123,11 +124,12 @@ def approve_within(
 
 
 def end_within(*, request: Request) -> Request | None:
-    """Restores the former value, unless somebody changed it since; returns None if the grant is not at its end.
+    """Ends a grant: restores the former value, unless somebody changed the value since. Returns the request.
 
-    A grant that cannot end yet stays in force and is tried again; people are notified, and it is recorded, once.
+    Returns None if the grant has not reached its end or cannot end yet. A grant that cannot end yet stays in force,
+    and Fairlot tries again; only the first failure is recorded and mailed.
     """
-    # Locked before the request's row, in the order of changes by hand.
+    # The tenants' rows are locked before the request's row, the order of changes by hand.
     tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
     tenant = {one.pk: one for one in tenants.order_by("pk")}[request.tenant_id]
     held = Request.objects.select_for_update().get(pk=request.pk)
@@ -172,7 +174,10 @@ def requests_to_end() -> QuerySet[Request]:
 
 
 def requests_soon_to_end() -> QuerySet[Request]:
-    """Returns the grants that end within a day and whose people must be notified, once per end; not shorter grants."""
+    """Returns a query of the grants that end within a day and for whose present end nobody was notified yet.
+
+    Leaves out grants that were approved less than a day before their end.
+    """
     now = now_from_database()
     found = Request.objects.in_force().filter(overtaken_at=None, ends_at__gt=now, ends_at__lte=now + NOTICE)
     return found.filter(ends_at__gt=F("decided_at") + NOTICE).exclude(told_of_end=F("ends_at"))
@@ -180,7 +185,8 @@ def requests_soon_to_end() -> QuerySet[Request]:
 
 @transaction.atomic(durable=True)
 def tell_of_end(*, request_id: int) -> bool:
-    """Notifies people of a grant that ends soon; returns whether it did. Any number of workers may call it."""
+    """Mails people about a grant that ends soon; returns False if another worker did so already or it does not end
+    soon."""
     soon = requests_soon_to_end().select_for_update(of=("self",))
     held = soon.select_related("tenant", "asked_by", "decided_by").filter(pk=request_id).first()
     if held is None:
@@ -216,7 +222,10 @@ def _check_text(text: str, field: str, empty: str) -> None:
 
 
 def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
-    """Raises Refused for users unrelated to the manager's team, without revealing whether they exist."""
+    """Raises Refused for a user who is no member of the manager's team or a team below it, and has no limit there.
+
+    The message does not reveal whether such a user exists.
+    """
     user = wanted.get("user_id")
     if not user or actor.is_operator:
         return
@@ -235,7 +244,7 @@ def _check_until(until: datetime | None, now: datetime) -> None:
 def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | None) -> None:
     if extends is None or extends.tenant_id != tenant.pk:
         raise NotAllowed("You can only extend grants of your team.")
-    extends = Request.objects.get(pk=extends.pk)  # as it is now
+    extends = Request.objects.get(pk=extends.pk)  # read again, because the grant may have changed
     if not extends.is_in_force or extends.ends_at is None:
         raise Refused("You can only extend a grant that has an end and has not ended.")
     grants.check_longer(extends, until)
@@ -246,7 +255,7 @@ def _name(actor: User | None) -> str:
 
 
 def _tell(request: Request, what: str, said: str) -> None:
-    """Mails the managers of the team, and the requester if still allowed to see it."""
+    """Mails the managers of the team, and the requester if the requester may still see the request."""
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )

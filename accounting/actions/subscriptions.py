@@ -14,7 +14,7 @@ LONGEST_LABEL = 400
 
 
 def why_not_sent_to(user: User) -> str:
-    """Returns why no report can be sent to the user; empty if it can."""
+    """Returns the reason why Fairlot cannot mail reports to the user; an empty string if it can."""
     return mail.why_none() or (
         "" if user.email else "Your account has no mail address; an admin can set one."
     )
@@ -31,9 +31,10 @@ def subscribe_to_report(
     by: str = "",
     label: str = "",
 ) -> ReportSubscription:
-    """Subscribes the actor, from the present period on. Subscribing again with the same rhythm only changes the format.
+    """Subscribes the actor to a report by mail, beginning with the present period.
 
-    `by` is how usage is grouped (by default by user), and `label` the key if that is by label.
+    `rhythm` is how often, and `by` how usage is grouped (default: by user); `label` is the label key if usage is
+    grouped by label. Subscribing again to the same report with the same rhythm only changes the format.
     """
     by = _refuse_nonsense(report, tenant, by, label)
     if not may_have(actor, report, tenant):
@@ -64,7 +65,8 @@ def subscribe_to_report(
 
 
 def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) -> str:
-    """Raises Refused for impossible combinations; returns how usage is grouped."""
+    """Raises Refused if the report does not accept these options; returns how usage is grouped (empty for other
+    reports)."""
     kinds = ReportSubscription.Report
     check_choice("report", report, kinds.values, "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
@@ -82,7 +84,10 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
 
 
 def may_have(user: User, report: str, tenant: Tenant | None) -> bool:
-    """Returns whether a user may have a report of a team, or of all visible ones, by present teams and roles."""
+    """Returns whether a user may receive a report of `tenant`, or of all visible teams if `tenant` is None.
+
+    Uses the user's present roles and teams.
+    """
     if not user.is_active:
         return False
     if tenant is not None:
@@ -94,7 +99,7 @@ def may_have(user: User, report: str, tenant: Tenant | None) -> bool:
 
 @transaction.atomic(durable=True)
 def unsubscribe_from_report(*, actor: User, subscription: ReportSubscription) -> None:
-    """Ends the actor's subscription; repeating it changes nothing."""
+    """Ends the actor's subscription; does nothing if the subscription has already ended."""
     held = ReportSubscription.objects.select_for_update(of=("self",)).of(actor)
     found = held.select_related("tenant").filter(pk=subscription.pk).first()
     if found is not None:
@@ -102,7 +107,7 @@ def unsubscribe_from_report(*, actor: User, subscription: ReportSubscription) ->
 
 
 def end_subscription(subscription: ReportSubscription, *, actor: User | None) -> None:
-    """Like unsubscribe_from_report, in the transaction of a caller that has locked the row; `actor` None is Fairlot."""
+    """Ends a subscription, in the transaction of a caller that has locked its row. `actor` None is Fairlot."""
     before = {"rhythm": subscription.rhythm, "form": subscription.form, "user": subscription.user.username}
     _record(subscription, "unsubscribe", actor=actor, before=before)
     subscription.delete()
@@ -111,7 +116,7 @@ def end_subscription(subscription: ReportSubscription, *, actor: User | None) ->
 def _record(
     subscription: ReportSubscription, what: str, *, actor: User | None, **told: dict[str, str]
 ) -> None:
-    """Writes an audit event of the team, or of the user if the report has no team."""
+    """Writes an audit event about the team, or about the user if the report has no team."""
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT
     kind = "statement" if is_statement else "report"

@@ -1,4 +1,4 @@
-"""The tree of tenants: only admins change it."""
+"""Actions on the tree of tenants: only admins change the tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accounting.models.requests import TICKETS, team_target
 
 @transaction.atomic(durable=True)
 def create_tenant(*, actor: User | None, name: str, parent: Tenant | None, tickets: int = 100) -> Tenant:
-    """Creates a team below `parent`; None creates a root, which takes its share from all other roots."""
+    """Creates a team below `parent`; with None, creates a root, which reduces the fair shares of the other roots."""
     require(actor, "tenant.change")
     return create_within(actor=actor, name=name, parent=parent, tickets=tickets)
 
@@ -41,7 +41,7 @@ def create_within(*, actor: User | None, name: str, parent: Tenant | None, ticke
 
 @transaction.atomic(durable=True)
 def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
-    """Renames a team. Its address (slug) stays, so that links keep working."""
+    """Renames a team. Its slug, and so its URL, stays the same."""
     require(actor, "tenant.change")
     tenant = _locked(tenant)
     before, tenant.name = tenant.name, name.strip()
@@ -65,7 +65,7 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
     require(actor, "tenant.change")
     # The whole tree is locked, so that two concurrent moves cannot make a cycle.
     list(Tenant.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
-    # Read again: tenants that were created while this waited for the locks were not among the locked rows.
+    # Read again, because the lock does not cover tenants that were created while it was awaited.
     tree = {found.pk: found for found in Tenant.objects.order_by("pk")}
     if tenant.pk not in tree or (parent and parent.pk not in tree):
         raise Refused("This team no longer exists.")
@@ -91,13 +91,16 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
 
 @transaction.atomic(durable=True)
 def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Archives a tenant: takes it out of use and keeps its history."""
+    """Archives a tenant: it can no longer be used, and its history stays."""
     require(actor, "tenant.change")
     return archive_within(actor=actor, tenant=tenant)
 
 
 def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Like archive_tenant, in the transaction of a caller that checked the permission."""
+    """Like archive_tenant, in the transaction of a caller that checked the permission.
+
+    Raises Refused if a team below it is not archived.
+    """
     tenant = _locked(tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived already.")
@@ -113,7 +116,7 @@ def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
 
 @transaction.atomic(durable=True)
 def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Restores an archived tenant."""
+    """Makes an archived tenant usable again; raises Refused if its parent is archived."""
     require(actor, "tenant.change")
     parent = _locked(tenant.parent) if tenant.parent else None
     tenant = _locked(tenant)
@@ -130,7 +133,10 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
 
 @transaction.atomic(durable=True)
 def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
-    """Deletes a tenant without references: no tenant, member, limit, budget, job or ledger entry. Else archive it."""
+    """Deletes a tenant; raises Refused if a tenant, member, limit, budget, job or ledger entry refers to it.
+
+    Such a tenant can only be archived.
+    """
     require(actor, "tenant.change")
     tenant = _locked(tenant)
     audit.record(
@@ -150,7 +156,7 @@ def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
 
 @transaction.atomic(durable=True)
 def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
-    """Sets a tenant's weight among its siblings."""
+    """Sets a tenant's tickets: its weight among the tenants with the same parent."""
     require(actor, "tenant.change")
     tenant = set_tickets_within(actor=actor, tenant=tenant, tickets=tickets)
     Request.objects.overtake(TICKETS, tenant=tenant)
@@ -199,7 +205,7 @@ def _check_name(tenant: Tenant) -> None:
 
 
 def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:
-    """Raises Refused if no team may be put under `parent`, or if that is `below` or lies below it."""
+    """Raises Refused if `parent` is archived, or if `parent` is the tenant `below` or a descendant of it."""
     if parent and below and parent.path.startswith(below.path):
         raise Refused(f"{below} cannot be moved below itself.", "parent")
     if parent and parent.archived_at:

@@ -1,4 +1,4 @@
-"""Accounts of people."""
+"""Actions on user accounts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from accounting.models import User
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user and the password to hand over, which is stored nowhere in clear."""
+    """A user with a new password, to hand over to the user; Fairlot stores only a hash of the password."""
 
     user: User
     password: str
-    ended: Mapping[str, int] = field(default_factory=dict)  # what else was revoked, with numbers
+    ended: Mapping[str, int] = field(default_factory=dict)  # the number of revoked credentials by kind
 
 
 def _nothing_else(user: User) -> Mapping[str, int]:
@@ -94,7 +94,7 @@ def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User
 
 @transaction.atomic(durable=True)
 def deactivate_user(*, actor: User | None, user: User) -> User:
-    """Deactivates a user at once; the user's history stays, and unfinished work in teams waits."""
+    """Deactivates a user at once. The user's history stays, and none of the user's waiting jobs starts."""
     return deactivate_within(actor=actor, user=user)
 
 
@@ -131,10 +131,10 @@ def reset_password(
     password: str | None = None,
     shut_out: Callable[[User], Mapping[str, int]] = _nothing_else,
 ) -> Credentials:
-    """Sets a new password, by default a random one, and ends the user's sessions.
+    """Sets a new password, by default a random one, and so ends the user's sessions.
 
-    `shut_out` revokes, in the same transaction, other credentials of the user and returns how many of each, for the
-    audit trail.
+    `shut_out` revokes the user's other credentials in the same transaction, and returns for the audit trail how many
+    it revoked of each kind.
     """
     require(actor, "user.change")
     user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
@@ -166,7 +166,7 @@ def set_preferences(
         check_choice("job order", job_order, User.JobOrder.values, "job_order")
         user.job_order = job_order
     user.save(update_fields=["theme", "time_zone", "job_order"])
-    if user.job_order != order:  # the only preference that rounds read
+    if user.job_order != order:  # scheduling rounds read no other preference
         audit.record(
             actor=actor,
             verb="user.set_job_order",
@@ -197,7 +197,10 @@ def _give_password(user: User, password: str | None) -> str:
 
 
 def lock_with_admins(user: User) -> User:
-    """Locks the user and all admins, so that no two admins demote each other at once."""
+    """Locks the rows of the user and of all admins and returns the user.
+
+    Without the lock, two admins could demote each other at the same time and leave no admin.
+    """
     admins = User.objects.filter(portal_role=User.PortalRole.ADMIN) | User.objects.filter(pk=user.pk)
     held = {found.pk: found for found in admins.select_for_update(no_key=True).order_by("pk")}
     return held[user.pk]

@@ -1,11 +1,11 @@
-"""Archives old vouchers in files: the detailed usage of leases leaves the database; the ledger and all rollups stay.
+"""Archives vouchers (the detailed usage of leases) of old months in files, and drops them from the database.
 
-A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the
-rollups by hour, day and job stay, with hourly rollups of prices, classes and corrections in its bills. So balances,
-the identity of closed books, and statements and reports of whole hours (by job: whole days, UTC) stay the same. Only
-the files that were written last can be restored, and the seals cover the vouchers in them. What stays has its own
-leaves, so that it is verified without the vouchers, and the seals cover the files: a month that was not archived
-cannot pass for an archived one.
+Months are archived whole, and the oldest first. A month's transactions, their entries, its capacity segments and the
+rollups by hour, day and job stay in the database; so do hourly rollups of the prices, classes and corrections in its
+bills. Therefore balances, the identity of closed books, and statements and reports of whole hours (by job: whole
+days, UTC) stay the same. Only the files of the last archiving can be restored, and the seals cover the vouchers in
+them. The rows that stay have seals without the vouchers, so that they can be verified alone. The seals also cover
+the digests of the files, so that a month that was not archived cannot pass for an archived month.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from accounting.models import (
 
 VOUCHERS = ("usagesegment", "correctedsegment", "classcharge")
 SUMS_FILE = "SHA256SUMS"
-# Tables that vouchers refer to: dropping the vouchers locks them, in this order, like all others do.
+# Tables that vouchers refer to. Dropping vouchers locks these tables, in the order in which all code locks them.
 REFERENCED = ("accounting_tenant", "accounting_user", "accounting_generation")
-IN_THE_WAY = ("55P03", "40P01")  # lock not available, deadlock
+IN_THE_WAY = ("55P03", "40P01")  # PostgreSQL error codes: lock not available, deadlock
 MOST_TRIES = 120
 SUMS_OF_BILLS = """
     INSERT INTO accounting_archivedhour (
@@ -87,23 +87,24 @@ class Archived:
     month: date
     folder: Path
     rows: int
-    digests: dict[str, str]  # SHA-256 by file
+    digests: dict[str, str]  # SHA-256 digests by file name
 
 
 def archived_until() -> datetime | None:
-    """Returns the time before which the database has only rollups of what was held."""
+    """Returns the time before which the database has only rollups of usage; None if no month is archived."""
     until: datetime | None = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
     return until
 
 
 def archive_record(month: date) -> ArchiveRecord | None:
-    """Returns what was stored when the month was archived; None if its vouchers are in the database."""
+    """Returns the last record of archiving the month; None if the month's vouchers are in the database."""
     last = ArchiveRecord.objects.filter(month=month).order_by("-pk").first()
     return last if last is not None and last.is_archived else None
 
 
 def files_of(month: date) -> dict[str, str]:
-    """The digests of the files to which the month was archived last, by their names; empty where it is not archived."""
+    """Returns the SHA-256 digests, by file name, of the files of the month's last archiving; empty if it is not
+    archived."""
     record = archive_record(month)
     return record.digests if record else {}
 
@@ -124,16 +125,16 @@ def archived_months() -> list[date]:
 
 @transaction.atomic(durable=True)
 def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
-    """Writes the vouchers of a month to files in `folder`, and drops them.
+    """Writes the vouchers of a month to files in `folder`, drops them from the database, and describes the files.
 
-    The files are complete and on the disk before anything is dropped. Raises Refused unless the month is the oldest,
-    is closed, priced and sealed in every book, and is fully in the rollups. What stays of it is sealed at the same
-    time, as is what stays of months that an earlier release archived.
+    The files are complete and synced to disk before the database drops anything. Raises Refused unless the month is
+    the oldest month with bills, has ended, is closed, priced and sealed in every book, and is fully in the rollups.
+    Also seals the rows that stay, for this month and for months that an earlier release archived without such seals.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
     with connection.cursor() as cursor:
-        for name in VOUCHERS:  # readers continue
+        for name in VOUCHERS:  # readers continue, writers wait
             cursor.execute(f"LOCK TABLE {_part(name, month)} IN SHARE MODE")
         cursor.execute(SUMS_OF_BILLS, [month])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -161,8 +162,8 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
 def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     """Restores the vouchers of an archived month from its files; returns the number of rows.
 
-    Raises Refused unless it is the month archived last, and the files have the digests of those written when it was
-    last archived. `manage.py verify_ledger` checks afterwards whether they match what was sealed.
+    Raises Refused unless the month is the last archived month, and the files have the digests of its last archiving.
+    `manage.py verify_ledger` checks afterwards whether the restored rows match the seals.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     since = archived_until()
@@ -179,13 +180,13 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
 
 
 def archivable_before(now: datetime, *, keep_months: int) -> list[date]:
-    """Returns the months with vouchers that ended more than `keep_months` whole months ago."""
+    """Returns the months with bills in the database that ended more than `keep_months` whole months before `now`."""
     bound = months_after(first_of_month(now), -keep_months)
     return [month for month in _months_with_bills() if month < bound]
 
 
 def _months_with_bills() -> Iterator[date]:
-    """Yields the months that have bills among those with vouchers, oldest first."""
+    """Yields the months that have usage segments in the database, oldest first."""
     return (month for month in months_with_vouchers() if UsageSegment.objects.filter(month=month).exists())
 
 
@@ -223,14 +224,18 @@ def _part(name: str, month: date) -> str:
 
 
 def _archived_until_before(month: date) -> datetime | None:
-    """Returns the end of the last earlier month whose vouchers are not in the database."""
+    """Returns the end of the last archived month before `month`; None if no earlier month is archived."""
     older = LedgerTransaction.objects.filter(month__lt=month).exclude(month__in=months_with_vouchers())
     last: date | None = older.aggregate(last=Max("month"))["last"]
     return None if last is None else start_of_month(months_after(last, 1))
 
 
 def _drop(month: date, remains: list[Remains]) -> None:
-    """Drops the vouchers: takes all locks at once, and releases them if another transaction is in the way."""
+    """Seals the rows that stay and drops the month's vouchers.
+
+    Each try takes all locks at once, and releases them if another transaction holds one; after MOST_TRIES tries,
+    raises OperationalError.
+    """
     for _ in range(MOST_TRIES - 1):
         try:
             _try_to_drop(month, remains)
@@ -246,9 +251,9 @@ def _drop(month: date, remains: list[Remains]) -> None:
 def _try_to_drop(month: date, remains: list[Remains]) -> None:
     parents = [f"accounting_{name}" for name in VOUCHERS]
     with connection.cursor() as cursor:
-        # Shorter than the deadlock timeout of a transaction that waits for this one and would be aborted.
+        # Shorter than PostgreSQL's deadlock timeout, so that no transaction that waits for this one is aborted.
         cursor.execute("SET LOCAL lock_timeout = '500ms'")
-        seal_remains(remains)  # before the tables, because postings lock the book first, too
+        seal_remains(remains)  # before the tables, in the order of postings, which also lock the book first
         cursor.execute(f"LOCK TABLE {', '.join([*REFERENCED, *parents])} IN ACCESS EXCLUSIVE MODE")
         for name in VOUCHERS:
             cursor.execute(f"ALTER TABLE accounting_{name} DETACH PARTITION {_part(name, month)}")
@@ -257,7 +262,7 @@ def _try_to_drop(month: date, remains: list[Remains]) -> None:
 
 
 def _write(name: str, month: date, file: Path) -> int:
-    """Writes a whole table as compressed CSV with a header; returns the number of rows."""
+    """Writes the month's partition of a table as gzip-compressed CSV with a header; returns the number of rows."""
     with connection.cursor() as cursor:
         with _whole(file) as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
             in_order = f"SELECT * FROM {_part(name, month)} ORDER BY 1"  # noqa: S608 - own names
@@ -268,7 +273,8 @@ def _write(name: str, month: date, file: Path) -> int:
 
 @contextmanager
 def _whole(file: Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing; it appears under its name only once it is completely on the disk."""
+    """Context manager that opens a `.part` file for writing, and renames it to `file` once its content is synced to
+    disk."""
     part = file.with_suffix(".part")
     with open(part, "wb", opener=_private) as opened:
         yield opened
@@ -278,7 +284,7 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
 
 
 def _private(path: str, flags: int) -> int:
-    """Opens a file that only the portal's user can read: it says who used what at which price."""
+    """Opens a file that only the portal's user can read, because it contains everybody's usage and prices."""
     return os.open(path, flags, mode=0o600)
 
 
@@ -296,7 +302,7 @@ def _digest(file: Path) -> str:
 
 
 def _sealed_files_of(month: date) -> dict[str, str]:
-    """As `files_of`, refused where any book's seals have others."""
+    """Like `files_of`, but raises Refused if the seals of a book cover other files."""
     digests = files_of(month)
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
@@ -305,7 +311,8 @@ def _sealed_files_of(month: date) -> dict[str, str]:
 
 
 def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yields each table's file after checking its digest."""
+    """Yields each voucher table with its file; raises Refused if the file's SHA-256 digest is not the one in
+    `digests`."""
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
@@ -314,7 +321,10 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
 
 
 def _load(name: str, month: date, file: Path) -> int:
-    """Loads a file into a separate table first, because a partition would refuse rows that are not posted now."""
+    """Loads a table's file as the month's partition; returns the number of rows.
+
+    The rows go to a separate table first, because a partition rejects rows that are not posted in this transaction.
+    """
     part, parent = _part(name, month), f"accounting_{name}"
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {part} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")

@@ -1,11 +1,11 @@
-"""Class prices: idle, preemptible or borrowed time may cost another price.
+"""Class prices: idle, preemptible or borrowed time may have its own price.
 
-A lease is billed at once at the plain price. How its time was held is known when the hour is closed and its shares
-are summed; then each segment with time in a class that has a price gets a charge or a credit. A moment belongs to
-the first such class of idle, preemptible and borrowed. What a team borrowed of a generation in an hour is spread
-evenly over the time that it held without being preemptible. Corrections do not change the classes: if usage is
-reversed before its hour is settled, the rest keeps its prices, and what is posted for another payer costs what it
-would have cost the holder.
+Usage is billed at the plain price at first. The classes of the time of a lease are known only when its hour is
+closed and the hour's shares are summed. Then each segment with time in a class that has a price gets a charge or a
+credit. Time that is in several priced classes belongs to the first of idle, preemptible and borrowed. The GPU time
+of one generation that a team borrowed in an hour is spread evenly over the team's time that was not preemptible.
+Corrections do not change the classes: if usage is reversed before its hour is settled, the other usage keeps its
+prices, and usage that is posted again for another payer costs what it would have cost the holder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from accounting.models import ClassCharge, ClosedBook, LedgerAccount, LedgerTran
 from accounting.pricing.tariff import gpu_seconds
 
 HAS_CLASSES = Q(idle__isnull=False) | Q(preemptible__isnull=False) | Q(borrowed__isnull=False)
-# For segments, at their time.
+# Filters segments of a generation that had a class price when the segment began.
 HAS_PRICES_OF_CLASSES = Exists(
     Price.objects.filter(
         HAS_CLASSES, generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
@@ -42,19 +42,19 @@ Stretch = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True)
 class HeldHow:
-    """How the time of one hour was held."""
+    """The classes in which leases held GPUs during one hour."""
 
-    # GPU-seconds by tenant and generation, of a tenant's own members.
+    # Borrowed GPU-seconds by (tenant id, generation id), without those of the tenants below.
     borrowed: Mapping[tuple[int, int], Decimal]
-    # By lease, when it was preemptible and when it was idle; sorted, without overlaps.
+    # By lease id: the intervals in which it was preemptible, and those in which it was idle; sorted, without overlaps.
     preemptible: Mapping[int, Sequence[Stretch]]
     idle: Mapping[int, Sequence[Stretch]]
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
-    """Returns the first closed, unsettled hour with a bill whose class may have a price; None if there is none.
+    """Returns the first closed, unsettled hour with a bill that class prices may change; None if there is no such hour.
 
-    Marks the hours before it as settled, in one step however many they are. Runs in the caller's transaction.
+    Marks all hours before that hour as settled. Runs in the caller's transaction.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
@@ -80,9 +80,9 @@ def next_hour_to_price(*, book: int) -> datetime | None:
 def unsettled(
     begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
 ) -> dict[int, datetime]:
-    """Returns, by book, the first moment in [begins, ends) whose bill class prices may still change.
+    """Returns, by book, the first moment in [begins, ends) from which class prices may still change bills.
 
-    Considers only books on which one of `tenants` (None: any) was billed for such time. At most two queries.
+    Leaves out books without such bills of `tenants` (None: of any tenant). At most two queries.
     """
     books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
     waiting = [
@@ -105,14 +105,16 @@ def unsettled(
 def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:
     """Posts the charges and the credits of the closed hour that begins at `hour`, at most one transaction each.
 
-    Runs in the caller's transaction. Raises BookedOtherwise if the hour is not the next one.
+    Returns the transactions. Runs in the caller's transaction. Raises BookedOtherwise if `hour` is not the next hour
+    to settle, or if its charges were already posted.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().get(book=book)
     if closed.priced_until != hour or hour >= closed.until:
         raise BookedOtherwise(f"the next hour to be priced is {closed.priced_until}, not {hour}")
     charges = list(_charges(book, hour, how))
-    # Separate, so that charges and credits cannot cancel each other and leave a transaction without entries.
+    # Charges and credits get separate transactions: together they could cancel out and leave a transaction without
+    # entries.
     bookings = [
         _booking(book, hour, name, some)
         for name, some in (
@@ -159,7 +161,7 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
     held = {(one.lease_id, one.period.lower): one for one in versions if one.version == 0}
     teams = _teams(held.values(), preemptible, how)
     for one in versions:
-        if hasattr(one, "taken_back"):  # it was reversed
+        if hasattr(one, "taken_back"):  # the segment was reversed
             continue
         valid = (price for price in prices if price.generation_id == one.generation_id)
         price = next((price for price in valid if one.period.lower in price.valid), None)
@@ -168,22 +170,23 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
         both = _held_in(one, _in_both(how.preemptible, how.idle, one.lease_id))
         holder = held[one.lease_id, one.period.lower]
         charge = _charge(one, price, preemptible[one.pk], both, teams[holder.tenant_id, holder.generation_id])
-        # An earlier release rounded costs to four decimals: that alone is no reason for a charge.
+        # An earlier release rounded costs to four decimals; a difference from rounding alone is no reason for a charge.
         if charge.amount and (charge.idle or charge.preemptible or charge.borrowed):
             yield charge
 
 
 @dataclass(slots=True)
 class _Team:
-    """What a tenant held of one generation in the hour, in GPU-seconds, independent of the payer."""
+    """The GPU-seconds of one generation that a tenant held in the hour, independent of the payer."""
 
     borrowed: Decimal
     held: Decimal = Decimal(0)
-    preemptible: Decimal = Decimal(0)  # the preemptible part
+    preemptible: Decimal = Decimal(0)  # the preemptible part of `held`
 
     @property
     def borrowed_part(self) -> Decimal:
-        """Returns the borrowed fraction of non-preemptible time; preemptible time borrows no share."""
+        """Returns the borrowed fraction (0 to 1) of the time that was not preemptible; preemptible time is never
+        borrowed."""
         held = self.held - self.preemptible
         return min(Decimal(1), self.borrowed / held) if held else Decimal(0)
 
@@ -191,7 +194,7 @@ class _Team:
 def _teams(
     segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
 ) -> Mapping[tuple[int, int], _Team]:
-    """Returns teams by tenant and generation."""
+    """Returns the sums of each team's segments, by (tenant id, generation id)."""
     found: dict[tuple[int, int], _Team] = {}
     for one in segments:
         key = one.tenant_id, one.generation_id
@@ -218,13 +221,16 @@ def _held_in(segment: UsageSegment, stretches: Iterable[Stretch]) -> Decimal:
 def _charge(
     segment: UsageSegment, price: Price, preemptible: Decimal, preemptible_and_idle: Decimal, team: _Team
 ) -> ClassCharge:
-    """Returns a segment's time in each class, without time in an earlier class that has a price."""
+    """Returns the charge for a segment: its GPU-seconds in each priced class, and the difference from its plain cost.
+
+    Time in several priced classes counts only in the first of them.
+    """
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)
     otherwise = segment.gpu_seconds - preemptible - (idle - both)
     only_wanted_here = preemptible - both
     borrowed = (otherwise * team.borrowed_part).quantize(MICRO, ROUND_DOWN)
-    if price.preemptible is None:  # then it counts as what it is otherwise: the team's other classes
+    if price.preemptible is None:  # without a preemptible price, this time counts in the team's other classes
         borrowed, only_wanted_here = borrowed + only_wanted_here, nothing
     if price.borrowed is None:
         borrowed = nothing
@@ -243,7 +249,7 @@ def _charge(
 
 
 def _cost(charge: ClassCharge) -> Decimal:
-    """Returns the cost of the whole segment, rounded once like any cost."""
+    """Returns the cost of the whole segment at its class prices, rounded once to a millionth."""
     segment = charge.segment
     plain = segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed
     with localcontext(prec=60):

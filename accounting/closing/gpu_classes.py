@@ -1,9 +1,10 @@
-"""The class of every GPU at every moment: the arithmetic of closed books, without a database.
+"""Computes the class of every GPU at every moment: the arithmetic of closed books, without a database.
 
-A GPU that a gang holds is *assembling* until all workers run, then *busy*, or *idle* while no use of it is observed.
-A GPU that nobody holds is *down* with its node or after it failed, used by *others* than Fairlot, *drained* if
-nothing new may start on its node, or *free*. Held GPUs count as present whatever the state of their node, because
-they are billed. All times are whole microseconds, so that nothing is lost between them.
+A GPU that a gang holds is *assembling* until all workers run. After that it is *busy*, or *idle* while Fairlot
+observes no use of it. A GPU that no gang holds is *down* if its node is down or the GPU failed, *others* if somebody
+else than Fairlot uses it, *drained* if nothing new may start on its node, and otherwise *free*. Held GPUs count in
+the capacity whatever the state of their node, because they are billed. All times are whole microseconds, so that
+rounding loses nothing.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from itertools import pairwise
 
 
 class Availability(StrEnum):
-    """What may be done with the GPUs of a node that nobody holds."""
+    """Whether new leases may use the free GPUs of a node."""
 
     READY = "ready"
-    DRAINED = "drained"  # nothing new starts there
+    DRAINED = "drained"  # no new lease starts on the node
     DOWN = "down"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The state of a node from one moment until its next condition."""
+    """The state of a node from `since` until the node's next condition."""
 
     since: int
     generation: int
@@ -37,9 +38,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """GPUs of one node that a gang held; times may reach beyond the hour.
+    """GPUs of one node that a gang held; the times may lie outside the hour.
 
-    `assembled` is when all workers ran; None: never while it was held. `unused` are the times without observed use.
+    `assembled` is when all workers ran; None if they never all ran. `unused` contains the intervals without observed
+    use.
     """
 
     generation: int
@@ -52,7 +54,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class Classes:
-    """GPU-microseconds in each class."""
+    """GPU-microseconds in each class of GPUs."""
 
     busy: int = 0
     idle: int = 0
@@ -81,7 +83,8 @@ HELD = ("busy", "idle", "assembling")
 
 @dataclass(slots=True)
 class _Change:
-    """The changes at one moment: of held GPUs by generation and class, and of the node's condition."""
+    """The changes at one moment: differences of held GPUs by (generation, class), and the node's new condition, if
+    any."""
 
     held: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
     condition: Condition | None = None
@@ -90,10 +93,10 @@ class _Change:
 def classify(
     bounds: Mapping[int, Sequence[int]], conditions: Iterable[Condition], allocations: Iterable[Allocation]
 ) -> dict[tuple[int, int], Classes]:
-    """Returns the classes of one node's GPUs, by generation and interval.
+    """Returns the classes of one node's GPUs, by (generation, index of the interval).
 
-    `bounds` has the sorted edges of each generation's intervals; the first and last edge are the same for all.
-    Intervals count from 0. A node without any condition yet has no GPUs except those that are held.
+    `bounds` has the sorted edges of each generation's intervals; the first edge and the last edge are the same for
+    all generations. Before its first condition, a node has only the GPUs that are held.
     """
     begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
     changes: dict[int, _Change] = defaultdict(_Change)
@@ -112,7 +115,7 @@ def classify(
 
 
 def _stretches(allocation: Allocation) -> Iterable[tuple[str, int, int]]:
-    """Yields the allocation's time by class, without overlaps."""
+    """Yields (class, begin, end) for each interval of the allocation, in order and without overlaps."""
     assembled = allocation.ends if allocation.assembled is None else allocation.assembled
     assembled = min(max(assembled, allocation.begins), allocation.ends)
     yield "assembling", allocation.begins, assembled
@@ -154,7 +157,7 @@ def _sweep(
 
 
 def _unheld(condition: Condition, left: int) -> Iterable[tuple[str, int]]:
-    """Yields the classes of the `left` GPUs that nobody holds."""
+    """Yields (class, number of GPUs) for the `left` GPUs of a node that no gang holds."""
     if not left:
         return
     if condition.availability is Availability.DOWN:

@@ -1,7 +1,7 @@
-"""Closes the books hour by hour: the class of all GPUs, those that nobody held, and their worth.
+"""Closes the books hour by hour: posts the class of all GPUs, and the value of the GPU time that nobody held.
 
-Hours are closed once and in order, when everything held in them is posted. From then on only corrections change what
-tenants pay; capacity and its worth stay.
+Hours are closed once and in order, after all usage in the hour is posted. After that, only corrections change what
+tenants pay; the capacity and its value stay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNHELD = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """The states of one node in an hour and who held its GPUs; times are microseconds since the hour began."""
+    """The conditions and the allocations of one node in an hour; times are microseconds since the hour began."""
 
     node_id: int
     name: str
@@ -54,18 +54,18 @@ def closed_until(book: int) -> datetime | None:
 
 
 def open_book(*, book: int, since: datetime) -> ClosedBook:
-    """Sets the full hour from which a cluster's hours are closed; has no effect if it is set."""
+    """Opens a cluster's book, whose hours are closed from the full hour `since` on; an open book keeps its own time."""
     return ClosedBook.objects.get_or_create(
         book=book, defaults={"since": since, "until": since, "priced_until": since}
     )[0]
 
 
 def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> LedgerTransaction | None:
-    """Posts what nobody held in the hour that begins at `hour`, and writes the rollups for reports.
+    """Posts the GPU time that nobody held in the hour that begins at `hour`, and writes the rollups for reports.
 
-    Runs in the caller's transaction, which blocks changes of the cluster's leases and nodes. Returns None if there
-    were no GPUs. Raises BookedOtherwise if the hour is not the next one, or if what the nodes' histories hold was
-    billed otherwise.
+    Runs in the caller's transaction, which blocks changes of the cluster's leases and nodes. Returns the
+    transaction; None if there were no GPUs. Raises BookedOtherwise if `hour` is not the next hour to close, or if
+    the allocations in `nodes` differ from the billed usage.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)
@@ -86,9 +86,10 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> Le
 
 
 def close_empty_days(*, book: int, until: datetime) -> None:
-    """Closes the days (UTC) up to `until` in which there were no GPUs and nothing was held; in a transaction.
+    """Closes the days (UTC) up to `until`, in which the cluster had no GPUs and no leases; runs in the caller's
+    transaction.
 
-    Raises BookedOtherwise if something was billed in them, or if the last closed hour does not end a day.
+    Raises BookedOtherwise if usage was billed in these days, or if they are not whole days.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)
@@ -102,7 +103,7 @@ def close_empty_days(*, book: int, until: datetime) -> None:
 
 
 class _Closing:
-    """One hour of one book."""
+    """The closing of one hour of one book."""
 
     def __init__(self, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> None:
         self.book, self.hour, self.nodes = book, hour, nodes

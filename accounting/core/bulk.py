@@ -1,7 +1,7 @@
 """Writes many rows in one statement.
 
-Django's `bulk_update` writes a CASE with a branch for each row, and building and parsing that takes far longer than
-writing the rows. PostgreSQL accepts whole columns as arrays, which this uses.
+Django's `bulk_update` writes a CASE with a branch for each row; building and parsing that SQL takes far longer than
+writing the rows. This module passes each column to PostgreSQL as one array instead.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from django.db.models.expressions import DatabaseDefault
 
 _Field: TypeAlias = "models.Field[Any, Any]"
 M = TypeVar("M", bound=models.Model)
-# How arrays contain values of these types: bare, or in quotes.
+# Types whose values stand without quotes in an array literal, and types whose values need quotes.
 BARE = {int, float, bool, Decimal}
 QUOTED = {str, datetime, date, timedelta, UUID}
 
 
 def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
-    """Writes the named fields of `rows`, which are stored already and distinct."""
+    """Updates the named fields of `rows`, which are stored and have distinct primary keys."""
     rows = list(rows)
     if not rows:
         return
@@ -44,9 +44,9 @@ def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
 
 
 def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
-    """Stores new rows. The database assigns missing primary keys, which the objects do not get.
+    """Stores new rows. The database assigns missing primary keys, but the objects do not get them.
 
-    A field that the first row leaves to a database default must be left to it by all rows.
+    If the first row has the database default for a field, all rows must have the database default for that field.
     """
     rows = list(rows)
     if not rows:
@@ -57,9 +57,10 @@ def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
 
 
 def insert_values(model: type[M], names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Stores new rows given as values of the named columns, in order; the database fills in all others.
+    """Stores new rows given as sequences of values of the columns `names`; the other columns get their database
+    defaults.
 
-    For many rows without objects: creating objects takes longer than storing the rows.
+    Use it for many rows that need no objects: creating objects takes longer than storing the rows.
     """
     columns = list(zip(*rows, strict=True))
     if columns:
@@ -90,7 +91,7 @@ def number_rows(rows: Sequence[models.Model]) -> None:
 
 
 def array(values: Iterable[Any]) -> str:
-    """Returns the values as a PostgreSQL array literal, to be cast to its type."""
+    """Returns the values as a PostgreSQL array literal, which the SQL casts to the array's type."""
     values = list(values)
     kinds = set(map(type, values))
     if kinds <= BARE:
@@ -103,7 +104,8 @@ def array(values: Iterable[Any]) -> str:
 
 
 def _quoted(texts: list[str]) -> str:
-    """Quotes all texts at once, which is many times faster than one by one."""
+    """Quotes and joins all texts at once, which is many times faster than one by one. Raises ValueError for a NUL
+    character."""
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
         raise ValueError("a text has a NUL character, which PostgreSQL does not store")
@@ -139,7 +141,7 @@ def _is_left_out(row: models.Model, field: _Field) -> bool:
 
 
 def _columns(rows: Sequence[models.Model], fields: Sequence[_Field]) -> list[str]:
-    """Returns the rows' values, field by field, as arrays."""
+    """Returns, for each field, an array literal of the rows' values."""
     return [_as_array(field, map(attrgetter(field.attname), rows)) for field in fields]
 
 
@@ -152,22 +154,22 @@ def _as_array(field: _Field, values: Iterable[Any]) -> str:
 
 
 def _rows_new(fields: Sequence[_Field]) -> str:
-    """Returns SQL for the rows in the arrays, under the name `new`."""
+    """Returns the SQL of a FROM item, called `new`, with the rows in the arrays."""
     arrays = ", ".join(f"%s::{_type(field)}[]" for field in fields)
     return f"unnest({arrays}) AS new ({', '.join(map(_column, fields))})"
 
 
 def _new(field: _Field) -> str:
-    """Returns SQL for the field's value in the row `new`, in its column's type."""
+    """Returns the SQL expression for the field's value in `new`, cast to the column's type where needed."""
     name = f"new.{_column(field)}"
     return f"{name}::{field.db_type(connection)}" if isinstance(field, ArrayField) else name
 
 
 def _type(field: _Field) -> str:
-    # PostgreSQL has no arrays of arrays of different lengths; these come as text.
+    # PostgreSQL has no arrays of arrays of different lengths; their elements are sent as text and cast later.
     if isinstance(field, ArrayField):
         return "text"
-    # Without its length, to which a cast would truncate silently; the column refuses values that are too long.
+    # The type without its length: a cast to varchar(n) would truncate silently, while the column rejects longer values.
     return (field.db_type(connection) or "").partition("(")[0]
 
 

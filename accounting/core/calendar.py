@@ -1,4 +1,4 @@
-"""Hours, days and months of UTC, in which the ledger counts."""
+"""Hours, days and months in UTC, by which the ledger counts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def start_of_day(moment: datetime) -> datetime:
 
 
 def first_hour(moment: datetime) -> datetime:
-    """Returns the first hour that does not begin before the moment."""
+    """Returns the first full UTC hour that begins at or after `moment`."""
     return start_of_hour(moment.astimezone(UTC) - MICROSECOND) + HOUR
 
 
 def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Returns from when to when the full UTC hours last that begin in [begins, ends).
+    """Returns the begin of the first and the end of the last of the full UTC hours that begin in [begins, ends).
 
-    In time zones of half hours a period ends within an hour; this way each hour belongs to one of two adjoining
-    periods.
+    In time zones with an offset of half an hour, a period begins and ends within an hour. By this rule each hour
+    belongs to exactly one of two adjoining periods.
     """
     return first_hour(begins), first_hour(ends)
 
@@ -35,11 +35,11 @@ def first_of_month(moment: datetime) -> date:
 
 
 def start_of_month(month: date) -> datetime:
-    """Returns when the month (UTC) with this first day begins."""
+    """Returns the moment (UTC) at which the month with the first day `month` begins."""
     return datetime.combine(month, time(), UTC)
 
 
 def months_after(first: date, count: int) -> date:
-    """Returns the first day of the month that is `count` months after that of `first`."""
+    """Returns the first day of the month `count` months after the month of `first`."""
     year, month = divmod(first.year * 12 + first.month - 1 + count, 12)
     return date(year, month + 1, 1)

@@ -1,4 +1,4 @@
-"""The one clock, which is the database's and the same for every process on every machine; and users' time zones."""
+"""The database's clock, which is the same for all processes on all machines; and users' time zones."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from django.db import connection
 
 
 def now_from_database() -> datetime:
-    """Returns the present moment in UTC. It advances within a transaction, unlike `Now()`."""
+    """Returns the present time in UTC. The time advances within a transaction, unlike that of `Now()`."""
     return provider()
 
 
 def read_database() -> datetime:
-    """Asks the database for the present moment."""
+    """Returns the database server's present time in UTC."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
     return now.astimezone(UTC)
 
 
-# Tests put another clock here (tests/clock.py), which all modules then read.
+# Tests set another clock here (tests/clock.py), and all modules then use it.
 provider = read_database
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """Returns the zone with that name; UTC if this machine's data lack it, which the machine that saved it may have."""
+    """Returns the time zone with that name; UTC if the name is unknown here.
+
+    A user may have saved the name on a machine with newer time zone data.
+    """
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):

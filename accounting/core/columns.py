@@ -1,7 +1,7 @@
-"""Rows of a query as numeric columns, without an object for each value.
+"""Reads the rows of a query as numpy columns, without a Python object for each value.
 
-In the binary format of PostgreSQL's COPY all rows of numbers have the same length, so that numpy reads them in
-place. See https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format".
+In the binary format of PostgreSQL's COPY, all rows of numbers have the same length, so that numpy reads them without
+copying. See https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format".
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connection, models
 from numpy.typing import NDArray
 
-# Signature, flags and extension length come before the rows, and an end marker after them.
+# The rows follow a signature, flags and an extension length; an end marker follows the rows.
 HEADER_BYTES, TRAILER_BYTES = 19, 2
-# Moments are sent as microseconds since then.
+# PostgreSQL sends moments as microseconds since this moment.
 _MOMENTS_BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
 _UNIX_BEGINS = (datetime(1970, 1, 1, tzinfo=UTC) - _MOMENTS_BEGIN) // timedelta(microseconds=1)
 
 
 def read_columns(rows: models.QuerySet[Any, Any], *kinds: str) -> list[NDArray[Any]]:
-    """Returns the columns of a `values_list`; `kinds` are numpy's names of their types: i8, i4, i2, f8 or ?.
+    """Returns the columns of a `values_list` as numpy arrays; `kinds` has each column's numpy type: i8, i4, i2, f8 or
+    ?.
 
-    All integers come back as i8. A moment is an i8, see `seconds`. Raises ValueError if a value is NULL or has
-    another width.
+    Returns all integers as i8. For a moment, give i8, and convert the column with `seconds`. Raises ValueError if a
+    value is NULL or does not have the width of its type.
     """
     parts = [("fields", ">i2")]
     for i, kind in enumerate(kinds):
@@ -57,13 +58,13 @@ def _copied(rows: models.QuerySet[Any, Any]) -> memoryview:
 
 
 def seconds(moments: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Converts moments of a column to seconds since 1970."""
+    """Converts a column of moments, as `read_columns` returns it, to seconds since 1970 (UTC)."""
     found: NDArray[np.float64] = (moments - _UNIX_BEGINS) / 1e6
     return found
 
 
 def find(known: NDArray[np.int64], wanted: Any) -> NDArray[np.int64]:
-    """Returns the index of each `wanted` number in the sorted `known` numbers; -1 if it is missing."""
+    """Returns the index of each `wanted` number in the sorted array `known`; -1 for numbers that `known` lacks."""
     sought = np.asarray(wanted, dtype=np.int64)
     place = np.searchsorted(known, sought)
     there = place < len(known)

@@ -1,4 +1,4 @@
-"""A transaction in which all queries see the same state of the database."""
+"""A read-only transaction in which all queries see the same state of the database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from django.db import connection, transaction
 
 @contextmanager
 def consistent_read() -> Iterator[None]:
-    """Opens a read-only transaction whose queries all see the database as it was at the first of them.
+    """Context manager for a read-only transaction in which all queries see the database as the first of them saw it.
 
-    Inside a transaction it opens none, as PostgreSQL sets the isolation level when a transaction begins: then the
-    caller's transaction decides what the queries see. What several queries of one report have in common is read once
-    by an object that is passed to them, such as `UsageReader` (accounting/usage/reader.py), not by this function.
+    Inside another transaction it has no effect, because PostgreSQL sets the isolation level when a transaction
+    begins; the caller's transaction then decides what the queries see. Data that several queries of one report share
+    is not cached here: an object that is passed to the queries reads it once, such as `UsageReader`
+    (accounting/usage/reader.py).
     """
     if connection.in_atomic_block:
         yield

@@ -1,4 +1,4 @@
-"""Lines of CSV files in which spreadsheets see only text and numbers."""
+"""Lines of CSV files that spreadsheets read as text and numbers only, never as formulas."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def csv_line(cells: Sequence[object]) -> str:
 
 
 def harmless(cell: object) -> object:
-    """Returns the cell for a spreadsheet: an apostrophe is put before what looks like a formula.
+    """Returns the cell in a form safe for spreadsheets: text that looks like a formula gets a leading apostrophe.
 
-    Line breaks that CSV does not quote become spaces, because programs that read by lines would split the record
-    there.
+    Datetimes become ISO 8601. Line breaks that CSV does not quote become spaces, because programs that read line by
+    line would split the record at them.
     """
     if isinstance(cell, datetime):
         return cell.isoformat()
@@ -35,7 +35,10 @@ def harmless(cell: object) -> object:
 
 
 def _begins_like_a_formula(text: str) -> bool:
-    """Returns whether a spreadsheet might run it: some skip invisible characters, or accept full-width signs."""
+    """Returns whether a spreadsheet might evaluate the text as a formula.
+
+    Some spreadsheets skip leading invisible characters, or accept full-width signs.
+    """
     if text[:1] in CONTROL:
         return True
     for char in unicodedata.normalize("NFKC", text):

@@ -1,12 +1,12 @@
-"""Why an action did not do what was asked."""
+"""Errors with which actions and postings fail."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """The request is invalid or impossible now; `str(error)` says why, for people.
+    """The change is invalid or impossible now; `str(error)` is the reason in words for users.
 
-    `field` names the argument at fault, if there is one.
+    `field` is the name of the invalid argument; None if no single argument is at fault.
     """
 
     def __init__(self, message: str, field: str | None = None) -> None:
@@ -16,8 +16,8 @@ class Refused(Exception):
 
 
 class NotAllowed(Exception):
-    """The actor may not do this; `str(error)` says who may."""
+    """The actor lacks the permission; `str(error)` names the roles that have it."""
 
 
 class BookedOtherwise(Exception):
-    """The ledger has other contents under the same key, or for the same lease and time."""
+    """The ledger already has other content under the same key, or for the same lease and time."""

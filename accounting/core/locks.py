@@ -1,4 +1,4 @@
-"""PostgreSQL advisory locks that let one worker at a time do something."""
+"""PostgreSQL advisory locks, with which only one worker at a time does a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import connection
 
 
 class OutboxLock(IntEnum):
-    """First key of a lock; others are in scheduling/core/locks.py."""
+    """First keys of the advisory locks of outboxes; scheduling/core/locks.py has further keys."""
 
     LETTERS = 7_108
     WEBHOOKS = 7_109
@@ -18,9 +18,9 @@ class OutboxLock(IntEnum):
 
 @contextmanager
 def only_one(lock: int, key: int = 0) -> Iterator[bool]:
-    """Yields whether nobody else does it now; use it outside transactions.
+    """Context manager that tries to take an advisory lock, and yields whether it got the lock.
 
-    Nobody else begins until the block is left or the connection is lost.
+    The lock is held until the block ends or the connection is lost. Use it outside transactions.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])

@@ -1,4 +1,4 @@
-"""The order of names as people read them, ignoring case."""
+"""Sorts names alphabetically, ignoring case."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from django.db.models.functions import Lower
 
 
 def by_name(*fields: str) -> list[OrderBy]:
-    """Returns the arguments of `order_by`; names that differ in case alone have a fixed order, too."""
+    """Returns arguments for `order_by`: fields in alphabetical order, ignoring case unless names differ only in
+    case."""
     return [order for field in fields for order in (Lower(field).asc(), F(field).asc())]
 
 
 def name_key(name: str) -> tuple[str, str]:
-    """Returns a key for `sorted`, with the same order."""
+    """Returns a sort key for `sorted` that gives the same order as `by_name`."""
     return name.lower(), name
 
 
@@ -28,5 +29,5 @@ N = TypeVar("N", bound=Named)
 
 
 def in_order(named: Iterable[N]) -> list[N]:
-    """Returns named rows in order of their names."""
+    """Returns a sorted list of the objects, by name."""
     return sorted(named, key=lambda one: name_key(one.name))

@@ -1,4 +1,4 @@
-"""Old names of fields that are still read for one version."""
+"""Renamed fields of requests: the old names are accepted for one version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 
 def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, str]:
-    """Returns, by old name, why a value contradicts the one under the new name; `new_names` is by old name."""
+    """Returns error messages, by old name, for fields whose value differs from the value under the new name.
+
+    `new_names` maps each old name to its new name.
+    """
     return {
         old: f"{_shown(data[old])} contradicts {new}: {_shown(data[new])}. Send {new} alone; {old} is its old name."
         for old, new in new_names.items()
@@ -17,7 +20,7 @@ def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dic
 
 
 def with_both_names(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
-    """Returns `data` with each value that has a name of a pair under the other name, too."""
+    """Returns a copy of `data` in which a value given under the old or the new name appears under both names."""
     both = dict(data)
     for old, new in new_names.items():
         for given, other in ((old, new), (new, old)):

@@ -1,7 +1,8 @@
-"""Numbers of very many rows, which come from the database as one byte string per column.
+"""Transfers columns of very many rows from the database as one byte string per column.
 
-As rows of decimals they take several times as long to transfer and to sum. All strings of a query may have 1 GB as
-text, twice their bytes: eight million rows of eight columns. Their rows are in the same order.
+As rows of decimals, the same numbers take several times as long to transfer and to sum. PostgreSQL sends a byte
+string as text of twice its length, and all strings of a query together have at most 1 GB as text: eight million rows
+of eight columns. The byte strings of one query have their rows in the same order.
 """
 
 from __future__ import annotations
@@ -19,27 +20,33 @@ SINCE = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's epoch
 
 
 def packed_ints(column: str) -> str:
-    """Returns SQL that aggregates an integer column for `ints`."""
+    """Returns the SQL expression that aggregates an integer column to a byte string for `ints`."""
     return f"string_agg(int8send({column}), '')"
 
 
 def packed_millionths(column: str) -> str:
-    """Returns SQL that aggregates a decimal column, seconds or money, as whole millionths: 2.5 billion hours fit."""
-    return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # half the time of a cast to float8
+    """Returns the SQL expression that aggregates a decimal column (seconds or money) as whole millionths, for `ints`.
+
+    A value may be up to 2.5 billion hours.
+    """
+    return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # takes half the time of a cast to float8
 
 
 def packed_moments(column: str) -> str:
-    """Returns SQL that aggregates a column of moments in the form of `as_number`."""
+    """Returns the SQL expression that aggregates a column of moments; `ints` returns them in the form of `as_number`.
+
+    Infinity becomes a very large number.
+    """
     return f"string_agg(timestamptz_send({column}), '')"
 
 
 def packed_floats(column: str) -> str:
-    """Returns SQL that aggregates a float8 column for `floats`."""
+    """Returns the SQL expression that aggregates a float8 column to a byte string for `floats`."""
     return f"string_agg(float8send({column}), '')"
 
 
 def ints(data: bytes | None) -> Ints:
-    """Returns the integers in a byte string; None means no rows."""
+    """Returns the integers in a byte string as an array; for None (no rows), an empty array."""
     return np.frombuffer(data or b"", dtype=">i8").astype(np.int64)
 
 
@@ -48,16 +55,18 @@ def floats(data: bytes | None) -> Floats:
 
 
 def as_array(numbers: Ints) -> str:
-    """Returns the value of a bigint[] as one text, because the database would parse the elements of a list one by
-    one."""
+    """Returns the numbers as a PostgreSQL array literal.
+
+    As a list of query parameters, the database would parse the numbers one by one.
+    """
     return f"{{{','.join(map(str, numbers.tolist()))}}}"
 
 
 def as_number(moment: datetime) -> int:
-    """Returns a moment in packed form: microseconds since 2000; infinity is a very large number."""
+    """Returns a moment in packed form: microseconds since 2000 (UTC)."""
     return (moment - SINCE) // timedelta(microseconds=1)
 
 
 def as_moment(number: int) -> datetime:
-    """Returns the moment in UTC, the inverse of `as_number`."""
+    """Returns the moment (UTC) of a number in packed form."""
     return SINCE + timedelta(microseconds=number)

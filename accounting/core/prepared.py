@@ -1,7 +1,7 @@
-"""Queries whose SQL is built once and planned once per connection: only the values change between calls.
+"""Prepared queries: Django builds their SQL once, PostgreSQL plans it once per connection, and only the values change.
 
-Building the SQL of a Django query, and the plan for making objects of its rows, takes several times as long as
-PostgreSQL's answer to a short one. Pages repeat the same queries.
+For a short query, Django takes several times as long to build the SQL, and to prepare making objects of the rows, as
+PostgreSQL takes to answer it. Pages repeat the same queries.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from accounting.core.statements import Statement
 
 M = TypeVar("M", bound=models.Model)
 Value: TypeAlias = "int | str | datetime | Sequence[int]"
-Sql: TypeAlias = "tuple[str, Sequence[Any]]"  # with a %s for each value
-Place: TypeAlias = "tuple[int, int | None]"  # the index of a call's value, and of an element in a list
+Sql: TypeAlias = "tuple[str, Sequence[Any]]"  # has a %s for each parameter
+# index of an argument of the call, and index in that argument if it is a list
+Place: TypeAlias = "tuple[int, int | None]"
 
-# Each length of a list needs its own SQL; beyond so many per query, queries run unprepared.
+# Each length of a list needs its own SQL. A query with more shapes than this runs unprepared.
 MOST_SHAPES = 64
-# The most recently used questions stay prepared; a plan over partitions may take a megabyte.
+# Only the most recently used questions stay prepared: a plan over partitions may take a megabyte.
 MOST_QUESTIONS = 24
-# Placeholders while the SQL is built; no key is as large, and no moment as late.
+# Placeholder values while the SQL is built: higher than any primary key, and later than any moment.
 FIRST_MARK = 2**62
 FIRST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC)
 SINGLE = (int, str, datetime)
@@ -36,14 +37,16 @@ TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
 
 
 class RowLimit(int):
-    """The maximum number of rows: part of the SQL because the best plan depends on it."""
+    """The maximum number of rows. It is part of the SQL, because the best plan depends on it."""
 
 
 class Prepared(Generic[M]):
-    """A prepared query; calling it returns `list(build(*values))`. `build` may only pass its values on.
+    """A prepared query. Calling it returns `list(build(*values))`; `build` may use its arguments only as values in the
+    query.
 
-    Values are integers, texts, moments, lists of integers for `__in`, and a RowLimit for a slice. It returns objects
-    with what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`; nothing is prefetched.
+    The arguments are integers, texts, moments, lists of integers for `__in`, or a RowLimit for a slice. The rows are
+    objects with the relations and fields of `select_related`, `only` and `annotate`, or the tuples of `values_list`.
+    `prefetch_related` raises ValueError.
     """
 
     def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
@@ -61,25 +64,26 @@ class Prepared(Generic[M]):
         return [] if made is None else made.ask(values)
 
     def first(self, *values: Value) -> Any | None:
-        """Returns the first row, or None."""
+        """Returns the first row; None if there are no rows."""
         found = self(*values)
         return found[0] if found else None
 
 
 @dataclass(frozen=True)
 class Question:
-    """A query that is repeated for other keys, such as the tenants that a reader sees.
+    """A query that is repeated with other primary keys, such as the tenants that a user may see.
 
-    Its SQL depends on `about` and on the number of keys; None means all, [] means none. `build` returns the SQL, or
-    None if the database need not be asked; it may only pass the keys on. All other values are in the text, so that
-    PostgreSQL plans for these moments and reads only their partitions.
+    `about` and the number of keys determine its SQL; keys None means all rows, and [] none. `build` returns the SQL,
+    or None if the result is empty in any case, and may use the keys only as parameters. All other values, such as
+    moments, are written into the SQL, so that PostgreSQL plans for these values and reads only the partitions that
+    it needs.
     """
 
     about: Hashable
     build: Callable[[list[int] | None], Sql | None] = field(compare=False)
 
     def ask(self, keys: Sequence[int] | None) -> list[tuple[Any, ...]]:
-        """Returns the rows for these keys."""
+        """Returns the query's rows for these keys, as tuples; None means all keys."""
         made = _asked_last(self, None if keys is None else len(keys))
         if made is None:
             return []
@@ -99,9 +103,9 @@ def _asked_last(question: Question, count: int | None) -> tuple[Statement, list[
 @dataclass(frozen=True)
 class _Made:
     statement: Statement
-    places: list[Place]  # of each of the statement's values
+    places: list[Place]  # for each parameter of the statement, where its value is in the call
     converters: list[tuple[int, list[Callable[..., Any]], Any]]
-    model: type[models.Model] | None  # None: tuples
+    model: type[models.Model] | None  # None: returns rows as tuples
     names: list[str]
     columns: slice
     related: list[Any]
@@ -132,7 +136,11 @@ class _Made:
 
 
 def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
-    """Returns the prepared query; None if the database need not be asked, as with an empty list."""
+    """Returns the prepared query for values of these types and lengths.
+
+    Returns None if the result is empty without asking the database, as with an empty list. Raises ValueError if
+    `build` prefetches, or does not pass a value on to the query.
+    """
     marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
     for at, value in enumerate(values):
@@ -172,7 +180,10 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
 
 
 def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
-    """Returns the statement with all other values in its text, and the place of each of its parameters."""
+    """Returns the statement, and for each of its parameters where its value is in the call.
+
+    Values that are not in `marks` are written into the SQL. Raises ValueError if the SQL lacks a value of `marks`.
+    """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}
     types: list[str] = []
@@ -192,14 +203,14 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
 
 
 def _shape(value: Value) -> Any:
-    """Returns the part of a value on which the SQL depends."""
+    """Returns what determines the SQL: a value's type, a list's length, or a RowLimit itself."""
     if isinstance(value, RowLimit):
         return value
     return value.__class__ if isinstance(value, SINGLE) else len(value)
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
-    """Returns the placeholder for `value`, of the same type."""
+    """Returns a new placeholder of the same type as `value`, and stores its place in `marks`."""
     mark: int | str | datetime = FIRST_MARK + len(marks)
     if isinstance(value, str):
         mark = f"\ue000{mark}"

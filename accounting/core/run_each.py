@@ -1,4 +1,4 @@
-"""Runs a function for many items, so that the failure of one delays no other."""
+"""Runs a function for many items; the failure of one item does not stop the others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def run_each(items: Iterable[T], do: Callable[[T], object], *, seconds: float = inf) -> None:
-    """Calls `do` for each item; logs each exception, and raises the last one after all items.
+    """Calls `do` for each item; logs each exception, and raises the last exception after all items.
 
-    Starts no item after `seconds`.
+    Starts no further item once `seconds` have passed.
     """
     failure: Exception | None = None
     ends = monotonic() + seconds

@@ -12,16 +12,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 _numbers = count(1)
-# By psycopg2 connection, the numbers of the statements that it has prepared.
+# The numbers of the statements that a psycopg2 connection has prepared.
 _prepared: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
-# Statements that may be used again, by number: a connection drops all others when it prepares its next one.
+# Statements that still exist, by number. A connection deallocates all other statements when it next prepares one.
 _in_use: WeakValueDictionary[int, Statement] = WeakValueDictionary()
 
 
 class Statement:
-    """SQL with its values as $1, $2, …, and their PostgreSQL types.
+    """A prepared statement: SQL with parameters $1, $2, …, and the PostgreSQL types of the parameters.
 
-    Use it only if one plan is best for all values, as with keys: see `plan_once`.
+    Use it only if the same plan suits all values, for example primary keys; see `plan_once`.
     """
 
     def __init__(self, sql: str, *types: str) -> None:
@@ -32,7 +32,7 @@ class Statement:
         self._execute = f"EXECUTE {name}{_listed(['%s'] * len(types))}"
 
     def ask(self, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Returns the rows for these values."""
+        """Runs the statement with these values and returns the rows as tuples."""
         with connection.cursor() as cursor:
             known = _prepared.setdefault(connection.connection, set())
             if self._number not in known:
@@ -44,16 +44,19 @@ class Statement:
     def _prepare_on(self, known: set[int]) -> None:
         with connection.wrap_database_errors, connection.connection.cursor() as plain:
             for number in [number for number in known if number not in _in_use]:
-                known.remove(number)  # first: at worst the server keeps an unused statement
+                known.remove(
+                    number
+                )  # removed first: if the next line fails, the server only keeps an unused statement
                 plain.execute(f"DEALLOCATE {_name(number)}")
             plain.execute(self._prepare)
         known.add(self._number)
 
 
 def plan_once() -> None:
-    """Makes each future connection of this process plan a statement at its first use, for all values.
+    """Makes future connections of this process plan each prepared statement once, for all values.
 
-    Otherwise PostgreSQL would plan it five times for the values of each call, and then compare.
+    By default, PostgreSQL plans a statement for the values of each of its first five calls, and then compares the
+    plans.
     """
     connection_created.connect(_plan_once, dispatch_uid="plan once")
 

@@ -1,4 +1,4 @@
-"""Rules for texts from outside: what can be stored, what can be a name, what fits on one line of a file."""
+"""Rules for texts from users: which can be stored, which can be names, and which fit on one line of a file."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import idna
 
 from accounting.core.wording import fixed
 
-# Invisible characters whose category is letter or mark: fillers, joiners, vowels that are never drawn.
+# Invisible characters in the Unicode categories letter and mark: fillers, joiners, vowels that are never drawn.
 UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-# Format characters are allowed in a name only where its script needs them.
+# Format characters. A name may contain them only where its script needs them.
 NON_JOINER, JOINER = "\u200c", "\u200d"
 VARIATION = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-VISIBLE = frozenset("LNPS")  # first letters of categories: letters, numbers, punctuation, symbols
+VISIBLE = frozenset("LNPS")  # first letters of Unicode categories: letters, numbers, punctuation, symbols
 # All line breaks of str.splitlines, the other control characters, and tabs.
 BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
-MOST_VALUES = 200_000  # in one document; 1000 job specs have fewer
-DEEPEST = 40  # levels of data; the deepest accepted data have fewer than ten
-MOST = 2**63 - 1  # of an integer column
+MOST_VALUES = 200_000  # in one document; 1000 job specs have fewer values
+DEEPEST = 40  # levels of nesting; the deepest valid specification has fewer than ten
+MOST = 2**63 - 1  # the largest value of a bigint column
 
 VISIBLE_NAME = "visible characters on one line, with ordinary spaces between them"
 
 
 def why_not_storable(text: str) -> str:
-    """Returns why the database cannot store a text; empty if it can."""
+    """Returns the reason why PostgreSQL cannot store the text; an empty string if it can."""
     if "\0" in text:
         return "must not contain zero bytes (U+0000)"
     if SURROGATES.search(text):
@@ -38,10 +38,11 @@ def why_not_storable(text: str) -> str:
 
 
 def why_no_name(name: str) -> str:
-    """Returns what is wrong with a name; empty if nothing is. Lengths are checked elsewhere.
+    """Returns the reason why `name` is not a valid name; an empty string if it is. Does not check the length.
 
-    Control and format characters hide, reverse or break the text around them, so names have none. The joiners of
-    Arabic and Indic scripts and of emoji are accepted where those need them (RFC 5892, appendix A).
+    Control and format characters hide, reverse or break the text around them, so a name must not contain them.
+    Exceptions are the joiners of Arabic and Indic scripts and of emoji, where the script needs them (RFC 5892,
+    appendix A).
     """
     if not any(is_visible(char) for char in name):
         return f"needs at least one visible character (accepted: {VISIBLE_NAME})"
@@ -56,7 +57,7 @@ def why_no_name(name: str) -> str:
 
 
 def is_visible(char: str) -> bool:
-    """Returns whether a character is drawn by itself."""
+    """Returns whether the character is drawn even without other characters."""
     return unicodedata.category(char)[0] in VISIBLE and char not in UNSEEN
 
 
@@ -83,24 +84,24 @@ def _joins_as_its_script_does(name: str, place: int) -> bool:
         return True
     try:
         return idna.core.valid_contextj(name, place)
-    except ValueError:  # this version of the library does not know the character
+    except ValueError:  # the installed idna library does not know the character
         return False
 
 
 def _is_emoji_part(char: str) -> bool:
-    """Returns whether it is a picture, a skin colour, or a variation selector."""
+    """Returns whether the character is a symbol, a skin tone or an emoji variation selector."""
     return unicodedata.category(char) in {"So", "Sk"} or char == "\ufe0f"
 
 
 def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
-    """Returns the path of the first value in JSON or YAML data that no column can hold, and why; None if all can.
+    """Returns the path of the first value in JSON or YAML data that cannot be stored, and the reason; None if all can.
 
-    It checks texts and keys, and that numbers are finite and fit into 64 bits. It walks without recursion, because
-    the sender decides how deeply the data are nested.
+    Checks texts, keys, numbers (finite, at most 64 bits), the number of values and the depth. The function is not
+    recursive, because the sender decides how deeply the data are nested.
     """
     if why := _why_not(data):
         return (), why
-    path: list[object] = []  # of the value whose entries are being checked
+    path: list[object] = []  # path of the mapping or list whose entries are being checked
     levels = [_entries(data)]
     seen = 0
     while levels:
@@ -126,7 +127,8 @@ def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
 
 
 def _entries(value: object) -> Iterator[tuple[object, object]]:
-    """Yields the values of a mapping or list with their keys or positions; nothing for other values."""
+    """Returns an iterator over the (key, value) pairs of a mapping or the (index, value) pairs of a list; else an empty
+    one."""
     if isinstance(value, dict):
         return iter(value.items())
     return iter(enumerate(value)) if isinstance(value, list) else iter(())

@@ -1,4 +1,4 @@
-"""Numbers and moments in the form in which people read them, in mails and on pages."""
+"""Formats numbers, times and durations for people, in mails and on pages."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def exact(local: datetime) -> str:
 
 
 def to_the_second(local: datetime, now: datetime) -> str:
-    """Returns a local time to the second, with its year if that is not the year of `now`."""
+    """Returns a local time such as "3 Feb 14:05:09"; with the year if the year is not that of `now`."""
     form = "%-d %b" if local.year == now.astimezone(local.tzinfo).year else "%-d %b %Y"
     return f"{_day(local.date(), form)} {_clock(local)}"
 
 
 def _clock(local: datetime) -> str:
-    """Returns hours, minutes and seconds; `strftime` takes several times as long."""
+    """Returns the time as HH:MM:SS. This is several times faster than `strftime`."""
     return local.isoformat(timespec="seconds")[11:19]
 
 
-@lru_cache(1024)  # a page shows moments of few days
+@lru_cache(1024)  # a page shows times of few different days
 def _day(day: date, form: str) -> str:
     return day.strftime(form)
 
@@ -36,18 +36,21 @@ def to_the_minute(local: datetime) -> str:
 
 
 def unknown_choice(what: str, value: str, choices: Iterable[str]) -> str:
-    """Returns the error for a value that is not one of `choices`; a long value is cut."""
+    """Returns the error message for a value that is not one of `choices`; shows at most 40 characters of the value."""
     return f'Unknown {what} "{value!s:.40}". Choose one of: {", ".join(choices)}.'
 
 
-NO_NUMBER = "–"  # for values that are not finite
-# Between thousands, and between a number and its unit: no line breaks there.
+NO_NUMBER = "–"  # shown for infinity and not-a-number
+# A no-break space separates thousands, and a number from its unit.
 SPACE = "\N{NO-BREAK SPACE}"
 
 
-@lru_cache(4096)  # a page has many zeros, and the next page has the same figures
+@lru_cache(4096)  # a page has many zeros, and the next page shows the same numbers
 def number(value: float) -> str:
-    """Returns a whole number from 100 on, three digits from 1 on, three decimals below, but never a false 0."""
+    """Formats a number with about three digits: whole from 100 on, three digits from 1 on, three decimals below 1.
+
+    A value that is not 0 but would round to 0 becomes "<0.001" or ">−0.001"; values that are not finite become "–".
+    """
     if not isfinite(value):
         return NO_NUMBER
     size, sign = abs(value), "−" if value < 0 else ""
@@ -60,13 +63,13 @@ def number(value: float) -> str:
 
 
 def fixed(value: float | Decimal, digits: int = 0) -> str:
-    """Returns a number with `digits` decimals and separated thousands; what rounds to zero has no sign."""
+    """Formats a number with `digits` decimals and separated thousands; a value that rounds to zero has no sign."""
     text = f"{abs(value):,.{digits}f}".replace(",", SPACE)
     return f"−{text}" if value < 0 and text.strip("0.") else text
 
 
 def exact_number(value: Decimal) -> str:
-    """Returns a number with all of its digits."""
+    """Formats a number with all its digits except trailing zeros, and with separated thousands."""
     text = f"{abs(value):,f}".replace(",", SPACE)
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -74,7 +77,7 @@ def exact_number(value: Decimal) -> str:
 
 
 def percent(part: float) -> str:
-    """Returns 0.834 as "83 %"; two digits below 10 %."""
+    """Formats a fraction as a percentage: 0.834 as "83 %"; with two significant digits below 10 %."""
     if not isfinite(part):
         return NO_NUMBER
     value = Decimal(f"{part * 100:.6f}")
@@ -84,7 +87,7 @@ def percent(part: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
+    """Formats seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
     whole = max(int(seconds), 0)
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
     if days:
@@ -97,6 +100,7 @@ def duration(seconds: float) -> str:
 
 
 def in_millionths(amount: Decimal) -> Decimal:
-    """Returns an amount for programs: with all digits that the ledger counts, and none that a division adds."""
+    """Rounds an amount to millionths, the smallest unit of the ledger, unless it has fewer decimals. For
+    machine-readable output."""
     exponent = amount.as_tuple().exponent
     return amount.quantize(MICRO) if isinstance(exponent, int) and exponent < -6 else amount

@@ -1,4 +1,4 @@
-"""Corrections: reverse what was posted by mistake, and post it correctly."""
+"""Corrections: reverse wrong postings and, for usage, post it again correctly."""
 
 from __future__ import annotations
 
@@ -24,20 +24,23 @@ from accounting.models import (
     User,
 )
 
-# By id of the segment that they belong to.
+# Class charges by the id of the segment.
 Charges: TypeAlias = Mapping[int, ClassCharge]
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who is to pay for the usage instead; without `user`, the same user on behalf of another tenant."""
+    """The new payer of usage. With `user` None, the user stays the same and only the tenant changes."""
 
     tenant: Tenant
     user: User | None = None
 
 
 def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
-    """Posts the reverse of a trade, for the same period. Raises Refused if it is no trade or was corrected before."""
+    """Posts the reverse of a trade for the same period, and returns that transaction.
+
+    Raises Refused if the transaction is not a trade or was already corrected.
+    """
     require_transaction()
     if trade.kind != LedgerTransaction.Kind.TRADE:
         raise Refused("This is not a trade.")
@@ -60,10 +63,11 @@ def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) 
 def correct_usage(
     *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
 ) -> list[LedgerTransaction]:
-    """Reverses usage segments; with a `payer`, posts them again for that payer at the same prices.
+    """Reverses usage segments; with a `payer`, posts them again for that payer at the same prices. Returns the
+    transactions.
 
-    Posts one correction per book and month, followed by the new postings. Raises Refused if one of the segments was
-    reversed before.
+    Posts one correction per book and month, each followed by its new posting. Raises Refused if `segments` is empty
+    or one of them was already reversed.
     """
     require_transaction()
     reason = _reason(reason)
@@ -71,7 +75,7 @@ def correct_usage(
     if not segments:
         raise Refused("There is nothing to correct.")
     books = sorted({one.book for one in segments})
-    # No hour is closed meanwhile, so that it is certain which rollups must change.
+    # The lock keeps hours from being closed meanwhile, so that it is certain which rollups must change.
     list(ClosedBook.objects.select_for_update().filter(book__in=books).order_by("book"))
     if CorrectedSegment.objects.filter(segment__in=[one.pk for one in segments]).exists():
         raise Refused("Some of this was corrected already.")

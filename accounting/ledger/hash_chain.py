@@ -1,14 +1,15 @@
-"""The hash chain: seals record what every book said when it was sealed, so that a later change is detected.
+"""The hash chain: seals contain digests of the content of every book, so that a later change is detected.
 
-A leaf is the SHA-256 of what a transaction says. Each transaction has two: one over what stays in the database, that
-is the transaction, its entries, the owners of their accounts, and of a closing its capacity and hours of nodes; and
-one over its vouchers, which may be archived. A seal has the leaves of the transactions since the seal before it, and
-a digest of these leaves and of that seal's digest. So a digest covers everything before it: anybody who noted one can
-tell later whether anything up to it has changed.
+A leaf is the SHA-256 digest of the content of a transaction. Each transaction has two leaves. One covers the rows
+that always stay in the database: the transaction, its entries and the owners of their accounts, and for a closing
+also its capacity segments and node hours. The other leaf covers the vouchers, which may be archived. A seal contains
+the leaves of the transactions since the previous seal, and a digest of these leaves and of the previous seal's
+digest. So each digest covers everything before it: anybody who noted a digest can detect later changes of what it
+covers.
 
-When the vouchers of a month are archived, the chain gets links with leaves of what stays of their transactions, and
-one with leaves of the month's rollups and of the files, because from then on only the rollups say which job held
-what when.
+When the vouchers of a month are archived, the chain gets further links: links with leaves of the rows that stay of
+the month's transactions, and a link with leaves of the month's rollups and of the archive files. From then on, only
+the rollups contain which job held GPUs at which time.
 """
 
 from __future__ import annotations
@@ -34,25 +35,28 @@ from accounting.models import ArchivedHour, LedgerHead, LedgerSeal, LedgerTransa
 logger = logging.getLogger(__name__)
 
 LEAF_BYTES = hashlib.sha256().digest_size
-# The most transactions in one seal, and the number that is read at once to verify them.
+# The maximum number of transactions in one seal.
 AT_ONCE = 1000
 FIRST_OF_ALL, LAST_OF_ALL = -(2**63), 2**63 - 1
-# Id, key, leaves, and whether the vouchers are archived.
+# A row with its id, its key, its leaves, and whether its vouchers are archived.
 Row: TypeAlias = tuple[int, str, bytes, bool]
 
-# Forms of leaves. New seals use the newest; older seals keep the form in which they were made.
-WHOLE = 1  # one leaf per transaction, with its vouchers; without the owners of accounts and hours of nodes
-APART = 2  # one leaf of what stays in the database of each transaction, then one of its vouchers
-NUMBERED = 3  # the same after each transaction's id, so that a missing one can be named; also used for rows of journals
+# Forms of leaves. New seals use the newest form; older seals keep the form in which they were made.
+WHOLE = (
+    1  # one leaf per transaction, including its vouchers; excludes the owners of accounts and the node hours
+)
+APART = 2  # two leaves per transaction: of the rows that stay in the database, and of the vouchers
+# like APART, with the transaction's id before the leaves, so that a missing transaction can be named; also for journals
+NUMBERED = 3
 ID_BYTES = 8
-# By form: bytes per transaction, and the range of those bytes that covers what stays.
+# By form: bytes per transaction, and the begin and end of the bytes that cover the rows that stay in the database.
 SIZES = {
     WHOLE: (LEAF_BYTES, 0, 0),
     APART: (2 * LEAF_BYTES, 0, LEAF_BYTES),
     NUMBERED: (ID_BYTES + 2 * LEAF_BYTES, 0, ID_BYTES + LEAF_BYTES),
 }
 
-# What transactions say, as text that is the same on every server: amounts with their scale, moments in microseconds
+# The content of transactions as text that is the same on every server: amounts with their scale, times in microseconds
 # since 1970.
 HEAD = """
         (extract(epoch FROM lower(booked.period)) * 1000000)::bigint,
@@ -65,7 +69,7 @@ ENTRIES = """
            FROM accounting_ledgerentry entry
           WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
 """
-# With the owners of the accounts, which otherwise only vouchers contain.
+# Includes the owners of the accounts, which apart from this only the vouchers contain.
 ENTRIES_OF_WHOM = """
         (SELECT jsonb_agg(jsonb_build_array(
                     entry.id, entry.account_id, account.kind, account.unit, account.generation_id, account.tenant_id,
@@ -123,7 +127,7 @@ CHARGES = """
          WHERE charge.transaction_id = booked.id AND charge.month = booked.month
 """
 HAS_VOUCHERS = "booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')"
-# By form: id, key, leaf or leaves, and whether the vouchers are archived, so that they no longer match the seal.
+# Selects each transaction's id, key and leaves, and whether its vouchers are archived and so cannot match the seal.
 _LEAVES = """
     SELECT booked.id, booked.key, {leaves} AS leaves,
            {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
@@ -138,7 +142,7 @@ _APART = f"""
             || sha256(convert_to(jsonb_build_array('vouchers', {SEGMENTS}, {CORRECTED}, ({CHARGES}))::text, 'UTF8'))
         """
 LEAVES = {
-    # Charges only if there are any, so that leaves from before class prices stay the same.
+    # Charges are included only if there are any, so that leaves from before class prices stay the same.
     WHOLE: _LEAVES.format(
         has_vouchers=HAS_VOUCHERS,
         leaves=f"""
@@ -151,7 +155,8 @@ LEAVES = {
     APART: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=_APART),
     NUMBERED: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=f"int8send(booked.id) || {_APART}"),
 }
-# What stays of a month's transactions when their vouchers are archived; leaves of form WHOLE do not cover it alone.
+# Selects leaves of the rows that stay of a month's transactions when their vouchers are archived. A leaf of form WHOLE
+# does not cover these rows without the vouchers.
 REMAINS = f"""
     SELECT booked.id, booked.key, sha256(convert_to(jsonb_build_array(
         'remains', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM}
@@ -164,8 +169,8 @@ USAGE = (
     "transaction_id, book, month, extract(epoch FROM hour), tenant_id, user_id, generation_id, gpu_seconds, assembling,"
     " idle, cost, currency, segments"
 )
-# The tables from which reports of an archived month are made, each in order of its rows: what was held, which
-# corrections change a month that is restored, and the states of nodes, which never change.
+# The tables from which reports of an archived month are made, each sorted by id. HELD has usage, which changes if a
+# month is restored and corrected; NODES has the states of nodes, which never change.
 HELD = {
     "usagehour": USAGE,
     "usageday": USAGE,
@@ -173,7 +178,7 @@ HELD = {
     "archivedhour": "book, month, extract(epoch FROM hour), tenant_id, generation_id, currency, price_per_gpu_hour,"
     " correction_id, anew_by_id, gpu_seconds, cost, charged, brought",
 }
-# As in links from form NUMBERED on.
+# The columns in links of form NUMBERED and later.
 HELD_NOW = HELD | {"archivedhour": f"{HELD['archivedhour']}, idle, preemptible, borrowed"}
 NODES = {
     "nodehour": "book, month, extract(epoch FROM hour), node_id, node_name, generation_id, busy, idle, assembling,"
@@ -183,7 +188,7 @@ NODES = {
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The first place of a book that differs from what was sealed."""
+    """The first seal of a book that does not match the book, with the difference in words."""
 
     book: int
     seal: int
@@ -192,7 +197,11 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The contents of one link of the chain: new transactions, or with a month what stays of that month's."""
+    """The content of one link of the chain, before it is sealed.
+
+    With `month` None, the link covers new transactions; otherwise the rows that stay of the archived month, or the
+    month's rollups if `of_sums`.
+    """
 
     book: int
     month: date | None
@@ -204,16 +213,16 @@ class Remains:
 
 
 def hold_books(books: Iterable[int]) -> None:
-    """Keeps these books from being sealed until the transaction ends, so that no seal misses its postings."""
+    """Keeps these books from being sealed until the transaction ends, so that seals include all its postings."""
     with connection.cursor() as cursor:
         for book in sorted(set(books)):
             cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_lock(book)])
 
 
 def seal_book(book: int) -> int:
-    """Seals the new rows of a book, or of the journal with this number; returns how many rows.
+    """Seals the new rows of a book, or of the journal with this (negative) number; returns the number of sealed rows.
 
-    Raises SealingStopped if a row that should have been sealed long ago was not.
+    Raises SealingStopped if a row that is older than a day has no seal.
     """
     journal = JOURNALS.get(book)
     until: int | None = LAST_OF_ALL
@@ -241,7 +250,7 @@ def _seal_some(book: int, until: int) -> int:
 
 
 def why_stopped(now: datetime) -> list[str]:
-    """Returns why the ledger, or some book or journal, is no longer sealed; empty if all are."""
+    """Returns the reasons why the ledger, a book or a journal is no longer sealed; an empty list if all are sealed."""
     if why := heads.why_stopped(now):
         return [why]
     resumed = heads.resumed_at()
@@ -252,8 +261,7 @@ def why_stopped(now: datetime) -> list[str]:
 
 
 def why_unsealed(now: datetime) -> str:
-    """Returns the reason for which somebody may resume the sealing; empty if nothing stops it or resuming does not
-    help."""
+    """Returns the reason why sealing is stopped; an empty string if it is not stopped or resuming would not help."""
     resumed = heads.resumed_at()
     return heads.why_stopped(now) or next(
         filter(None, (_long_unsealed(book, now, resumed) for book in _books())), ""
@@ -262,7 +270,7 @@ def why_unsealed(now: datetime) -> str:
 
 def _books() -> list[int]:
     with connection.cursor() as cursor:
-        # One statement each, because each uses another index.
+        # A recursive query finds the distinct books with one index lookup for each book.
         cursor.execute(
             "WITH RECURSIVE found AS (SELECT min(book) AS book FROM accounting_ledgertransaction UNION ALL"
             " SELECT (SELECT min(book) FROM accounting_ledgertransaction WHERE book > found.book) FROM found"
@@ -272,7 +280,11 @@ def _books() -> list[int]:
 
 
 def _long_unsealed(book: int, now: datetime, resumed: datetime | None) -> str:
-    """Returns which row of a book has been unsealed for long without an explanation; empty if none."""
+    """Returns a message about the first row of the book that has had no seal for more than a day; an empty string if
+    none.
+
+    Ignores rows from before somebody last resumed the sealing (`resumed`).
+    """
     journal = JOURNALS.get(book)
     if journal is None:
         key, table, written, of_book = "key", "accounting_ledgertransaction", "recorded_at", "book = %s"
@@ -293,7 +305,7 @@ def _last_seal(book: int) -> LedgerSeal | None:
 
 
 def _rows(book: int, form: int, after: int, until: int, most: int | None) -> list[Row]:
-    """Returns the rows of a book with ids in (after, until], in order."""
+    """Returns the rows of a book with ids in (after, until], in order of their ids, at most `most` (None: all)."""
     query = JOURNALS[book].leaves if book in JOURNALS else LEAVES[form]
     with connection.cursor() as cursor:
         cursor.execute(query, [book, after, until, most])
@@ -302,9 +314,9 @@ def _rows(book: int, form: int, after: int, until: int, most: int | None) -> lis
 
 
 def seal_all(books: Sequence[int]) -> None:
-    """Seals all these books and journals, and publishes the last head if that is due.
+    """Seals the new rows of these books and journals, and publishes the last head if a publication is due.
 
-    If sealing has stopped, it logs why; `verify_ledger`, /healthz and the admin pages show it, too.
+    If sealing has stopped, logs the reason, which `verify_ledger`, /healthz and the admin pages show, too.
     """
     before = heads.last_head()
     told: set[str] = set()
@@ -319,7 +331,7 @@ def seal_all(books: Sequence[int]) -> None:
 
     try:
         run_each(books, lambda book: unless_stopped(lambda: seal_book(book)))
-    finally:  # a failure in one book must not keep heads of others from being made and published
+    finally:  # a failure in one book must not keep the heads of other books from being made and published
         unless_stopped(lambda: _idle(before))
         unless_stopped(lambda: _publish(before))
 
@@ -333,7 +345,7 @@ def _publish(before: LedgerHead | None) -> None:
 
 @transaction.atomic(durable=True)
 def _idle(before: LedgerHead | None) -> None:
-    """Makes a head if nothing was sealed for long: it proves that there was nothing to seal."""
+    """Makes a head if the last head is older than an hour: this proves that there was nothing to seal."""
     now = heads.hold()
     head = heads.last_head()
     if head is None or before is None or now - head.at < heads.IDLE:
@@ -344,22 +356,25 @@ def _idle(before: LedgerHead | None) -> None:
 
 
 def sealed_until(book: int) -> int:
-    """Returns the id of the last transaction that is sealed as a whole; 0 if none is."""
+    """Returns the id of the last transaction or row of the book that has a seal with its complete content; 0 if none
+    has."""
     last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
     return last.values_list("last_id", flat=True).first() or 0
 
 
 def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[Remains]:
-    """Returns what must be sealed of a month whose vouchers are archived, and of earlier months without such seals.
+    """Returns the links to seal for the rows that stay of `month`, which is being archived, and of earlier archived
+    months.
 
-    `files` has the digests of the files of all these months, which must be sealed as a whole before. Nothing in them
-    changes any more, so posting may continue meanwhile.
+    Leaves out the rows that such links already cover. `files` has the digests of the archive files of all these
+    months. The transactions of these months must be sealed already; because they no longer change, postings may
+    continue meanwhile.
     """
     found: list[Remains] = []
     for one, digests in sorted(files.items()):
         for book in books_of(one):
             found += _unsealed_remains(book, one)
-            # Of an earlier month only once: rollups that changed since then must not be sealed again.
+            # The rollups of an earlier month are sealed only once: a later change of them must not get a valid seal.
             if one == month or not LedgerSeal.objects.filter(book=book, month=one, of_sums=True).exists():
                 leaves = leaves_of_sums(book, one) + leaf_of_files(digests)
                 found.append(Remains(book, one, 0, 0, leaves, of_sums=True))
@@ -373,20 +388,20 @@ def books_of(month: date) -> list[int]:
 
 
 def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
-    """Returns digests of all hourly and daily rollups of a month: of what was held, and of nodes."""
+    """Returns two digests of the hourly and daily rollups of a month: of the usage, and of the node hours."""
     held = HELD_NOW if form >= NUMBERED else HELD
     return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
 
 
 def leaf_of_files(digests: Mapping[str, str]) -> bytes:
-    """Returns a digest of the files' digests, by their names."""
+    """Returns one digest of the files' names and digests."""
     return hashlib.sha256(
         "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()
     ).digest()
 
 
 def sealed_files(book: int, month: date) -> bytes | None:
-    """Returns the leaf of the files to which the month's vouchers were archived last; None if no seal has one."""
+    """Returns the sealed leaf of the files of the month's last archiving; None if no seal has such a leaf."""
     seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by(
         "-number"
     )
@@ -398,7 +413,7 @@ def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
     digest = hashlib.sha256()
     with connection.cursor() as cursor:
         for name, columns in tables.items():
-            if name == "archivedhour":  # months that an earlier release archived have none
+            if name == "archivedhour":  # months that an earlier release archived have no such rows
                 cursor.execute(
                     "SELECT FROM accounting_archivedhour WHERE book = %s AND month = %s LIMIT 1",
                     [book, month],
@@ -415,7 +430,7 @@ def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
 
 
 class _Digesting(io.RawIOBase):
-    """A file object that keeps only the digest of what is written to it."""
+    """A file object that only updates a digest with the data that is written to it."""
 
     def __init__(self, digest: Any) -> None:
         super().__init__()
@@ -436,7 +451,8 @@ def _unsealed_remains(book: int, month: date) -> Iterator[Remains]:
 
 
 def seal_remains(remains: Sequence[Remains]) -> None:
-    """Adds links to the chains of their books; nobody else posts to these books until the caller's transaction ends."""
+    """Appends links to the chains of their books; other postings to these books wait until the caller's transaction
+    ends."""
     for book in sorted({one.book for one in remains}):
         _have_alone(book)
     for one in remains:
@@ -444,7 +460,10 @@ def seal_remains(remains: Sequence[Remains]) -> None:
 
 
 def _have_alone(book: int) -> None:
-    """Waits for transactions that are posting now: what they post is then either visible or gets a later id."""
+    """Waits for transactions that are posting to the book, and locks the book until the transaction ends.
+
+    So each posting is either visible now or gets a later id.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
 
@@ -461,10 +480,11 @@ def _append(link: Remains) -> None:
 
 
 def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
-    """Returns the digest of a link after one with the digest `before`, which is empty for the first link.
+    """Returns the digest of a link; `before` is the digest of the previous link, empty for the first link.
 
-    The digest covers what the link contains and its form: otherwise a link could be disguised as one of another
-    form, whose rows are not compared. In the oldest form only links of rollups did so.
+    The digest covers the content and the form of the link: otherwise a link could pass for a link of another form,
+    whose rows are not compared. In the form WHOLE, only the digests of links of rollups cover what kind of link they
+    are.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
@@ -475,7 +495,7 @@ def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) ->
 
 
 def first_broken() -> Broken | None:
-    """Returns the first place where a book differs from its chain; None if every book matches."""
+    """Returns the first seal that does not match its book or its chain; None if all match."""
     before: LedgerSeal | None = None
     whole_until = FIRST_OF_ALL
     of_sums = LedgerSeal.objects.filter(of_sums=True).order_by().values_list("book", "month")
@@ -495,7 +515,7 @@ def first_broken() -> Broken | None:
 
 
 def first_lost_end() -> Broken | None:
-    """Returns the first book whose chain does not end with the last seal that was made."""
+    """Returns the first book whose chain does not end with the last seal made for it; None if all chains do."""
     made = {one.book: (one.number, bytes(one.digest)) for one in SealedBook.objects.all()}
     last = {
         one.book: (one.number, bytes(one.digest))
@@ -531,7 +551,10 @@ def _cut(leaves: bytes, size: int) -> list[bytes]:
 
 
 def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
-    """Compares the transactions of a seal; archived ones only as far as they stay, if that has its own leaf."""
+    """Returns how the transactions of a seal differ from the seal; None if they match.
+
+    For an archived transaction, compares only the leaf of the rows that stay, if the form has such a leaf.
+    """
     if seal.book in JOURNALS:
         size = begins = ends = ID_BYTES + LEAF_BYTES
     else:
@@ -564,7 +587,8 @@ def _difference(
     word: str = "transaction",
     is_numbered: bool = False,
 ) -> str | None:
-    """Returns how the first differing row differs from what was sealed: removed, inserted or changed."""
+    """Returns how the first differing row was changed since it was sealed: removed, inserted or changed; None if all
+    match."""
     place = next((at for at, (one, was) in enumerate(zip(now, sealed, strict=False)) if one != was), None)
     if place is None:
         if len(now) == len(sealed):
@@ -591,9 +615,10 @@ def _difference(
 
 
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
-    """Returns how rollups differ from the seal; None if they match.
+    """Returns how the rollups of a month differ from the seal; None if they match.
 
-    Held time is not compared while the month is restored, because its vouchers cover it then, nor in earlier links.
+    Compares the rollups of usage only with the month's last link of this kind (`stands`), and only while the month
+    is archived: the vouchers of a restored month cover the same usage.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:
@@ -612,12 +637,12 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
 
 
 def _has_classes(book: int, month: date) -> bool:
-    """Returns whether the month has class columns, which earlier releases neither archived nor sealed."""
+    """Returns whether the month has class columns that are not 0; earlier releases neither archived nor sealed them."""
     hours = ArchivedHour.objects.filter(book=book, month=month)
     return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()
 
 
 def _lock(book: int) -> int:
-    """Returns a number for PostgreSQL's advisory locks that nothing else here uses."""
+    """Returns the advisory lock key of the book, a hash that nothing else in Fairlot uses."""
     digest = hashlib.sha256(f"fairlot ledger book {book}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)

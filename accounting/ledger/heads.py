@@ -1,12 +1,13 @@
-"""Ledger heads: one signed chain over the seals of all books, the audit trail and all other journals.
+"""Ledger heads: one signed chain over the seals of all books, of the audit trail and of all other journals.
 
-Every seal gets a head, which contains the digest of that seal and of the previous head. So a head covers everything
-sealed before it: anybody who keeps one can check later whether today's books still descend from it. The signing key is
-outside the database (accounting/ledger/signing.py); access to the database alone is not enough to make a head.
+Each seal gets a head, which contains the digest of the seal and the digest of the previous head. So a head covers
+everything sealed before it: anybody who keeps a head can check later whether today's books still descend from it.
+The signing key is outside the database (accounting/ledger/signing.py), so that write access to the database is not
+enough to make a head.
 
-Nothing continues silently: sealing stops, until somebody resumes it with a reason, if the last head is older than a
-day, is not signed with one of our keys, is not the last published one, or covers seals that are gone. Once there is
-a key, unsigned heads from before need a signed resumption.
+Sealing stops, until somebody resumes it with a reason, if the last head is older than a day, is not signed with one
+of the configured keys, is not the last published head, or covers seals that no longer exist. Once there is a key,
+unsigned heads from before are valid only after a signed resumption.
 """
 
 from __future__ import annotations
@@ -32,28 +33,29 @@ from accounting.notifications import safe_http
 
 logger = logging.getLogger(__name__)
 
-# After a longer time without sealing, somebody must give a reason before it continues.
+# After a longer time without sealing, somebody must give a reason before sealing continues.
 LONGEST_PAUSE = timedelta(days=1)
-# A head is made and published this often even if there is nothing to seal.
+# If there is nothing to seal, a head is made and published after this time.
 IDLE = timedelta(hours=1)
 PUBLISH = 600  # seconds
-# How much is read from the end of the file with published heads.
-TAIL = 2000  # bytes
-# For a head that is made without a seal.
+# How many bytes are read from the end of the file of published heads.
+TAIL = 2000
+# The book number of a head without a seal.
 NO_BOOK = 0
 
 
 class SealingStopped(Refused):
-    """Sealing is stopped until somebody investigates; `str(error)` gives the reason."""
+    """Sealing is stopped until somebody resumes it; `str(error)` is the reason."""
 
 
 class HeadsFileError(Refused):
-    """FAIRLOT_HEADS_FILE cannot be read or written, or has no head; `str(error)` says which."""
+    """FAIRLOT_HEADS_FILE cannot be read or written, or contains no valid head; `str(error)` is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A head as printed on statements, in files and in API calls: `head:NUMBER:MADE:DIGEST`, then `:SIGNATURE`."""
+    """A head as printed on statements, in files and in API calls: `head:NUMBER:TIME:DIGEST`, and `:SIGNATURE` if
+    signed."""
 
     number: int
     message: str
@@ -61,7 +63,7 @@ class Printed:
 
     @classmethod
     def read(cls, line: str) -> Printed | None:
-        """Returns the head that a line contains; None if it contains none."""
+        """Parses a line; returns None if the line is not a printed head."""
         found = _PRINTED.fullmatch(line.strip())
         return cls(int(found[2]), found[1], found[4] or "") if found else None
 
@@ -80,18 +82,18 @@ _PRINTED = re.compile(r"(head:([0-9]{1,18}):[0-9]{8}T[0-9]{6}Z:[0-9a-f]{64})(:([
 
 
 def printed(head: LedgerHead) -> str:
-    """Returns the printed line of a head."""
+    """Returns a head as one line of text; see `Printed`."""
     signature = bytes(head.signature).hex()
     return message_of(head) + (f":{signature}" if signature else "")
 
 
 def message_of(head: LedgerHead) -> str:
-    """Returns the bytes of a head that are signed."""
+    """Returns the text of a head that its signature covers."""
     return f"head:{head.number}:{head.at.astimezone(UTC):%Y%m%dT%H%M%SZ}:{bytes(head.digest).hex()}"
 
 
 def digest_of(head: LedgerHead, before: LedgerHead | None) -> bytes:
-    """Returns the digest of a head after `before`, which covers the signature of `before`, too."""
+    """Returns the digest of `head`. It covers the digest and the signature of the previous head, `before`."""
     says = [
         "fairlot ledger head",
         head.number,
@@ -111,7 +113,7 @@ def last_head() -> LedgerHead | None:
 
 
 def hold() -> datetime:
-    """Locks the heads until the caller's transaction ends; returns the time."""
+    """Locks the chain of heads until the caller's transaction ends, and returns the database's present time."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         cursor.execute("SELECT clock_timestamp()")
@@ -121,16 +123,17 @@ def hold() -> datetime:
 
 
 def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
-    """Raises SealingStopped unless a seal may follow `last`, the last one of its book.
+    """Raises SealingStopped unless the book may get a seal after `last`, its last seal.
 
-    The caller holds the lock on heads.
+    The caller must hold the lock on heads.
     """
     if why := why_stopped(now) or lost_end(book, last):
         raise SealingStopped(why)
 
 
 def lost_end(book: int, last: LedgerSeal | None) -> str:
-    """Returns how `last`, the last seal of a book, differs from the one that its last head names; empty if equal."""
+    """Returns how `last`, the last seal of a book, differs from the seal that the book's last head names; empty if
+    equal."""
     named = LedgerHead.objects.filter(book=book).order_by("-number").first()
     is_last = (last.number, bytes(last.digest)) if last else None
     if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
@@ -141,14 +144,14 @@ def lost_end(book: int, last: LedgerSeal | None) -> str:
 
 
 def why_stopped(now: datetime) -> str:
-    """Returns why nothing may be sealed now; empty if it may."""
+    """Returns the reason why nothing may be sealed now; an empty string if sealing may continue."""
     head = last_head()
     if head is None:
         if LedgerSeal.objects.exists():
             return "There are seals, but no heads."
         old = LedgerTransaction.objects.filter(recorded_at__lt=now - LONGEST_PAUSE)
         old_events = AuditEvent.objects.filter(at__lt=now - LONGEST_PAUSE)
-        # Resuming makes a head, so this is checked only if there never was a head or all are gone.
+        # Resuming makes a head. So this is reached only if there never was a head or all heads were deleted.
         if old.exists() or old_events.exists():
             return "What was written more than a day ago has neither seals nor heads."
         return not_published()
@@ -171,7 +174,7 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
 
 
 def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: str = "") -> LedgerHead:
-    """Makes the next head; the caller holds the lock on heads."""
+    """Makes and stores the next head, signed if there is a key. The caller must hold the lock on heads."""
     before = last_head()
     head = LedgerHead(
         number=before.number + 1 if before else 1,
@@ -188,9 +191,10 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 
 
 def resumed_at() -> datetime | None:
-    """Returns when somebody last resumed the sealing: what was written before may be sealed, however late.
+    """Returns when somebody last resumed the sealing, or None; rows written before that time may be sealed however
+    late.
 
-    Once there is a key, only a resumption signed with one of our keys counts.
+    Once there is a key, only a resumption signed with one of the configured keys counts.
     """
     keys = signing.public_keys()
     resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
@@ -198,8 +202,10 @@ def resumed_at() -> datetime | None:
 
 
 def not_published() -> str:
-    """Returns how the last published head differs from ours, which means that heads were cut off; empty if it does
-    not."""
+    """Returns how the last published head differs from the head stored here; an empty string if they are equal.
+
+    A difference means that stored heads were deleted or replaced.
+    """
     try:
         last = last_published()
     except HeadsFileError as error:
@@ -208,10 +214,11 @@ def not_published() -> str:
 
 
 def last_published() -> Printed | None:
-    """Returns the last complete head in FAIRLOT_HEADS_FILE, signed with one of our keys if there are any.
+    """Returns the last complete head in FAIRLOT_HEADS_FILE, which must be signed with a trusted key if there are any.
 
-    Returns None if there is no such file or it is empty. Raises HeadsFileError if it has no such head. To compare it
-    with one snapshot of the database, read it before that snapshot, because the file grows meanwhile.
+    Returns None if the setting is empty, or the file is missing or empty. Raises HeadsFileError if the file cannot
+    be read or has no such head near its end. Because the file grows, a caller that compares the head with a database
+    snapshot must read the head before the snapshot.
     """
     path = settings.FAIRLOT_HEADS_FILE
     if not path:
@@ -227,7 +234,7 @@ def last_published() -> Printed | None:
     if not text:
         return None
     keys = signing.trusted_keys()
-    # The last line has no line end if its writer was interrupted.
+    # The last line has no line end if its writer was interrupted; it is ignored.
     for head in filter(None, map(Printed.read, reversed(text.split("\n")[:-1]))):
         if not keys or any(map(head.is_signed_by, keys)):
             return head
@@ -237,7 +244,7 @@ def last_published() -> Printed | None:
 
 
 def differs(noted: Printed) -> str:
-    """Returns how today's heads do not descend from a noted one; empty if they do."""
+    """Returns why the stored heads do not descend from the head `noted`; an empty string if they do."""
     head = LedgerHead.objects.filter(number=noted.number).first()
     if head is None:
         last = last_head()
@@ -250,7 +257,10 @@ def differs(noted: Printed) -> str:
 
 
 def publish(head: LedgerHead) -> None:
-    """Appends a committed head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL; raises HeadsFileError."""
+    """Appends a committed head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL.
+
+    Raises HeadsFileError if the file cannot be written; a failed post is only logged.
+    """
     line = f"{printed(head)}\n"
     if path := settings.FAIRLOT_HEADS_FILE:
         try:
@@ -260,12 +270,12 @@ def publish(head: LedgerHead) -> None:
     if settings.FAIRLOT_HEADS_URL:
         try:
             safe_http.post(settings.FAIRLOT_HEADS_URL, line.encode(), {"Content-Type": "text/plain"})
-        except safe_http.NotReachable as error:  # the next head covers this one, too
+        except safe_http.NotReachable as error:  # not retried, because the next head covers this head, too
             logger.warning("head %s was not posted: %s", head.number, error)
 
 
 def _append_line(path: Path, line: bytes) -> None:
-    """Appends a line, on a new line even if an earlier writer was interrupted."""
+    """Appends a line and syncs the file. If an interrupted writer left an incomplete line, begins a new line first."""
     with path.open("a+b") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
@@ -277,10 +287,11 @@ def _append_line(path: Path, line: bytes) -> None:
 
 
 def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
-    """Returns whether to publish a head now: the last published one is from another ten minutes or has an older key.
+    """Returns whether to publish `head` now.
 
-    `before`, the last head before this run, replaces the published one if there is no file. After a clock was set
-    back, all heads are published until it reaches its former time.
+    A publication is due if the last published head is from another ten-minute interval or was signed with an older
+    key. Without a file, `before` (the last head before this run) counts as the last published head. After a clock
+    was set back, all heads are published until the clock reaches its former time.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted
@@ -295,9 +306,11 @@ def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
 
 
 def first_broken(trusted: Collection[bytes]) -> str | None:
-    """Returns the first place where heads are inconsistent or what they cover is gone; None if all is there.
+    """Returns the first place where the heads are inconsistent, or where seals that they name are gone; None if all is
+    well.
 
-    `trusted` are public keys; without any, signatures are only checked against the key that each head names.
+    `trusted` are the accepted public keys. Without any, signatures are only checked against the key that each head
+    names.
     """
     before: LedgerHead | None = None
     named: dict[int, LedgerHead] = {}
@@ -325,7 +338,7 @@ def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
         return f"it was changed, or head {before.number} before it" if before else "it was changed"
     if before is None:
         return ""
-    # Changing any other signature changes the next head's digest, so one check per key suffices.
+    # A change of any other signature changes the digest of the next head, so one check per key is enough.
     if bytes(before.signer) != bytes(head.signer) and (
         not head.signer
         or not signing.is_signed(message_of(head).encode(), bytes(head.signer), bytes(head.signature))
@@ -359,7 +372,7 @@ def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
 
 
 def resumed() -> list[LedgerHead]:
-    """Returns the heads with which somebody resumed the sealing, oldest first."""
+    """Returns the heads with which somebody resumed sealing, oldest first."""
     return list(LedgerHead.objects.exclude(reason="").order_by("number"))
 
 
