@@ -57,9 +57,7 @@ def set_budget(
         raise Refused("A budget must be greater than 0.", "amount")
     if actor is not None and not may(actor, "budget.set"):
         _check_above(actor, tenant, period, Decimal(amount))
-    Tenant.objects.select_for_update(no_key=True).get(
-        pk=tenant.pk
-    )  # concurrent changes of the tenant's budgets wait
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # other changes wait
     budget = Budget.objects.select_for_update().filter(tenant=tenant, period=period).first()
     before = _audit_values(budget) if budget and budget.removed_at is None else {}
     budget = budget or Budget(tenant=tenant, period=period)

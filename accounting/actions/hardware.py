@@ -96,9 +96,7 @@ def set_price(
     capacity after `since` is already posted: prices never change the past.
     """
     require(actor, "price.set")
-    generation = _locked(
-        generation
-    )  # the lock makes new postings of this generation wait, and waits for running ones
+    generation = _locked(generation)  # new postings wait until the commit
     now = now_from_database()
     since = since or now
     if since.tzinfo is None:

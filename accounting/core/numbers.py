@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentTypeError
 from decimal import Decimal
 
-# the smallest GPU time (GPU-seconds) and the smallest amount of money that the ledger counts
+# The smallest GPU time (GPU-seconds) and the smallest amount of money that the ledger counts.
 MICRO = Decimal("0.000001")
 WHOLE = re.compile(r"[-+]?[0-9]{1,19}")
 DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?")

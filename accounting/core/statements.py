@@ -44,9 +44,7 @@ class Statement:
     def _prepare_on(self, known: set[int]) -> None:
         with connection.wrap_database_errors, connection.connection.cursor() as plain:
             for number in [number for number in known if number not in _in_use]:
-                known.remove(
-                    number
-                )  # removed first: if the next line fails, the server only keeps an unused statement
+                known.remove(number)  # first: a failure leaves only an unused statement
                 plain.execute(f"DEALLOCATE {_name(number)}")
             plain.execute(self._prepare)
         known.add(self._number)

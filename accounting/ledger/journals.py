@@ -1,7 +1,7 @@
-"""Append-only tables beside the books, which the hash chain covers row by row.
+"""Journals: append-only tables beside the books, whose rows the hash chain covers, too.
 
-Each is a book of the chain with a negative number. A leaf covers only the columns named here: a column that is added
-later needs a new form of leaves.
+In the chain, each journal is a book with a negative number. A leaf covers only the columns that are listed here; a
+column added later needs a new form of leaves.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from dataclasses import dataclass
 
 from django.db import OperationalError, connection, transaction
 
-# Writers of such a row wait at most this long for its sealing; rows that are not sealed now are sealed a minute later.
+# Writers of a journal wait at most this long for its sealing. If sealing does not get the lock in this time, it tries
+# again a minute later.
 PATIENCE = "200ms"
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A table: `row` names its rows for people; `columns` are SQL; `written` is the time set by the database, if
-    any."""
+    """A table that the hash chain covers row by row.
+
+    `row` is what a row is called in messages. `columns` is SQL for the covered columns, and `written` the column
+    with the time that the database set, NULL if the table has no such column.
+    """
 
     book: int
     table: str
@@ -27,7 +31,8 @@ class Journal:
 
     @property
     def leaves(self) -> str:
-        """Returns SQL with the parameters of `hash_chain.LEAVES`, for its columns."""
+        """Returns the SQL query for the ids, keys and leaves of the table's rows; its parameters are those of
+        `hash_chain.LEAVES`."""
         return f"""
             SELECT id, '{self.row} ' || id AS key,
                    int8send(id) || sha256(convert_to(
@@ -38,7 +43,7 @@ class Journal:
 
 
 def micros(column: str) -> str:
-    """Returns SQL for a moment in microseconds since 1970, the same on every server."""
+    """Returns the SQL expression for a time in microseconds since 1970, which is the same on every server."""
     return f"(extract(epoch FROM {column}) * 1000000)::bigint"
 
 
@@ -73,7 +78,7 @@ JOURNALS: dict[int, Journal] = {
         Journal(-6, "accounting_usagehour", "usage hour", _SUM),
         Journal(-7, "accounting_usageday", "usage day", _SUM),
         Journal(-8, "accounting_jobday", "job day", f"{_SUM}, job_id, job_name"),
-        # -9 is that of scheduling/leases/verification.py.
+        # -9 is the journal of scheduling/leases/verification.py.
         Journal(
             -10,
             "accounting_archiverecord",
@@ -86,20 +91,21 @@ JOURNALS: dict[int, Journal] = {
 
 
 def name_of(book: int) -> str:
-    """Returns the name of a book for people: a cluster's by its number, a journal by its rows."""
+    """Returns the name of a book in messages: "book 7" for a cluster's book, "audit events" for a journal."""
     return f"{JOURNALS[book].row}s" if book in JOURNALS else f"book {book}"
 
 
 def register(journal: Journal) -> None:
-    """Makes the chain cover a table of another room."""
+    """Makes the hash chain cover a table of a higher layer."""
     JOURNALS[journal.book] = journal
 
 
 def settled_until(journal: Journal) -> int | None:
-    """Returns the id up to which all rows are committed; None if that is unknown now.
+    """Returns the id up to which all rows of the journal are committed; None if writers hold the table's lock for too
+    long.
 
-    Writers lock the table before a row gets its id. So once this lock is granted, rows that are committed later have
-    higher ids.
+    Writers lock the table before a row gets its id. Therefore rows that are committed after this function got its
+    lock have higher ids.
     """
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:
@@ -116,7 +122,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 
 def last_id(journal: Journal) -> int:
-    """Returns the id of the table's last row, 0 if it has none."""
+    """Returns the highest id in the table; 0 if the table is empty."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT coalesce(max(id), 0) FROM {journal.table}")  # noqa: S608 - own names
         (last,) = cursor.fetchone()

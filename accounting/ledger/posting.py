@@ -1,4 +1,4 @@
-"""Inserts transactions, their vouchers and their entries into the ledger's tables, many at once."""
+"""Stores transactions, their vouchers and their entries in the ledger's tables, many at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accounting.models import (
 
 
 class AccountKey(NamedTuple):
-    """The natural key of a LedgerAccount."""
+    """The fields that identify a LedgerAccount."""
 
     kind: LedgerAccount.Kind
     unit: str
@@ -40,15 +40,15 @@ Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A transaction that is not stored yet, with its vouchers; zero entries are left out."""
+    """A transaction that is not stored yet, with its entries and vouchers. Entries of amount 0 are not stored."""
 
     transaction: LedgerTransaction
     entries: Entries
     segments: Sequence[UsageSegment] = ()
-    takes_back: Sequence[UsageSegment] = ()  # stored ones
+    takes_back: Sequence[UsageSegment] = ()  # stored segments that this transaction reverses
     capacity: Sequence[CapacitySegment] = ()
     charges: Sequence[ClassCharge] = ()
-    charges_back: Sequence[ClassCharge] = ()  # stored charges of what is reversed
+    charges_back: Sequence[ClassCharge] = ()  # stored charges of the reversed segments
 
 
 def unit_of(generation: Generation) -> str:
@@ -56,10 +56,10 @@ def unit_of(generation: Generation) -> str:
 
 
 def insert(bookings: Sequence[Booking]) -> None:
-    """Stores bookings, vouchers before entries, in the caller's transaction, and sets primary keys.
+    """Stores bookings in the caller's transaction, vouchers before entries, and sets primary keys.
 
-    A transaction's entries come in one statement, with which the database checks them against the vouchers and
-    closes the transactions. Creates missing partitions of months.
+    The entries are stored in one statement, after which the database checks them against the vouchers and closes the
+    transactions. Creates missing partitions of months.
     """
     hold_books(booking.transaction.book for booking in bookings)
     try:
@@ -102,10 +102,10 @@ def _insert(bookings: Sequence[Booking]) -> None:
 
 
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
-    """Returns the entries of usage segments together: time and money, of tenants' users and of the cluster.
+    """Returns the entries of all the usage segments: GPU-seconds and money, for tenants' users and for the cluster.
 
-    The cluster bears what is reversed: capacity and revenue stay, and a later posting for another payer is taken
-    from there.
+    The accounts of write-offs bear the time and money of reversed usage, so that capacity and revenue stay the same;
+    a later posting for another payer takes them from these accounts.
     """
     kind = LedgerAccount.Kind
     sign = -1 if taken_back else 1
@@ -128,7 +128,7 @@ def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) ->
 def entries_of_charges(
     charges: Sequence[ClassCharge], from_whom: LedgerAccount.Kind, *, taken_back: bool = False
 ) -> Entries:
-    """Returns the entries of class charges together, in money: of tenants' users, and of the account kind
+    """Returns the entries of all the class charges, in money: for tenants' users, and for the account kind
     `from_whom`."""
     sign = -1 if taken_back else 1
     entries: dict[AccountKey, Decimal] = {}
@@ -141,7 +141,7 @@ def entries_of_charges(
 
 
 def together(*all_entries: Entries) -> Entries:
-    """Returns the entries of one transaction, summed by account."""
+    """Returns the sum of all entries by account."""
     found: dict[AccountKey, Decimal] = {}
     for entries in all_entries:
         for account, amount in entries.items():
@@ -150,7 +150,7 @@ def together(*all_entries: Entries) -> Entries:
 
 
 def accounts_of(transaction: LedgerTransaction) -> dict[AccountKey, Decimal]:
-    """Returns the entries of a stored transaction."""
+    """Returns the entries of a stored transaction, by account."""
     rows = LedgerEntry.objects.filter(transaction=transaction, month=transaction.month)
     return {
         AccountKey(LedgerAccount.Kind(kind), *rest): amount
@@ -166,16 +166,16 @@ def _of(booking: Booking, voucher: Voucher) -> Voucher:
 
 
 def _with_segment(charge: ClassCharge) -> ClassCharge:
-    charge.segment_id = charge.segment.pk  # a segment of the same booking has its id only now
+    charge.segment_id = charge.segment.pk  # a segment of the same booking gets its id only now
     return charge
 
 
 def _accounts(wanted: set[AccountKey]) -> Mapping[AccountKey, int]:
-    """Returns the primary keys of the accounts; opens missing ones."""
+    """Returns the primary keys of the accounts; creates missing accounts."""
     found = _open_accounts(wanted)
     missing = wanted - found.keys()
     if missing:
-        # One order everywhere, so that two processes never deadlock.
+        # All processes create accounts in the same order, so that no two of them deadlock.
         in_order = sorted(
             missing, key=lambda a: (a.kind, a.unit, a.generation_id or 0, a.tenant_id or 0, a.user_id or 0)
         )

@@ -1,6 +1,6 @@
-"""Hourly and daily rollups of usage, from which reports are made; they are written when hours are closed.
+"""Writes hourly and daily rollups of usage when hours are closed; reports are made from them.
 
-Rows are only added: a correction of closed time adds its difference, and the sum of all rows is what stands.
+Rows are only added: a correction of closed time adds a row with the difference, and the sum of all rows is valid.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from accounting.core.calendar import DAY, HOUR, MICROSECOND, first_of_month, sta
 from accounting.ledger.posting import Booking
 from accounting.models import ClosedBook, JobDay, UsageDay, UsageHour, UsageSegment
 
-# What stands of an hour and of a day when they are closed, including earlier corrections.
+# The segments of an hour or a day that are valid when it is closed: those that no correction has reversed yet.
 _STANDS = """
       FROM accounting_usagesegment segment
      WHERE book = %(book)s AND month = %(month)s AND lower(period) >= %(begins)s AND lower(period) < %(ends)s
        AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
                        WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
 """
-# What class prices changed in hours that were settled before their day was closed.
+# The class charges of hours that were settled before their day was closed.
 _CHARGE = """
     coalesce((SELECT charge.amount FROM accounting_classcharge charge
               WHERE charge.segment_id = segment.id AND charge.month = segment.month), 0)
@@ -61,7 +61,7 @@ def write_usage_hours(*, transaction_id: int, book: int, hour: datetime) -> None
 
 
 def write_days(*, transaction_id: int, book: int, day: datetime) -> None:
-    """Writes the rollups of a day (UTC) whose hours are all summed."""
+    """Writes the rollups of a day (UTC) whose hours all have rollups."""
     _write(USAGE_DAYS, transaction_id, book, day, day + DAY)
     _write(JOB_DAYS, transaction_id, book, day, day + DAY)
 
@@ -79,9 +79,9 @@ def _write(statement: str, transaction_id: int, book: int, begins: datetime, end
 
 
 def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
-    """Adds to the rollups of closed hours and days what corrections, later postings and charges change there.
+    """Adds the differences that stored bookings make to the rollups of closed hours and days.
 
-    The bookings are stored; the caller holds the lock on the book's row.
+    The bookings are corrections, later postings and class charges. The caller holds the lock on the book's row.
     """
     held = ClosedBook.objects.filter(book=book).first()
     if held is None:
@@ -100,13 +100,13 @@ def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
 
 
 HOLDER = ("book", "month", "tenant_id", "user_id", "generation_id", "currency")
-AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")  # the cost is last
+AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")  # `_changes` relies on the cost being last
 Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a transaction changes in the rollups of a segment's time."""
+    """The differences that a transaction makes to the rollups of the time of one segment."""
 
     segment: UsageSegment
     booked: int

@@ -1,7 +1,7 @@
 """Ed25519 signatures of ledger heads, with keys from outside the database (FAIRLOT_SIGNING_KEYS).
 
-The first key is the newest: it signs. Signatures of all keys are trusted. To rotate, put a new key in front,
-restart, wait for the next head, and remove the old key: the new head covers all heads before it.
+The first key is the newest and signs new heads. Signatures of all keys are trusted. To rotate, put a new key in
+front, restart, wait for the next head, and remove the old key: the new head covers all heads before it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
 
-# Binds the derived keys to this purpose: other keys derived from the same random text differ.
+# Binds the derived keys to this purpose: keys that other software derives from the same random text differ.
 PURPOSE = b"fairlot: signed ledger heads, version 1"
 
 
 def sign(message: bytes) -> tuple[bytes, bytes]:
-    """Returns the public key of the newest key and its signature of `message`; both are empty without a key."""
+    """Returns a pair: the newest key's public key, and its signature of `message`. Both are empty if there is no
+    key."""
     keys = _keys(tuple(settings.FAIRLOT_SIGNING_KEYS))
     if not keys:
         return b"", b""
@@ -28,7 +29,7 @@ def sign(message: bytes) -> tuple[bytes, bytes]:
 
 
 def is_signed(message: bytes, signer: bytes, signature: bytes) -> bool:
-    """Returns whether the holder of the key with this public key signed `message`."""
+    """Returns whether `signature` is a valid signature of `message` by the key with the public key `signer`."""
     try:
         Ed25519PublicKey.from_public_bytes(signer).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -42,7 +43,11 @@ def public_keys() -> list[bytes]:
 
 
 def trusted_keys() -> list[bytes]:
-    """Returns the public keys that may have signed the last head, for verifying without the secret."""
+    """Returns the public keys whose signatures on heads are trusted: FAIRLOT_TRUSTED_HEAD_KEYS, or else those of our
+    own keys.
+
+    With FAIRLOT_TRUSTED_HEAD_KEYS, a machine can verify heads without the secret keys.
+    """
     return [bytes.fromhex(key) for key in settings.FAIRLOT_TRUSTED_HEAD_KEYS] or public_keys()
 
 
@@ -51,7 +56,7 @@ def public_bytes(key: Ed25519PublicKey) -> bytes:
 
 
 def as_pem(signer: bytes) -> str:
-    """Returns a public key in OpenSSL's format."""
+    """Returns a public key as PEM, which OpenSSL reads."""
     key = Ed25519PublicKey.from_public_bytes(signer)
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
@@ -62,5 +67,5 @@ def _keys(secrets: tuple[str, ...]) -> tuple[Ed25519PrivateKey, ...]:
 
 
 def _derived(secret: str) -> bytes:
-    """Derives the 32 bytes of a private key from random text of any length (RFC 5869)."""
+    """Returns the 32 bytes of a private key, derived from random text of any length (HKDF, RFC 5869)."""
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE).derive(secret.encode())

@@ -1,4 +1,4 @@
-"""Posts the entitlement that tenants trade."""
+"""Posts trades of entitlement between tenants."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from accounting.ledger.checks import require_transaction
 from accounting.ledger.posting import AccountKey, Booking, Entries, accounts_of, insert, unit_of
 from accounting.models import Generation, LedgerAccount, LedgerTransaction, Tenant
 
-# The key of a transaction, and its month.
+# A transaction's key and month.
 Place: TypeAlias = tuple[str, date]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TradedTime:
-    """`seller` gave `fast_gpu_seconds` of `fast` to `buyer` for `slow_gpu_seconds` of `slow`."""
+    """A trade: `seller` gave `fast_gpu_seconds` of `fast` to `buyer` in exchange for `slow_gpu_seconds` of `slow`."""
 
     book: int  # the cluster's id
     key: str
@@ -40,9 +40,10 @@ class TradedTime:
 
 
 def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
-    """Posts a transaction for each trade and returns them in order.
+    """Posts a transaction for each trade, unless it is stored already, and returns the transactions in order.
 
-    Amounts are rounded to microseconds and must be positive.
+    Amounts are rounded to microseconds. Raises ValueError if an amount is not positive or a trade is with the same
+    tenant or generation, and BookedOtherwise if a key is stored with other content.
     """
     require_transaction()
     wanted: dict[Place, Booking] = {}
@@ -59,7 +60,7 @@ def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
                 insert(missing)
             booked |= {_place(booking.transaction): booking.transaction for booking in missing}
         except IntegrityError:
-            now_booked = _booked(wanted)  # another process may have posted the same meanwhile
+            now_booked = _booked(wanted)  # another process may have posted the same trades meanwhile
             if len(now_booked) == len(booked):
                 raise
             booked = now_booked
@@ -95,7 +96,8 @@ def _place(trade: LedgerTransaction) -> Place:
 
 
 def _booked(wanted: Mapping[Place, Booking]) -> dict[Place, LedgerTransaction]:
-    """Returns those that are stored. Raises BookedOtherwise if a key has other contents."""
+    """Returns the wanted transactions that are stored already; raises BookedOtherwise if a key is stored with other
+    content."""
     keys, months = {key for key, _ in wanted}, {month for _, month in wanted}
     stored = LedgerTransaction.objects.filter(key__in=keys, month__in=months)
     found = {_place(one): one for one in stored if _place(one) in wanted}

@@ -1,4 +1,4 @@
-"""Posts what leases held, and its cost."""
+"""Posts the GPU time that leases held, and its cost."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from accounting.ledger.posting import Booking, entries_of, insert
 from accounting.models import Generation, LedgerTransaction, Tenant, UsageSegment, User
 from accounting.pricing.tariff import Tariff, cost_of, gpu_seconds, tariffs_of
 
-# A lease, and the beginning of one of its segments.
+# A lease's id, and the begin of one of its segments.
 Place: TypeAlias = tuple[int, datetime]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """A gang of `gpus` GPUs of one generation, held from `begins` (included) to `ends` (excluded)."""
+    """The usage of a lease: `gpus` GPUs of one generation from `begins` (included) to `ends` (excluded)."""
 
     book: int  # the cluster's id
     lease_id: int
@@ -38,8 +38,8 @@ class Usage:
     gpus: int
     begins: datetime
     ends: datetime
-    running_from: datetime | None  # when all workers ran; None: not before `ends`
-    unused: Sequence[tuple[datetime, datetime]] = ()  # when the GPUs were idle; sorted, without overlaps
+    running_from: datetime | None  # when all workers ran; None: not yet at `ends`
+    unused: Sequence[tuple[datetime, datetime]] = ()  # idle intervals; sorted, without overlaps
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
@@ -49,10 +49,10 @@ class Usage:
 
 
 def book_usage(usages: Sequence[Usage]) -> list[UsageSegment]:
-    """Posts what leases held, cut at full UTC hours and at price changes; one segment per piece.
+    """Posts usage, cut into segments at full UTC hours and at price changes, unless it is stored already.
 
     Returns the segments of all usages in order. Blocks price changes until the caller's transaction ends. Raises
-    BookedOtherwise if a part of a lease was posted with other contents.
+    BookedOtherwise if time of a lease is stored with other content.
     """
     require_transaction()
     usages = [usage for usage in usages if usage.begins < usage.ends]
@@ -74,7 +74,7 @@ def book_usage(usages: Sequence[Usage]) -> list[UsageSegment]:
                 insert(list(_bookings(missing)))
             booked |= {_place(piece): piece for piece in missing}
         except IntegrityError as error:
-            now_booked = _booked(wanted)  # another process may have posted the same meanwhile
+            now_booked = _booked(wanted)  # another process may have posted the same segments meanwhile
             if len(now_booked) == len(booked):
                 raise BookedOtherwise(_booked_already(missing)) from error
             booked = now_booked
@@ -82,7 +82,7 @@ def book_usage(usages: Sequence[Usage]) -> list[UsageSegment]:
 
 
 def hold_prices(generation_ids: Sequence[int]) -> None:
-    """Makes `set_price` wait until the transaction ends, so that no price changes during a posting."""
+    """Locks the generations, so that `set_price` waits and no price changes until the transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id FROM accounting_generation WHERE id = ANY(%s) ORDER BY id FOR SHARE",
@@ -95,7 +95,7 @@ def _place(piece: UsageSegment) -> Place:
 
 
 def _pieces(usage: Usage, tariff: Tariff) -> Iterator[UsageSegment]:
-    """Yields unsaved segments in order of time."""
+    """Yields the usage as segments that are not stored, in order of time."""
     for begins, ends, rate in tariff.cut(usage.begins, usage.ends):
         seconds = gpu_seconds(usage.gpus, begins, ends)
         yield UsageSegment(
@@ -131,7 +131,7 @@ def _idle(usage: Usage, begins: datetime, ends: datetime) -> Decimal:
 
 
 def _bookings(pieces: Sequence[UsageSegment]) -> Iterator[Booking]:
-    """Yields a transaction for each book and month."""
+    """Yields one booking for each book and month of the segments."""
 
     def where(piece: UsageSegment) -> tuple[int, date]:
         return piece.book, piece.month
@@ -155,7 +155,7 @@ def _bookings(pieces: Sequence[UsageSegment]) -> Iterator[Booking]:
 
 
 def key_of(first: UsageSegment) -> str:
-    """Returns the key of a usage transaction, made from its first segment, which is in no other transaction."""
+    """Returns the key of a usage transaction. It names the transaction's first segment, so that it is unique."""
     version = f":{first.version}" if first.version else ""
     return f"usage:{first.lease_id}:{first.period.lower.isoformat()}{version}"
 
@@ -174,7 +174,7 @@ def in_words(segments: Sequence[UsageSegment]) -> str:
 
 
 def _require_same(booked: UsageSegment, piece: UsageSegment) -> None:
-    """Raises BookedOtherwise if a stored segment differs; names may have changed since."""
+    """Raises BookedOtherwise if the stored segment differs from `piece`; ignores names, which may have changed."""
     for fact in ("book", "lease_id", "job_id", "tenant_id", "user_id", "generation_id", "gpus", "period"):
         old, new = getattr(booked, fact), getattr(piece, fact)
         if old != new:
@@ -186,7 +186,10 @@ def _booked_already(pieces: Iterable[UsageSegment]) -> str:
 
 
 def _booked(wanted: Mapping[Place, UsageSegment]) -> dict[Place, UsageSegment]:
-    """Returns those that are stored. Raises BookedOtherwise if the same time of a lease has other contents."""
+    """Returns the wanted segments that are stored already.
+
+    Raises BookedOtherwise if other segments of the same leases overlap the wanted ones.
+    """
     pieces = wanted.values()
     stored = UsageSegment.objects.raw(
         """

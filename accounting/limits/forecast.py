@@ -1,4 +1,4 @@
-"""Forecasts what will have been spent at the end of a period."""
+"""Forecasts how much money will be spent by the end of a period."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from decimal import Decimal
 from accounting.core.calendar import MICROSECOND
 from accounting.core.numbers import MICRO
 
-# A shorter time allows no forecast.
+# No forecast is made in a shorter time.
 LEAST = timedelta(days=2)
 
 
 def forecast(spent: Decimal, *, begins: datetime, now: datetime, ends: datetime) -> Decimal | None:
-    """Returns what is spent so far plus the same rate for the rest of the period; None in its first two days.
+    """Returns the spending at the end of the period if it continues at the average rate so far.
 
-    It is simple on purpose, so that a reader can check a warning by hand: it ignores weekends and queued jobs.
+    Returns None in the first two days. The method is simple on purpose, so that readers can check a warning by hand;
+    it ignores weekends and queued jobs.
     """
-    # In UTC, because Python subtracts two moments of one zone by their wall clocks, an hour off across a clock change.
+    # In UTC, because Python subtracts two moments of one time zone by their local times, which is wrong by an hour
+    # across a clock change.
     begins, now, ends = (moment.astimezone(UTC) for moment in (begins, now, ends))
     elapsed = now - begins
     if elapsed < LEAST:

@@ -1,4 +1,4 @@
-"""Tickets and limits as they were in a past period."""
+"""Tickets and limits in past periods."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, TypeAlias
 
 from accounting.models import Quota, QuotaChange, TicketChange
 
-# A tenant, or with a user somebody who has tickets in it.
+# A tenant's id, and a user's id for the user's tickets in the tenant; None for the tenant's own tickets.
 Holder: TypeAlias = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PastTickets:
-    """All tickets between two changes, from `begins` to `ends`.
+    """The tickets of all tenants and members between two changes, from `begins` to `ends`.
 
-    Tenants that were not in use and users who were not members then are left out.
+    Tenants that were not in use then and users who were not members then are left out.
     """
 
     begins: datetime
@@ -30,7 +30,8 @@ class PastTickets:
 
 @dataclass(frozen=True, slots=True)
 class PastQuota:
-    """A limit as it was from `begins` to `ends`; `quota` is not stored, and has the id of the limit."""
+    """A past state of a limit, valid from `begins` to `ends`. `quota` has the limit's id, but its values are not those
+    stored."""
 
     quota: Quota
     begins: datetime
@@ -38,7 +39,7 @@ class PastQuota:
 
 
 def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
-    """Yields the tickets of the whole period, in parts between changes. One query."""
+    """Yields the tickets in [begins, ends) as consecutive intervals between changes. One query."""
     holder = attrgetter("tenant_id", "user_id")
     changes = chain.from_iterable(_in_time(TicketChange.objects.all(), begins, by=holder))
     standing: dict[Holder, int] = {}
@@ -58,8 +59,10 @@ def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
 def quotas_between(
     begins: datetime, ends: datetime, *, kinds: Collection[str], at_limit: Collection[str]
 ) -> Iterator[PastQuota]:
-    """Yields past limits of these kinds with one of these actions at the limit, by limit and in order of time. One
-    query."""
+    """Yields the past states of limits with one of these kinds and one of these actions at the limit.
+
+    Sorted by limit, then by time. One query.
+    """
     found = QuotaChange.objects.filter(kind__in=kinds, at_limit__in=at_limit)
     for changes in _in_time(found, begins, by=attrgetter("quota_id")):
         untils = [*(since for since, _ in changes[1:]), ends]
@@ -71,9 +74,9 @@ def quotas_between(
 def _in_time(
     changes: Iterable[Any], begins: datetime, *, by: Callable[[Any], Any]
 ) -> Iterable[list[tuple[datetime, Any]]]:
-    """Returns the changes of each key in order, each with the moment when it took effect, at the earliest `begins`.
+    """Returns, for each key, a list of (time, change) in order; times before `begins` become `begins`.
 
-    A change never precedes an earlier one, even if the clock was set back between them.
+    A change's time is never before the time of the previous change, even if the clock was set back between the two.
     """
     found: dict[Any, list[tuple[datetime, Any]]] = defaultdict(list)
     for change in changes:

@@ -1,4 +1,4 @@
-"""Budgets of a team in past periods, by the amounts that were set then."""
+"""A team's budgets in past periods, with the amounts that were set then."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from accounting.limits.periods import MONTHS, calendar_period
 from accounting.limits.spending import UnbookedUsage, money_spent
 from accounting.models import Budget, BudgetChange, Tenant
 
-# The most periods of each kind that a statement lists.
+# A statement lists at most this many months, and at most this many quarters.
 MOST_PERIODS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class PastBudget:
-    """One period of a budget: what was set and spent as of `at`, and what was forecast for its end.
+    """One period of a budget: the amount and the spending at the time `at`, and the forecast for the end of the period.
 
-    `forecast` is None if the period was over by then, and in its first two days.
+    `forecast` is None if the period had ended by then, and in the period's first two days.
     """
 
     period: str
@@ -48,11 +48,12 @@ class PastBudget:
 def past_budgets(
     tenant: Tenant, first: date, last: date, *, until: datetime, now: datetime, held: Iterable[UnbookedUsage]
 ) -> list[PastBudget]:
-    """Returns the periods of budgets that overlap the days from `first` to `last`, as of `until`, where these end.
+    """Returns the periods of a tenant's budgets that overlap the days from `first` to `last`.
 
-    A period that ends within the days is returned as a whole; nothing is as of later than `now`. Days are compared by
-    the calendar: those of budgets are in UTC, those of a statement in another zone. Read `held` in the same consistent
-    read.
+    The values of a period that ends within the days are as of its end; those of another period are as of `until`,
+    the end of the days. No value is as of later than `now`. Periods and days overlap by their dates, although
+    budgets count days in UTC and a statement in another time zone. The caller must read `held` in the same
+    consistent read.
     """
     changes = list(BudgetChange.objects.filter(tenant_id=tenant.pk))
     below: list[int] | None = None
@@ -72,7 +73,7 @@ def past_budgets(
 
 
 def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, datetime]]:
-    """Returns the periods that overlap the days, in order; if there are many, the latest `MOST_PERIODS` of them."""
+    """Returns (begin, end) of the periods that overlap the days, in order; at most the latest MOST_PERIODS."""
     at = datetime.combine(last, time(), UTC)
     found: list[tuple[datetime, datetime]] = []
     while len(found) < MOST_PERIODS:
@@ -85,7 +86,7 @@ def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, d
 
 
 def amount_at(changes: Iterable[BudgetChange], period: str, at: datetime) -> Decimal | None:
-    """Returns the amount that was set before `at`; None if none was."""
+    """Returns the budget's amount just before `at`; None if no budget was set then."""
     amounts = [
         change.amount
         for change in changes

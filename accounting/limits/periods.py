@@ -1,4 +1,4 @@
-"""The periods over which limits count."""
+"""The periods over which limits and budgets count."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ MONTHS: dict[str, Months] = {Quota.Period.MONTH: 1, Quota.Period.QUARTER: 3}
 
 
 def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, datetime | None]:
-    """Returns the beginning and the end of the present period. A rolling one begins at a full hour and has no end."""
+    """Returns the begin and the end of the present period. A rolling period begins at a full hour and has the end
+    None."""
     if period == Quota.Period.ROLLING:
         return start_of_hour(now - timedelta(days=days or 1)), None
     return calendar_period(MONTHS[period], now)
 
 
 def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
-    """Returns the beginning and the end of the present period of `months` calendar months (UTC), counted from
+    """Returns the begin and the end of the present period of `months` calendar months (UTC); the first begins in
     January."""
     month = first_of_month(now)
     first = months_after(month, -((month.year * 12 + month.month - 1) % months))

@@ -1,4 +1,4 @@
-"""Limits in words: which ones forbid a job, are used up, or only warn."""
+"""The usage of limits, and messages about limits that forbid a job, are used up, or only warn."""
 
 from __future__ import annotations
 
@@ -12,40 +12,42 @@ from accounting.limits.periods import period_of
 from accounting.limits.spending import Account, limited_by
 from accounting.models import Generation, Quota, Tenant, User
 
-# The smallest remainder of a limit on hours or money.
+# The smallest step of limits on GPU-hours and money.
 LEAST = Decimal("0.001")
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """A limit, and how much of it somebody whom it limits has used, in the limit's own unit.
+    """A limit, and how much of it a tenant or user has used, in the limit's own unit.
 
-    For the longest run it is hours of the run that has lasted longest; for borrowing, a part of the entitlement.
+    The usage of a limit on run time is the hours of the longest present run; that of a limit on borrowing is a
+    fraction of the entitlement.
     """
 
     quota: Quota
     used: Decimal
-    tenant: Tenant  # the one that asks: the limit is on it, on a tenant above it, or on a user in it
+    tenant: Tenant  # the limit is on this tenant, on a tenant above, or on a user in it
     user: User | None = None  # the limited user, if the limit is on users
-    ends: datetime | None = None  # the end of its period; None if that is rolling
+    ends: datetime | None = None  # the end of the limit's period; None if the period is rolling
 
     @property
     def is_reached(self) -> bool:
         return is_reached(self.quota, self.used)
 
     def is_exceeded(self, more: Decimal | int = 0) -> bool:
-        """Returns whether `more` would exceed the limit, or the limit of a period is used up."""
+        """Returns whether using `more` would exceed the limit; for a limit over a period, whether the limit is
+        used up."""
         if self.quota.kind in Quota.OF_A_PERIOD:
             return self.used >= self.quota.limit
         return self.used + more > self.quota.limit
 
     def with_more(self, more: int) -> LimitUsage:
-        """Returns the usage after `more` has been used."""
+        """Returns a copy with the usage increased by `more`."""
         return replace(self, used=self.used + more)
 
     @property
     def whose(self) -> str:
-        """Returns the name of the tenant or user whom it limits."""
+        """Returns the name of the tenant or user to which the limit applies."""
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.quota.whose()
 
     @property
@@ -70,13 +72,14 @@ class LimitUsage:
                 return f"{self.whose} has used {used} of {limit} {quota.unit()}, {quota.when()}"
 
     def in_words(self, seen: Container[int]) -> str:
-        """Returns the text for a reader who sees the tenants `seen`; for other tenants without names and figures."""
+        """Returns a sentence for a reader who may see the tenants `seen`; if the limit is on another tenant, without
+        its figures."""
         if self.quota.tenant_id in seen:
             return str(self)
         return f"A{a_limit_above(self.tenant)[1:]} is reached"
 
     def in_short(self, seen: Container[int]) -> str:
-        """Returns the text of `in_words` in a few words."""
+        """Returns a short form of `in_words`."""
         if self.quota.tenant_id not in seen:
             return f"{a_limit_above(self.tenant)} reached"
         quota = self.quota
@@ -92,19 +95,20 @@ class LimitUsage:
 
 
 def is_reached(quota: Quota, used: Decimal) -> bool:
-    """Returns whether nothing more may be used. With nothing used, only a limit over a period can be reached."""
+    """Returns whether no more may be used. If nothing is used yet, only a limit over a period can be reached."""
     return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 
 
 def a_limit_above(tenant: Tenant) -> str:
-    """Returns the words for a limit that the reader may not see."""
+    """Returns the words for a limit that the reader may not see, on a tenant above `tenant`."""
     return f"a limit above {tenant.name}"
 
 
 def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
-    """Returns the ids of `tenant` and of the tenants above it whose limits `reader` may see; `reader` sees `tenant`.
+    """Returns the ids of `tenant` and of those tenants above it that `reader` may see; `reader` must be able to see
+    `tenant`.
 
-    None stands for anyone who sees `tenant`, for texts that are stored for all of them.
+    With `reader` None, returns only the id of `tenant`, for texts that are stored for all its readers.
     """
     if reader is None:
         return frozenset({tenant.pk})
@@ -113,13 +117,13 @@ def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
 
 
 def limit_usage(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> LimitUsage:
-    """Returns the usage of a limit that applies to `user` in `tenant`."""
+    """Returns the LimitUsage of a limit that applies to `user` in `tenant`."""
     ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
     return LimitUsage(quota, used, tenant, user if quota.is_of_users else None, ends)
 
 
 def figure(amount: Decimal) -> str:
-    """Returns an amount rounded down, so that one below a limit never reads as if it had reached it."""
+    """Returns an amount as text, rounded down, so that an amount below a limit never looks equal to the limit."""
     return exact_number(amount.quantize(LEAST, ROUND_DOWN))
 
 
@@ -131,10 +135,11 @@ def never_fits(
     *,
     seen: Container[int] | None = None,
 ) -> str | None:
-    """Returns why limits forbid a gang of `gpus` GPUs whatever else runs; None if they do not.
+    """Returns why limits forbid a gang of `gpus` GPUs even if nothing else runs; None if limits allow the gang.
 
-    `generation_ids` are those that the job accepts; none means any. Each generation's obstacle closest to the root
-    is named, if it is on one of the tenants `seen` (None: all).
+    `generation_ids` are the generations that the job accepts; empty means any. The text names, for each generation,
+    the forbidding limit closest to the root, but without its figures if the limit's tenant is not in `seen` (None:
+    all).
     """
     generations = Generation.objects.in_bulk(list(generation_ids) or None)
     if not generations:

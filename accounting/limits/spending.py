@@ -1,4 +1,4 @@
-"""GPU-hours and money used of limits: rollups of closed hours, later segments, and what is not booked yet."""
+"""GPU-hours and money that count against limits: rollups of closed hours, later segments, and usage not booked yet."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from accounting.usage.scope import Scope
 
 HOUR = Decimal(3600)
 NO_TIME = timedelta(0)
-# A node of the tree that has tickets: a tenant with one of its users, or with None for all of them.
+# A node of the ticket tree: a tenant and one of its users, or a tenant and None for all its users together.
 Account = tuple[int, int | None]
-Holder = tuple[int, int, int]  # tenant, user, generation
+Holder = tuple[int, int, int]  # ids of tenant, user and generation
 
 
 @dataclass(frozen=True, slots=True)
 class UnbookedUsage:
-    """GPUs that somebody holds, and that the ledger does not cover from `since` on."""
+    """GPUs that a user holds, and whose usage from `since` on is not in the ledger yet."""
 
     tenant_id: int
     user_id: int
@@ -60,9 +60,9 @@ def spent(
     *,
     ends: datetime | None = None,
 ) -> Mapping[Holder, Amount]:
-    """Returns, by holder, what was used from `begins` until `ends` or now; money counts in Fairlot's currency.
+    """Returns, by holder, the usage from `begins` until `ends`, or until `now` if that is earlier.
 
-    `tenants` are ids; None means all tenants.
+    Counts only money in Fairlot's present currency. `tenants` are ids; None means all tenants.
     """
     narrow = {} if tenants is None else {"tenant__in": tenants}
     plan = UsagePlan(Scope(None, begins, ends, narrow), by_job=False)
@@ -95,7 +95,7 @@ def money_spent(
     *,
     ends: datetime | None = None,
 ) -> Decimal:
-    """Returns the money of all holders in `spent`."""
+    """Returns the total money of all holders in `spent`."""
     return sum((one.money for one in spent(begins, now, held, tenants, ends=ends).values()), Decimal(0))
 
 
@@ -110,7 +110,7 @@ def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -
 def _add_held(
     found: dict[Holder, Amount], held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> None:
-    """Adds unbooked usage to `found`; its money only if its price is in Fairlot's currency."""
+    """Adds unbooked usage to `found`; adds its cost only if its price is in Fairlot's present currency."""
     for one, seconds, rate in _pieces_held(held, begins, now):
         amount = found[one.tenant_id, one.user_id, one.generation_id]
         amount.gpu_seconds += seconds
@@ -121,7 +121,7 @@ def _add_held(
 def _pieces_held(
     held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> Iterator[tuple[UnbookedUsage, Decimal, Rate]]:
-    """Yields the GPU-seconds of unbooked usage, divided where prices change."""
+    """Yields unbooked usage with its GPU-seconds and its price, in pieces between price changes."""
     first = min([one.since for one in held], default=now)
     tariffs = tariffs_of({one.generation_id for one in held}, first, now) if first < now else {}
     for one in held:
@@ -132,7 +132,7 @@ def _pieces_held(
 
 
 class Spending:
-    """How much of each limit over a period is used, by limited account. Each period is read once."""
+    """How much of each limit over a period is used, by account. Queries the usage of each period at most once."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Spending:
         *,
         ahead: timedelta = NO_TIME,
     ) -> None:
-        """With `ahead`, usage is as of that much later, if nothing is used from `now` on."""
+        """With `ahead`, computes the usage at the time `now` + `ahead`, if nothing is used after `now`."""
         self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
         self._ahead = ahead
         self.now, self._held = now, list(held)
@@ -151,17 +151,19 @@ class Spending:
         self._used: dict[int, Mapping[Account, Decimal]] = {}
 
     def used(self, quota: Quota, account: Account) -> Decimal:
-        """Returns what `account`, which the limit applies to, has used, in the limit's own unit."""
+        """Returns how much of the limit `account` has used, in the limit's own unit. The limit must apply to
+        `account`."""
         if quota.pk not in self._used:
             self._used[quota.pk] = self._by_account(quota)
         return self._used[quota.pk].get(account, Decimal(0))
 
     def left(self, quota: Quota, account: Account) -> Decimal:
-        """Returns what is left, in GPU-seconds as of `left_of`; negative if overspent."""
+        """Returns how much of the limit `account` has left, in the unit of `left_of`; negative if overspent."""
         return left_of(quota, self.used(quota, account))
 
     def accounts(self, quota: Quota) -> Iterable[Account]:
-        """Returns the accounts that have used some of a limit on users; for a limit on a tenant, that tenant."""
+        """Returns the accounts that have used part of a limit on users; for a limit on a tenant, only the tenant's
+        account."""
         if not quota.is_of_users:
             return [(quota.tenant_id, None)]
         self.used(quota, (0, None))
@@ -182,41 +184,43 @@ class Spending:
             used[limited_by(quota, tenant, user)] += more
         if quota.kind == Quota.Kind.MONEY:
             return used
-        # Dividing once after summing keeps three thirds of an hour a whole hour.
+        # Dividing once after summing avoids rounding: three times 20 minutes are exactly one hour.
         return defaultdict(Decimal, {account: seconds / HOUR for account, seconds in used.items()})
 
     def _begins(self, quota: Quota) -> datetime:
         return period_of(quota.period, quota.days, self.now + self._ahead)[0]
 
     def _concerned(self, begins: datetime) -> list[int]:
-        """Returns the tenants with a limit over this period, and all below them."""
+        """Returns the ids of the tenants with a limit over the period that begins at `begins`, and of all tenants below
+        them."""
         tops = tuple(self.paths[quota.tenant_id] for quota in self.quotas if self._begins(quota) == begins)
         return [pk for pk, path in self.paths.items() if path.startswith(tops)]
 
 
 def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
-    """Returns the account in which the limit counts usage of this user in this tenant, which it must apply to."""
+    """Returns the account in which `quota`, which must apply here, counts the usage of this user in this tenant."""
     return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
 
 
 def left_of(quota: Quota, used: Decimal) -> Decimal:
-    """Returns what `used` leaves of a limit, in GPU-seconds; for money, at a price of 1 per hour. Negative if
-    overspent.
+    """Returns what remains of a limit after `used`, in GPU-seconds; negative if overspent.
 
-    It is exact: GPU-seconds and money count in millionths, which a division to hours and back keeps.
+    Limits on money are converted at a price of 1 per GPU-hour. The result is exact: GPU-seconds and money count in
+    millionths, and dividing by 3600 and multiplying again keeps them.
     """
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 
 
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[UnbookedUsage]) -> datetime | None:
-    """Returns the full hour at which a rolling period first leaves some of the limit, if nothing is used until then.
+    """Returns the full hour at which part of a limit over a rolling period is free again, if nothing is used until
+    then.
 
-    None if that never happens. The hour is found by bisection.
+    Returns None if that never happens. Searches the hour by bisection.
     """
     if quota.limit <= 0 or quota.days is None:
         return None
     running, hour = list(held), timedelta(hours=1)
-    # in hours from now: at the first the limit is still used up, at the second nothing counts any more
+    # In hours from now: at `spent_for` the limit is still used up, at `freed_by` no usage counts any more.
     spent_for, freed_by = 0, quota.days * 24 + 1
     while freed_by - spent_for > 1:
         middle = (spent_for + freed_by) // 2

@@ -1,4 +1,4 @@
-"""State of the accounting room: people, hardware prices, limits, the ledger and the audit trail."""
+"""Models of accounting: users, teams, prices, limits, budgets, requests, the ledger and the audit trail."""
 
 from accounting.models.audit import AuditEvent
 from accounting.models.budgets import Budget, BudgetWarning, WebhookCall

@@ -1,4 +1,4 @@
-"""The audit trail: one row per change, written in the change's transaction, never edited."""
+"""The audit trail: one row per change, written in the transaction of the change and never edited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accounting.models.tenants import Membership, Tenant, User
 
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
     def visible_to(self, user: User) -> Self:
-        """Returns all events for operators, else those of tenants that the user manages."""
+        """Returns all events for operators, otherwise the events of tenants that the user manages."""
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:
@@ -28,7 +28,7 @@ class AuditEvent(models.Model):
     target_type = models.CharField(max_length=40)
     target_id = models.CharField(max_length=40)
     target_name = models.CharField(max_length=150)
-    # No constraint: a tenant without any history may be deleted, and its trail outlives it.
+    # No database constraint: a tenant without history may be deleted, and its audit events stay.
     tenant = models.ForeignKey(Tenant, on_delete=models.DO_NOTHING, null=True, db_constraint=False)
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)

@@ -1,4 +1,4 @@
-"""Budgets: money for a period, with warnings to the team. They block nothing; limits on money do."""
+"""Budgets: planned spending for a period, with warnings to the team. Budgets block nothing; limits on money do."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
 
 
 class Budget(models.Model):
-    """What a tenant and its subtree plan to spend in a calendar month or quarter (UTC).
+    """The money that a tenant and its subtree plan to spend in a calendar month or quarter (UTC).
 
-    A removed budget stays with its warnings and unsent messages, and is reused when it is set again.
+    The row of a removed budget stays, with its warnings and unsent messages, and is used again if the budget is set
+    again.
     """
 
     class Period(models.TextChoices):
@@ -39,9 +40,9 @@ class Budget(models.Model):
     percentages = ArrayField(models.PositiveSmallIntegerField(), help_text="At which somebody is warned.")
     by_forecast = models.BooleanField(default=True)
     webhook_url = models.CharField(max_length=500, blank=True)
-    # None: Fairlot itself, or unknown.
+    # None: Fairlot itself set the address, or nobody knows who did.
     webhook_set_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
-    # Part of the key that signs its webhooks: another nonce makes another key.
+    # The signing key of webhook calls depends on the nonce: a new nonce gives a new key.
     nonce = models.CharField(max_length=16, default=new_nonce)
     removed_at = models.DateTimeField(null=True)
 
@@ -58,7 +59,8 @@ class Budget(models.Model):
         return f"budget of {self.tenant.name}"
 
     def signing_key(self) -> str:
-        """Returns the key that signs its webhooks, which only the holder of the portal's key can derive."""
+        """Returns the key that signs the budget's webhook calls. It is derived from Fairlot's SECRET_KEY and the
+        nonce."""
         return _signing_key(self.pk, self.nonce)
 
 
@@ -67,7 +69,10 @@ def _signing_key(budget: int, nonce: str) -> str:
 
 
 class BudgetWarning(models.Model):
-    """A warning that was sent: once per period and threshold, until a budget of another amount replaces it."""
+    """A warning that was sent: at most one in force per period and threshold.
+
+    `lifted_at` is set when a warning for another amount of the budget replaces this one.
+    """
 
     FORECAST = "forecast"
 
@@ -95,9 +100,9 @@ class BudgetWarning(models.Model):
 
 
 class WebhookCall(models.Model):
-    """The outbox of webhooks: a call is written in the transaction that it reports, and made after that.
+    """The outbox of webhooks: a call is stored in the transaction that it reports, and made after the commit.
 
-    Address and signing key are those of the time when it was written.
+    The call keeps the address and the signing key that the budget had when the call was stored.
     """
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)

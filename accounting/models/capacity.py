@@ -1,4 +1,4 @@
-"""The closed books: the class of all GPUs in every full hour and its worth, and rollups for reports."""
+"""The closed books: the class and the value of all GPU time in every full hour, and rollups for reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _amount(**more: Any) -> models.DecimalField[Any, Any]:
 
 class ByHourQuerySet(models.QuerySet["models.Model"]):
     def between(self, begins: datetime | None, ends: datetime | None) -> Self:
-        """Returns rows of hours that begin in [begins, ends); None is no bound."""
+        """Returns the rows of hours that begin in [begins, ends); None means no bound."""
         found = self
         if begins is not None:
             found = found.filter(month__gte=begins.astimezone(UTC).date().replace(day=1), hour__gte=begins)
@@ -30,9 +30,9 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 
 
 class ClosedBook(models.Model):
-    """How far the books of a cluster are closed: every full hour from `since` until `until`.
+    """The interval, in full hours from `since` until `until`, in which a cluster's book is closed.
 
-    Class prices are settled until `priced_until`. For hours before `details_since` the database has only rollups;
+    Class prices are settled until `priced_until`. For hours before `details_since`, the database has only rollups;
     see accounting/closing/archive.py.
     """
 
@@ -60,9 +60,9 @@ class ClosedBook(models.Model):
 class CapacitySegment(models.Model):
     """The voucher of a closing: the classes of all GPUs of one generation in one hour, at one price.
 
-    GPU-seconds in each class, which sum to `capacity`; and money: `charged` to tenants for what was held, and the
-    worth of the other classes. Together with `rounding`, the difference left by the tenants' many rounded costs,
-    they sum to `value`, which is capacity times price, rounded once.
+    The GPU-seconds of all classes sum to `capacity`. The money consists of `charged`, the cost of the usage of
+    tenants, the values of the classes that nobody held, and `rounding`, because each cost is rounded separately.
+    These amounts sum to `value`, which is capacity times price, rounded once.
     """
 
     transaction = models.ForeignKey(
@@ -95,7 +95,8 @@ class CapacitySegment(models.Model):
 
 
 class NodeHour(models.Model):
-    """The classes of one node's GPUs in one closed hour, in GPU-seconds; sums to the capacity segments."""
+    """The classes of one node's GPUs in one closed hour, in GPU-seconds. The rows of all nodes sum to the capacity
+    segments."""
 
     book = models.BigIntegerField()
     month = models.DateField()
@@ -118,10 +119,10 @@ class NodeHour(models.Model):
 
 
 class UsageSum(models.Model):
-    """What a user of a tenant held of one generation in closed time: the sum of usage segments.
+    """A rollup of usage segments in closed time, for one user of a tenant and one generation.
 
-    A correction of closed time adds another row with the difference; the sum of all rows is what stands.
-    `assembling` and `idle` are parts of `gpu_seconds`.
+    A correction of closed time adds another row with the difference; the sum of all rows is valid. `assembling` and
+    `idle` are parts of `gpu_seconds`.
     """
 
     transaction_id = models.BigIntegerField(help_text="The last closing of it, or a correction.")
@@ -148,17 +149,18 @@ class UsageSum(models.Model):
 
 
 class UsageHour(UsageSum):
-    """The sum of one hour."""
+    """The rollup of one hour."""
 
 
 class UsageDay(UsageSum):
-    """The sum of one day (UTC), made from its hours."""
+    """The rollup of one day (UTC), the sum of its hours."""
 
 
 class ArchiveRecord(models.Model):
-    """That the vouchers of a month were written to files and dropped, or read back. The last row of a month counts.
+    """Records that the vouchers of a month were archived in files, or restored from them. A month's last row is valid.
 
-    The table is append-only, and the hash chain covers it: a month of which nothing else remains is judged by it.
+    The table is append-only, and the hash chain covers it, because for an archived month nothing else shows what the
+    files must contain.
     """
 
     month = models.DateField()
@@ -186,10 +188,10 @@ class ArchiveRecord(models.Model):
 
 
 class ArchivedHour(models.Model):
-    """What stays of the bills of one archived hour: of a tenant, at one price, with at most one correction.
+    """The rollup of the bills of one archived hour, by tenant, price and correction.
 
-    `cost` is at the price, and `charged` what class prices added to it; `brought` is the part of that which came
-    along when usage was posted again after a correction. Months whose bills are in the database have none.
+    `cost` is at the plain price, and `charged` is what class prices added. `brought` is the part of `charged` that
+    was copied when usage was posted again after a correction. Only archived months have such rows.
     """
 
     book = models.BigIntegerField()
@@ -207,7 +209,7 @@ class ArchivedHour(models.Model):
     cost = _amount()
     charged = _amount()
     brought = _amount()
-    # GPU-seconds in classes with a price; an earlier release did not archive them.
+    # GPU-seconds in classes with a price; 0 in months that an earlier release archived.
     idle = _amount(default=0)
     preemptible = _amount(default=0)
     borrowed = _amount(default=0)
@@ -225,7 +227,7 @@ class ArchivedHour(models.Model):
 
 
 class JobDay(UsageSum):
-    """The sum of one job on one day (UTC)."""
+    """The rollup of one job on one day (UTC)."""
 
     job_id = models.BigIntegerField()
     job_name = models.CharField(max_length=120)

@@ -1,4 +1,4 @@
-"""Shared hardware: GPU generations and their prices."""
+"""GPU generations and their prices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Generation(models.Model):
     name = models.CharField(max_length=40, unique=True)
     description = models.CharField(max_length=200, blank=True)
     memory_gib = models.PositiveIntegerField(default=0)
-    # Public, and the same for all time: how many GPU-hours one of this generation counts when tenants are compared.
+    # How much a GPU-hour of this generation counts when reports compare tenants. Everybody may see the weight, and it
+    # applies to all time.
     weight = models.DecimalField(max_digits=9, decimal_places=4, default=Decimal(1), db_default=Decimal(1))
 
     class Meta:
@@ -35,20 +36,20 @@ def _of_class(text: str) -> models.DecimalField[Any, Any]:
 
 
 def present_currency() -> str:
-    """Returns the currency in which prices are set now."""
+    """Returns the currency of prices that are set now."""
     currency: str = settings.FAIRLOT_CURRENCY
     return currency
 
 
 class Price(models.Model):
-    """The price of a GPU-hour of a generation while it is valid; at most one at any moment.
+    """The price of a GPU-hour of a generation while it is valid; at any moment at most one price is valid.
 
-    `per_gpu_hour` is billed at once. Time of a class is settled when its hour is closed; a class without a price
-    costs the same. All amounts are in `currency`, in which they were set: a new currency applies only to prices set
-    later.
+    `per_gpu_hour` is billed at first. The prices of classes are settled when the hour is closed; a class without a
+    price costs `per_gpu_hour`. All amounts are in `currency`, the currency when the price was set; a change of
+    Fairlot's currency applies only to later prices.
     """
 
-    # A moment in several classes counts as the first of them.
+    # Time in several priced classes belongs to the first of them.
     CLASSES = ("idle", "preemptible", "borrowed")
 
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="prices")
@@ -58,7 +59,7 @@ class Price(models.Model):
     preemptible = _of_class("Held only because nobody else wanted it.")
     borrowed = _of_class("Beyond what the team was entitled to.")
     valid = DateTimeRangeField(help_text="From (included) to (excluded); open at the end until replaced.")
-    # Unknown (both null) for prices of releases that did not store it; without a user, Fairlot itself set it.
+    # Both are null for prices of earlier releases. If only `set_by` is null, Fairlot itself set the price.
     set_by = models.ForeignKey("User", on_delete=models.PROTECT, null=True, related_name="+")
     set_at = models.DateTimeField(null=True)
 
@@ -83,6 +84,6 @@ class Price(models.Model):
         ]
 
     def of_class(self, name: str) -> Decimal:
-        """Returns the price of a GPU-hour of one of CLASSES."""
+        """Returns the price of a GPU-hour in one of CLASSES, or the plain price if the class has no price."""
         price: Decimal | None = getattr(self, name)
         return self.per_gpu_hour if price is None else price

@@ -9,10 +9,10 @@ from accounting.models.quotas import Quota
 
 
 class TicketChange(models.Model):
-    """The tickets of a tenant, or of a user in it, from one moment until the next change.
+    """The tickets of a tenant, or of a user in the tenant, from one moment until the next change.
 
-    None if a tenant was archived or a user left it. A trigger adds a row with every such change, in order, and rows
-    never change (accounting/migrations/0013, 0014).
+    `tickets` is None if the tenant was archived or the user left it. Triggers add a row for each such change, and
+    rows never change (accounting/migrations/0013, 0014).
     """
 
     tenant_id = models.BigIntegerField()  # the tenant may have been deleted since
@@ -28,9 +28,9 @@ class TicketChange(models.Model):
 
 
 class QuotaChange(models.Model):
-    """A limit from one moment until its next change, like TicketChange.
+    """The amount of a limit from one moment until the next change; `limit` is None if the limit was removed.
 
-    Only the amount ever changes; the database ensures it.
+    Triggers add the rows, as for TicketChange. They also keep all fields of a limit but its amount from changing.
     """
 
     quota_id = models.BigIntegerField()
@@ -53,7 +53,10 @@ class QuotaChange(models.Model):
 
 
 class BudgetChange(models.Model):
-    """A tenant's budget from one moment until its next change, like TicketChange."""
+    """The amount of a tenant's budget from one moment until the next change; None if the budget was removed.
+
+    Triggers add the rows, as for TicketChange.
+    """
 
     tenant_id = models.BigIntegerField()
     period = models.CharField(max_length=10, choices=Budget.Period)

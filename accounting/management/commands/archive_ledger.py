@@ -1,4 +1,4 @@
-"""Archives vouchers of old months in files, and restores them."""
+"""`manage.py archive_ledger`: archives vouchers of old months in files, and restores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.core.numbers import whole_argument
 
-# A quarter and the month before it: past usage of limits is computed from single bills.
+# A quarter and the month before: limits over past periods need the usage segments, not only rollups.
 FEWEST = 4
 
 

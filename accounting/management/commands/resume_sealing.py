@@ -1,4 +1,4 @@
-"""`manage.py resume_sealing`: resumes sealing after a pause; the reason becomes part of the chain."""
+"""`manage.py resume_sealing`: resumes sealing after a stop; the reason becomes part of the chain of heads."""
 
 from __future__ import annotations
 

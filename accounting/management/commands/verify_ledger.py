@@ -1,4 +1,5 @@
-"""Recomputes the whole ledger, independently of the triggers that guard it, and checks its hash chain."""
+"""`manage.py verify_ledger`: recomputes the ledger independently of the triggers that guard it, and checks its hash
+chain."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class Command(BaseCommand):
             published = last_published()
         except HeadsFileError as error:
             raise CommandError(str(error)) from error
-        # All checks see one state of the ledger, whatever is posted and published meanwhile.
+        # All checks see the same state of the ledger, even if postings and publications happen meanwhile.
         with consistent_read(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
