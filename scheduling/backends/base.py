@@ -1,8 +1,8 @@
-"""The interface between the scheduler and whatever runs gangs. A backend carries out orders and reports; it decides
-nothing.
+"""The interface between the scheduler and the backends that run gangs. A backend carries out orders and reports states;
+it decides nothing.
 
 Every order names the lease's epoch (one per attempt) and is idempotent: an order that is given twice, late or after
-a crash has the same effect as one given once. Times are reported as ages on the machine's monotonic clock. The
+a crash has the same effect as an order given once. Times are reported as ages on the machine's monotonic clock. The
 caller converts them to the database's clock, so a wrong wall clock does no harm.
 """
 
@@ -14,12 +14,12 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-LONGEST_PROBE = 10  # seconds
+LONGEST_PROBE = 10  # seconds that a readiness probe waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One process of a gang, with the node and the GPUs that it runs on."""
+    """One process of a gang, with its node and its GPUs."""
 
     rank: int
     node: str
@@ -30,18 +30,18 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The port on which a gang's first worker listens, and how to probe whether it is ready.
+    """The port on which a gang's first worker listens, and the settings of its readiness probe.
 
     The program finds the port in PORT and FAIRLOT_PORT. A worker becomes ready with its first successful probe and
     stays ready until `failures` probes in a row have failed.
     """
 
-    port: int  # as the user asked; where gangs share a machine, each gets a different port
-    path: str  # probed by HTTP, where a status of 200 to 399 means ready; empty: an open connection is enough
+    port: int  # as the user asked; where gangs share a machine, each gang gets a different port
+    path: str  # of HTTP probes, where a status of 200 to 399 means ready; empty: a TCP connection is enough
     period_seconds: int
     failures: int
-    service: int | None = None  # the service that this gang is a replica of
-    is_session: bool = False  # the portal proxies users to it
+    service: int | None = None  # ID of the service that this gang is a replica of
+    is_session: bool = False  # the portal proxies users to this port
 
     @property
     def timeout_seconds(self) -> int:
@@ -54,17 +54,19 @@ class SecretFolder:
     """A secret that is mounted as a folder with one file per key."""
 
     name: str
-    path: str  # as the user asked: absolute, the same in every worker
+    path: str  # as the user asked: absolute, and the same in every worker
     files: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """A gang's secrets. Only the gang itself may read them: no report, log or error repeats any of their values."""
+    """A gang's secrets. Only the gang itself may read them: no report, log or error contains a value."""
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     folders: Sequence[SecretFolder] = ()
-    image: str = field(default="", repr=False)  # Docker configuration with the credentials for the image
+    image: str = field(
+        default="", repr=False
+    )  # Docker configuration (JSON) with the credentials for pulling the image
 
     def __bool__(self) -> bool:
         return bool(self.variables or self.folders or self.image)
@@ -79,16 +81,18 @@ class Mount:
 
     name: str
     path: str  # absolute, the same in every worker
-    source: str  # in Kubernetes a claim in the tenant's namespace, in the local backend a folder
+    # in Kubernetes the name of a PersistentVolumeClaim in the tenant's namespace, in the local backend a folder
+    source: str
     read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Settings of each worker's container, for backends with containers. None and "" mean the cluster's default."""
+    """Settings of each worker's container. Backends without containers ignore them. None and "" mean the cluster's
+    default."""
 
-    cpus: float | None = None  # both request and limit
-    memory: int | None = None  # bytes, both request and limit
+    cpus: float | None = None  # CPU request and limit
+    memory: int | None = None  # memory request and limit in bytes
     shared_memory: int | None = None  # limit in bytes; shared memory counts towards `memory`
     working_directory: str = ""
     user_id: int | None = None
@@ -101,7 +105,7 @@ DEFAULT_CONTAINER = Container()
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Everything that a backend needs to start a lease."""
+    """Everything that a backend needs to start one lease of a job."""
 
     job_id: int
     epoch: int
@@ -114,34 +118,38 @@ class Gang:
     grace_seconds: float
     log_limit_bytes: int
     workers: Sequence[Worker]
-    gpu_resource: str = ""  # resource name that a pod requests to get one of these GPUs; empty without pods
+    gpu_resource: str = (
+        ""  # extended resource that a pod requests to get these GPUs; empty for backends without pods
+    )
     endpoint: Endpoint | None = None
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     container: Container = DEFAULT_CONTAINER
-    uid: int | None = None  # the team's user on the portal's machine; None where pods run the gang
-    is_trusted: bool = False  # the job's owner may do everything that the portal may
-    may_have_begun: bool = False  # an earlier start order had an unknown outcome
+    uid: int | None = None  # UID of the team's user on the portal's machine; None where pods run the gang
+    is_trusted: bool = False  # the job's owner has all the rights that the portal has
+    may_have_begun: bool = False  # an earlier order to start this epoch had an unknown outcome
 
 
 class Phase(StrEnum):
     """The state of a gang's processes, all ranks together."""
 
-    STARTING = "starting"  # not all workers run yet
+    STARTING = "starting"  # at least one worker does not run yet
     RUNNING = "running"
     FROZEN = "frozen"
-    ENDED = "ended"  # every process is gone, including those that workers forked
+    ENDED = "ended"  # every process is gone, including the processes that workers forked
 
 
 class End(StrEnum):
     """Why a gang ended."""
 
-    SUCCEEDED = "succeeded"  # every worker exited with 0 by itself
-    FAILED = "failed"  # a worker exited with another code, or a signal that Fairlot did not send killed it
-    STOPPED = "stopped"  # Fairlot ordered it to stop
-    LOST = "lost"  # vanished without a report, for example after a reboot or kill -9
+    SUCCEEDED = "succeeded"  # every worker exited with 0
+    FAILED = (
+        "failed"  # a worker exited with a code other than 0, or a signal that Fairlot did not send killed it
+    )
+    STOPPED = "stopped"  # Fairlot ordered the gang to stop
+    LOST = "lost"  # the gang vanished without a report, for example after a reboot or kill -9
     START_FAILED = "start_failed"  # a worker could not be started
-    DELETED = "deleted"  # someone else deleted it, not Fairlot
+    DELETED = "deleted"  # someone other than Fairlot deleted the gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,80 +166,86 @@ class Observation:
     ended_age: float | None = None  # seconds since the last process ended
     end: End | None = None
     exit_code: int | None = None
-    message: str = ""  # plain words for users
+    message: str = ""  # the reason for the state, in words for users
     steps: float | None = None  # last progress that rank 0 reported
-    steps_age: float | None = None  # seconds since that report
+    steps_age: float | None = None  # seconds since rank 0 reported this progress
     # Only for gangs with an endpoint:
-    ready_age: float | None = None  # seconds since it has been ready; None while it is not
-    address: str = ""  # host and port
-    why_not_ready: str = ""  # plain words for users, where the backend knows
+    ready_age: float | None = None  # seconds since the endpoint became ready; None while it is not ready
+    address: str = ""  # host and port of the endpoint
+    why_not_ready: str = ""  # the reason in words for users, where the backend knows one
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a gang used its GPUs until `age` seconds ago. Reporting the same use twice has no effect."""
+    """A measurement of how a gang used its GPUs until `age` seconds ago. Reporting the same measurement twice has no
+    effect."""
 
     token: UUID
-    unused_for: float  # seconds without any use, all of them measured; 0: the GPUs are in use
-    percent: float  # last measured load: of the GPUs, or of one processor where `by_gpus` is false
-    by_gpus: bool  # measured on the GPUs; otherwise derived from processor time and progress
+    unused_for: float  # seconds without any use, all of which were measured; 0: the GPUs are in use
+    percent: (
+        float  # last measured load in percent: of the GPUs or, where `by_gpus` is false, of one processor
+    )
+    by_gpus: bool  # whether the load was measured on the GPUs; otherwise it is derived from processor time and progress
     age: float = 0.0
-    # Last seconds of `unused_for` in which no process was on the GPUs; 0 if there is one, or if that is unknown.
+    # The last seconds of `unused_for`, in which no process was on the GPUs. 0 while a process is there, and where the
+    # backend cannot tell.
     processless_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """GPUs of one type on one node, in a cluster that discovers its own nodes."""
+    """The GPUs of one type on one node, in a cluster whose nodes Fairlot discovers."""
 
     host: str
-    resource: str  # resource name that a pod requests to get one
-    product: str  # the hardware's name for its type, including the slice for partitioned GPUs
-    part: str  # the slice alone; empty for whole GPUs
+    resource: str  # extended resource that a pod requests to get one of these GPUs
+    product: str  # the hardware's name for the GPU type, including the slice for partitioned GPUs
+    part: str  # the slice alone, such as a MIG profile; empty for whole GPUs
     installed: int
     failed: int
-    others: int  # used by pods that are not Fairlot's
+    others: int  # number of GPUs that pods of others than Fairlot hold
     is_up: bool
-    why_not: str  # plain words: why the node accepts no new workers; empty when it does
+    why_not: str  # why the node accepts no new workers, in plain words; empty when the node accepts them
     cpus: float | None = None  # processors that the node offers to pods
     memory: int | None = None  # bytes of memory that the node offers to pods
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A piece of a rank's log. `data` begins at byte `offset`; the next read continues at `next_offset`."""
+    """A part of a rank's log. `data` begins at byte `offset`; the next read continues at `next_offset`."""
 
     rank: int
     offset: int
     next_offset: int
     data: bytes
-    complete: bool  # the attempts that were asked about will write nothing more
+    complete: bool  # no attempt that the caller asked about will write more
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """A message from the cluster about a job, beside the job's state."""
+    """A message from the cluster about a job, which does not change the job's state."""
 
-    source: str  # identifies the message, so that a repetition is recognised
+    source: str  # identifies the message, so that the caller recognises a repetition
     job_id: int
     epoch: int
     text: str  # plain words for users
-    age: float  # seconds since it happened
+    age: float  # seconds since the event
 
 
 class Backend(Protocol):
     """Starts, stops and observes gangs on one cluster."""
 
-    orders_at_once: int  # how many orders may be given in parallel, from threads
+    orders_at_once: int  # how many threads may give orders in parallel
 
     def preload(self, job_id: int) -> None:
-        """Loads what orders to this job need from the database, so that threads without a connection can give them."""
+        """Loads from the database what orders to this job need, so that threads without a database connection can give
+        them."""
 
     def prepare(self) -> None:
-        """Checks that the backend can work. Raises BackendError with a message for users if it cannot."""
+        """Checks that the backend can work. Raises BackendError with a message for users if it cannot work."""
 
     def start(self, gang: Gang) -> None:
-        """Starts all workers, or leaves them running if this epoch was started already. Older epochs become void."""
+        """Starts all workers. Leaves them running if this epoch was started already. Orders of older epochs become
+        void."""
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
         """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns at once."""
@@ -249,50 +263,54 @@ class Backend(Protocol):
         """Returns at least those observations that changed since the last call."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
-        """Returns the cluster's messages since the last call; after a restart, earlier ones again too."""
+        """Returns the cluster's messages since the last call. After a restart, earlier messages may come again."""
 
     def staleness(self) -> float:
-        """Returns for how many seconds the result of `observe` may be out of date."""
+        """Returns how old the result of `observe` may be, in seconds."""
 
     def use(self) -> Sequence[Use]:
-        """Returns what was measured of GPU use since the last call; nothing where another process measures it."""
+        """Returns the measurements of GPU use since the last call; empty where another process measures GPU use."""
 
     def advance(self) -> None:
-        """Continues orders that take several steps, as far as the cluster allows now. Called at every change."""
+        """Takes the next step of orders that need several steps, where the cluster allows it. The caller calls this at
+        every change."""
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
-        """Returns all GPUs of the cluster if any of them changed. Returns None otherwise, and where people declare
-        nodes."""
+        """Returns all GPUs of the cluster if any of them changed since the last call, otherwise None.
+
+        Always returns None where admins declare the nodes.
+        """
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Deletes the report about an ended lease. Logs and checkpoints stay."""
+        """Deletes the report about an ended lease. Keeps the job's logs and checkpoints."""
 
     def remove_files(self, *, job_id: int) -> None:
         """Deletes the logs and checkpoints of a job that has ended. Idempotent."""
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Makes `name` resolve to the service's ready replicas, where the cluster has names for services.
+        """Makes the DNS name `name` resolve to the service's ready replicas, on clusters that give services DNS names.
 
         `job_id` is a current or former replica. Idempotent.
         """
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """Removes the name that `announce` created. Idempotent."""
+        """Removes the DNS name that `announce` created. Idempotent."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        The chunk is complete once the log has everything of all attempts up to `last_attempt`.
+        The chunk is marked complete when it reaches the end of the log and no attempt up to `last_attempt` will
+        write more.
         """
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Returns the present size of a rank's log in bytes; 0 when there is none."""
+        """Returns the present size of a rank's log in bytes; 0 without a log."""
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks that have a log."""
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
-        """Yields whenever something may have changed, and at least every `timeout` seconds."""
+        """Yields None whenever a state may have changed, and at least every `timeout` seconds."""
 
 
 class BackendError(Exception):
@@ -307,4 +325,4 @@ class LogUnreadable(BackendError):
 
 
 class Unanswered(BackendError):
-    """The cluster did not answer, so whether the order was carried out is unknown. The order itself may be valid."""
+    """The cluster did not answer, so the effect of the order is unknown. The order itself may be valid."""

@@ -1,1 +1,1 @@
-"""Gangs as Jobs of Kubernetes clusters. So far: speaking to an API server, and keeping up with it."""
+"""The Kubernetes backend: runs gangs as Jobs or bare pods and watches the cluster."""

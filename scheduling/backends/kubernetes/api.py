@@ -1,4 +1,4 @@
-"""A small client for one API server: JSON over HTTPS, with an exception class per kind of refusal.
+"""A small client for one API server: JSON over HTTPS, with one exception class for each kind of refusal.
 
 The official client reads the kubeconfig and manages the connections. Its model classes are not used, because
 building them costs more than parsing the JSON.
@@ -20,19 +20,19 @@ Object: TypeAlias = dict[str, Any]
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-# Bytes that a watch may deliver at once. No object that an API server stores is larger.
+# The most bytes that a watch delivers at once. No object that an API server stores is larger.
 PIECE = 1 << 16
 PAGE = 500
-# Connections kept open: those of the watches, and of threads that write at the same time.
+# Connections kept open: for the watches, and for threads that write at the same time.
 MOST_CONNECTIONS = 32
 
 
 class Unreachable(Exception):
-    """There was no answer or a broken one, so it is unknown whether a request took effect."""
+    """The API server sent no answer or a broken one, so the effect of the request is unknown."""
 
 
 class Refused(Exception):
-    """The API server answered with a status of 300 or more. `reason` and `message` are its own words."""
+    """The API server answered with an HTTP status of 300 or more. `reason` and `message` come from the API server."""
 
     def __init__(self, code: int, status: Mapping[str, Any], retry_after: float = 0.0) -> None:
         self.code, self.retry_after = code, retry_after
@@ -41,34 +41,35 @@ class Refused(Exception):
 
 
 class Gone(Refused):
-    """410: the requested version is older than what the API server remembers."""
+    """HTTP status 410: the requested resourceVersion is older than the API server remembers."""
 
 
 class Missing(Refused):
-    """404: the object does not exist."""
+    """HTTP status 404: the object does not exist."""
 
 
 class Taken(Refused):
-    """409, AlreadyExists: an object with this name exists."""
+    """HTTP status 409 with reason AlreadyExists: an object of this name exists."""
 
 
 class Changed(Refused):
-    """409, Conflict: the object does not, or no longer, match the request's preconditions."""
+    """HTTP status 409 with reason Conflict: the object does not, or no longer, match the preconditions of the
+    request."""
 
 
 class Invalid(Refused):
-    """422: a `test` of a JSON Patch failed, or the object would be invalid."""
+    """HTTP status 422: a `test` operation of a JSON Patch failed, or the object would be invalid."""
 
 
 class Unauthorized(Refused):
-    """401: the API server does not, or no longer, accept the token."""
+    """HTTP status 401: the API server does not, or no longer, accept the token."""
 
 
 class Api:
-    """A client for one user of one cluster, as a kubeconfig names them. Must not be shared across a fork."""
+    """A client for the one user and the one cluster of a kubeconfig. A client must not be shared across a fork."""
 
     def __init__(self, kubeconfig: Mapping[str, Any]) -> None:
-        """Raises kubernetes.config.ConfigException when the kubeconfig is incomplete."""
+        """Reads the kubeconfig. Raises kubernetes.config.ConfigException if it is incomplete."""
         configuration = Configuration()
         load_kube_config_from_dict(dict(kubeconfig), client_configuration=configuration, persist_config=False)
         configuration.retries = False  # the caller decides whether a request may be repeated
@@ -85,7 +86,7 @@ class Api:
             return _parsed(_body(answer))
 
     def list_all(self, path: str, *, page: int = PAGE, **query: Any) -> tuple[list[Object], str]:
-        """Returns all objects at `path`, read page by page, and the resourceVersion of that state."""
+        """Returns a pair: all objects at `path`, read page by page, and the resourceVersion of the list."""
         found: list[Object] = []
         asked = {**query, "limit": page}
         while True:
@@ -104,25 +105,23 @@ class Api:
         return self._write("PATCH", path, list(operations), "application/json-patch+json")
 
     def apply(self, path: str, thing: Object) -> Object:
-        """Applies the object on the server side: creates it, or sets the fields that are given here.
+        """Applies the object by server-side apply: creates it, or sets the fields that are given here. Returns the
+        object.
 
-        Removes fields that Fairlot set before and does not give any more. Keeps the fields of others.
+        Removes fields that Fairlot set before and does not give any more. Keeps fields that others set.
         """
         query = {"fieldManager": "fairlot", "force": "true"}
         return self._write("PATCH", path, thing, "application/apply-patch+yaml", query)
 
     def replace(self, path: str, thing: Object) -> Object:
-        """Replaces the whole object at `path` and returns it. Raises Missing when there is none."""
+        """Replaces the whole object at `path` and returns it. Raises Missing if no object exists there."""
         return self._write("PUT", path, thing, "application/json")
 
     def delete(
         self, path: str, *, uid: str, version: str | None = None, grace_seconds: int | None = None
     ) -> Object:
-        """Deletes the object with this uid and what it owns. Raises Changed when another object has the name by now.
-
-        With `version`, the object must still have this resourceVersion. `grace_seconds` replaces the grace period of
-        a pod.
-        """
+        """Deletes the object with this UID, and the objects that it owns. Raises Changed if the object at `path` has
+        another UID or, with `version`, another resourceVersion. `grace_seconds` replaces a pod's grace period."""
         conditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         options: Object = {"propagationPolicy": "Background", "preconditions": conditions}
         if grace_seconds is not None:
@@ -137,13 +136,15 @@ class Api:
 
     @contextmanager
     def watch(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Stream]:
-        """Opens a watch on `path`. Reading it raises Unreachable after `read_seconds` of silence."""
+        """Opens a watch on `path`, as a context manager. Reading the stream raises Unreachable after `read_seconds` of
+        silence."""
         with self._answer("GET", path, {"watch": "true", **query}, read_seconds=read_seconds) as answer:
             yield Stream(answer)
 
     @contextmanager
     def text(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Text]:
-        """Opens a text at `path`, such as a log. Reading it raises Unreachable after `read_seconds` of silence."""
+        """Opens a text such as a log at `path`, as a context manager. Reading the text raises Unreachable after
+        `read_seconds` of silence."""
         with self._answer("GET", path, query, read_seconds=read_seconds) as answer:
             yield Text(answer)
 
@@ -172,45 +173,46 @@ class Api:
         except ApiException as error:  # a broken TLS connection
             raise Unreachable(str(error.reason)) from error
         try:
-            if answer.status >= 300:  # a redirect is not followed, because the token must not go elsewhere
+            if answer.status >= 300:  # redirects are refused, because the token must not go to another server
                 raise _refusal(answer)
             yield answer
         except BaseException:
-            answer.close()  # the next request must not read the rest of this answer
+            answer.close()  # so that the next request does not read the rest of this answer
             raise
         else:
             answer.release_conn()
 
     def _credentials(self) -> dict[str, str]:
-        """Returns the header with the token. Refreshes a token that changes from the kubeconfig's source."""
+        """Returns the Authorization header with the current token, which the kubeconfig's source may refresh; empty
+        without a token."""
         token = self._configuration.get_api_key_with_prefix("authorization", "BearerToken")
         return {"Authorization": token} if token else {}
 
 
 class Text:
-    """A response that is read in pieces as they arrive."""
+    """A streamed response, read in pieces as they arrive."""
 
     def __init__(self, answer: urllib3.HTTPResponse) -> None:
         self._answer = answer
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields pieces until the API server ends the response or `cut` is called."""
+        """Yields pieces of bytes until the API server ends the response or another thread calls `cut`."""
         try:
             yield from self._answer.stream(PIECE, decode_content=True)
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(str(error)) from error
 
     def cut(self) -> None:
-        """Ends the response. Called from another thread than the reader's."""
+        """Ends the response. May be called from another thread than the reader's."""
         with suppress(OSError, RuntimeError, ValueError):  # the response has already ended
             self._answer.shutdown()
 
 
 class Stream(Text):
-    """A watch, of which each line is an event."""
+    """The response of a watch. Each line is one event."""
 
     def __iter__(self) -> Iterator[Object]:
-        """Yields events until the API server ends the watch or `cut` is called."""
+        """Yields events as parsed JSON objects until the API server ends the watch or another thread calls `cut`."""
         rest = b""
         for piece in self.pieces():
             *lines, rest = (rest + piece).split(b"\n")
@@ -240,7 +242,7 @@ def _refusal(answer: urllib3.HTTPResponse) -> Refused:
     body = _body(answer)
     try:
         status = _parsed(body)
-    except Unreachable:  # the error page of a proxy
+    except Unreachable:  # the answer is not JSON, for example the error page of a proxy
         status = {"message": body[:200].decode(errors="replace")}
     kinds = {401: Unauthorized, 404: Missing, 410: Gone, 422: Invalid}
     kind = kinds.get(answer.status, Refused)

@@ -1,4 +1,4 @@
-"""The Kubernetes backend: runs gangs as Jobs, and reports their state."""
+"""The Kubernetes backend: runs gangs as Jobs or bare pods, and reports their state."""
 
 from __future__ import annotations
 
@@ -55,24 +55,25 @@ logger = logging.getLogger(__name__)
 
 ALL_JOBS, ALL_PODS, NODES = "/apis/batch/v1/jobs", "/api/v1/pods", "/api/v1/nodes"
 EVENTS = "/api/v1/events"
-# Until the first lists have arrived, which takes a while on a large cluster.
+# How long to wait for the first lists of objects, which take a while on a large cluster.
 FILL_SECONDS = 120.0
-# Kubelets send the signals. With a grace of 0 the API server would forget a pod that still runs.
+# Kubelets send the signals. With a grace period of 0 the API server would forget a pod that still runs.
 SHORTEST_GRACE = 1
-# Orders given in parallel; each of them mostly waits for the API server.
+# Threads that give orders in parallel. An order mostly waits for the API server.
 AT_ONCE = 16
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Tenancy(Protocol):
-    """Maps a job to the namespace of its tenant."""
+    """A function that maps a job to its tenant's namespace."""
 
     def __call__(self, job_id: int) -> str:
-        """Returns the namespace of the job's tenant. Raises KeyError when there is no such job."""
+        """Returns the namespace of the job's tenant. Raises KeyError for an unknown job."""
 
 
 class Limited(Api):
-    """A client whose writes obey a rate limit that all processes share. All of them pause when the API server asks."""
+    """A client whose writes obey a rate limit that all processes share. When the API server asks for a pause, all
+    processes pause."""
 
     def __init__(self, kubeconfig: Mapping[str, Any], limit: Limit) -> None:
         super().__init__(kubeconfig)
@@ -90,7 +91,7 @@ class Limited(Api):
 
 @dataclass
 class _Watch:
-    """The running reflectors and the caches that they fill."""
+    """The running reflectors, and the caches that the reflectors fill."""
 
     view: ClusterCache
     reflectors: list[Reflector]
@@ -104,12 +105,13 @@ class _Watch:
 
 
 class KubernetesBackend:
-    """Runs gangs on one cluster. Any process may give orders; one process at a time watches, with `changes`.
+    """Runs gangs on one cluster. Any process may give orders; only one process at a time watches, by iterating
+    `changes`.
 
     `owner` marks the objects of this installation of Fairlot. `logs` contains one folder per job; at most
     `log_streams` logs are followed at the same time. `settle` is called before each start and creates the tenant's
-    namespace if needed. `preload` is called before threads give orders. `is_bare` says whether a job runs as a pod
-    without a Job; its answer for a job never changes.
+    namespace if needed. `preload` is called before threads give orders. `is_bare` returns whether a job runs as a
+    bare pod, without a Job; its answer for a job never changes.
     """
 
     orders_at_once = AT_ONCE
@@ -149,7 +151,7 @@ class KubernetesBackend:
         return self._opened()
 
     def _opened(self) -> Api:
-        """Returns the client, which is created on first use because connections must not cross a fork."""
+        """Returns the client. Creates it on first use, because connections must not be shared across a fork."""
         with self._lock:
             if self._known_api is None:
                 try:
@@ -159,20 +161,20 @@ class KubernetesBackend:
             return self._known_api
 
     def prepare(self) -> None:
-        """Checks that the API server answers and accepts the credentials. Raises BackendError."""
+        """Checks that the API server answers and accepts the credentials. Raises BackendError otherwise."""
         with _plainly("the API server"):
             self.api.get(ALL_JOBS, limit=1)
 
     # --- orders --------------------------------------------------------------------------------
 
     def preload(self, job_id: int) -> None:
-        """Loads the job's namespace and the kubeconfig, so that orders to it need no database."""
+        """Loads the job's namespace and the kubeconfig, so that later orders to the job need no database."""
         with _plainly(f"an order to job {job_id}"):
             self._preload(job_id)
         self._opened()
 
     def start(self, gang: Gang) -> None:
-        """Starts the gang, unless its epoch was started or stopped already or a later one exists."""
+        """Starts the gang. Does nothing if its epoch was already started or stopped, or if a later epoch exists."""
         pod = objects.Pod(
             image=gang.environment_name,
             command=gang.command,
@@ -200,28 +202,30 @@ class KubernetesBackend:
             raise BackendError("its Job has already ended")
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """Sends SIGTERM to the pods, and SIGKILL after their own grace or `grace_seconds`, whichever is less."""
+        """Orders the pods to end: SIGTERM, then SIGKILL after the pod's own grace period or `grace_seconds`, whichever
+        is shorter."""
         with _plainly(f"the stop of job {job_id}"):
             outcome = self._order_stop(job_id, epoch, str(token))
             if outcome is Outcome.DONE:
                 self._shorten(job_id, epoch, grace_seconds)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Raises BackendError: Kubernetes cannot suspend a container, so these clusters share time by checkpoints."""
+        """Raises BackendError: Kubernetes cannot suspend a container, so gangs here are preempted by checkpoint and
+        restart."""
         raise BackendError("Kubernetes cannot suspend running containers")
 
     def thaw(self, gang: Gang) -> None:
-        """Starts the gang from its checkpoint, because it was not suspended."""
+        """Starts the gang from its checkpoint, because Kubernetes cannot suspend containers."""
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Drops what the cache keeps about a deleted gang. Its Job stays in the cluster for a day, a bare pod for
+        """Drops the cache's entry of a deleted gang. In the cluster, an ended Job stays for a day and a bare pod for
         minutes."""
         if self._watch:
             self._watch.view.forget(job_id, token)
 
     def remove_files(self, *, job_id: int) -> None:
-        """Deletes the logs and, if it is still there, the Job. Raises BackendError while the job runs."""
+        """Deletes the job's logs and its Job or pod, if it still exists. Raises BackendError while the job runs."""
         with _plainly(f"the removal of job {job_id}"):
             there = self._orders(job_id).find(job_id)
             if there is not None:
@@ -234,52 +238,59 @@ class KubernetesBackend:
                 raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Creates a Service of that name in the tenant's namespace. Its endpoints are the ready replicas."""
+        """Creates a Service called `name` in the tenant's namespace. Its endpoints are the service's ready replicas."""
         with _plainly(f"the Service {name}"):
             self._settle(self.api, job_id)
             probes.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """Deletes the Service if it belongs to this service."""
+        """Deletes the Service called `name` if it belongs to Fairlot's service with ID `service`."""
         with _plainly(f"the Service {name}"):
             probes.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
-        """Returns the state of all leases, from the watch if this process has one, otherwise from the API server."""
+        """Returns the state of all leases: from the cache in the process that watches, otherwise from the API
+        server."""
         return self._view().everything()
 
     def changed(self) -> Sequence[Observation]:
-        """Returns what changed since the last call if this process watches, otherwise everything."""
+        """Returns the observations that changed since the last call; all of them in processes that do not watch."""
         return self._watch.view.changed() if self._watch else self.observe()
 
     def use(self) -> Sequence[Use]:
-        """Returns nothing, because the cluster's metrics report GPU use (scheduling/clusters/metrics.py)."""
+        """Returns an empty sequence, because GPU use comes from the cluster's metrics
+        (scheduling/clusters/metrics.py)."""
         return ()
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
-        """Returns what events of the cluster say since the last call, if this process watches."""
+        """Returns the cluster's events about jobs since the last call; empty in processes that do not watch."""
         return self._watch.cluster_events.take() if self._watch else ()
 
     def staleness(self) -> float:
-        """Returns the staleness of the watch; 0 in processes that ask the API server each time."""
+        """Returns the age of the watch's data in seconds; 0 in processes that do not watch and ask the API server each
+        time."""
         return self._watch.view.staleness() if self._watch else 0.0
 
     def advance(self) -> None:
-        """Opens the scheduling gates of complete gangs and stops those that do not come up."""
+        """Opens the scheduling gates of complete gangs, and stops gangs that fail to start or have lost a worker."""
         if self._watch:
             with _plainly("tending the gangs"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
-        """Returns the GPUs of all nodes if any changed; otherwise, and in processes that do not watch, None."""
+        """Returns the GPUs of all nodes after a change and at regular intervals, otherwise None.
+
+        Always returns None in processes that do not watch.
+        """
         return self._watch.view.node_gpus() if self._watch else None
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        The chunk is complete once the log has everything of all attempts up to `last_attempt`.
+        The chunk is marked complete when it reaches the end of the log and no attempt up to `last_attempt` will
+        write more.
         """
         files = files_of(self.logs, job_id)
 
@@ -290,7 +301,7 @@ class KubernetesBackend:
         return files.read(rank, offset, limit, is_over=is_over)
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Returns the present size of a rank's log in bytes; 0 when there is none."""
+        """Returns the present size of a rank's log in bytes; 0 without a log."""
         return files_of(self.logs, job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
@@ -298,8 +309,11 @@ class KubernetesBackend:
         return files_of(self.logs, job_id).ranks()
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
-        """Watches the cluster and yields at every change. Raises BackendError when the API server refuses the
-        credentials."""
+        """Watches the cluster and yields None at every change, and at least every `timeout` seconds.
+
+        Raises BackendError when the first lists do not arrive in time, and when the API server refuses the
+        credentials.
+        """
         self._watch = watch = self._begin_watch()
         try:
             if not watch.view.wait_until_complete(FILL_SECONDS):
@@ -330,17 +344,17 @@ class KubernetesBackend:
         except Refused as refusal:
             if refusal.code != FORBIDDEN:
                 raise
-        # The process that was to start it has died before the namespace was complete.
+        # The process that should have started the job died before the namespace was complete.
         self._settle(self.api, job_id)
         return orders.stop(job_id, epoch=epoch, token=token)
 
     def _path(self, thing: Object) -> str:
-        """Returns the API path of the Job or bare pod that represents a job."""
+        """Returns the API path of a Job or of a bare pod."""
         about, kind = thing["metadata"], PODS if objects.is_bare(thing) else JOBS
         return f"{kind.format(about['namespace'])}/{about['name']}"
 
     def _shorten(self, job_id: int, epoch: int, grace_seconds: float) -> None:
-        """Shortens the grace period of pods of attempts up to `epoch` whose own grace is longer."""
+        """Shortens longer grace periods to `grace_seconds`, for the job's pods of attempts up to `epoch`."""
         pods = PODS.format(self._namespace_of(job_id))
         for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
             wanted = grace_seconds and grace_seconds + probes.pre_stop_seconds_of(pod)
@@ -396,12 +410,12 @@ class KubernetesBackend:
 
 
 def _remove(folder: Path) -> None:
-    """Renames the folder, so that nothing writes into it any more, and deletes it. Also deletes a rest of an earlier
-    call."""
+    """Renames the folder, so that no writer finds it any more, and deletes it. Also deletes what an interrupted earlier
+    call left."""
     aside = folder.with_name(f"{folder.name}.removed")
     with suppress(FileNotFoundError):
         shutil.rmtree(aside)
-    with suppress(FileNotFoundError):  # there were no logs, or they are already removed
+    with suppress(FileNotFoundError):  # the job has no logs, or they are already removed
         folder.rename(aside)
         shutil.rmtree(aside)
 
@@ -415,7 +429,10 @@ def _run(reflector: Reflector) -> None:
 
 @contextmanager
 def _plainly(what: str) -> Iterator[None]:
-    """Converts the client's errors to BackendError with a message for users."""
+    """Converts errors inside the block to BackendError with a message for users that begins with `what`.
+
+    Raises Unanswered, a subclass, when the effect is unknown or the API server is overloaded.
+    """
     try:
         yield
     except Unreachable as trouble:

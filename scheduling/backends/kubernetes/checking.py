@@ -1,4 +1,4 @@
-"""Checks a kubeconfig: asks the API server who Fairlot is there and what it may do, and explains what is wrong."""
+"""Checks a kubeconfig: asks the API server which user and rights it gives Fairlot, and explains problems."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from scheduling.backends.kubernetes.rights import (
     needed,
 )
 
-# The only user whom the policies of deploy/kubernetes allow to do Fairlot's work.
+# The only user that the admission policies of deploy/kubernetes allow to do Fairlot's work.
 FAIRLOT = f"system:serviceaccount:{HOME}:{ACCOUNT}"
-OLDEST = (1, 30)  # the first version with stable admission policies
-# For all questions together; api.py limits each of them.
+OLDEST = (1, 30)  # the first version of Kubernetes with stable admission policies
+# Time limit in seconds for all requests of a check together; api.py limits each request.
 LONGEST_SECONDS = 60.0
-# A token that ends sooner should be replaced now.
+# A token that expires sooner should be replaced now.
 SOON = timedelta(days=3)
 
 
 class NoAnswer(Exception):
-    """The cluster cannot be used with this kubeconfig at all. `str(error)` explains why, for users."""
+    """The cluster cannot be used with this kubeconfig. `str(error)` explains the reason to users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,18 @@ class Findings:
 
     user: str
     version: str
-    identity: str  # identifies the cluster; empty when it may not be read
-    rights: dict[str, bool]  # whether Fairlot has each right that it needs, by the key of the right
-    beyond: list[str] = field(default_factory=list)  # what Fairlot may do but should not, in words
-    podgroups: str = ""  # API version of PodGroups that both sides support; empty when there is none
-    trouble: str = ""  # what keeps jobs from running, in words; empty when they can run
+    identity: str  # UID of the kube-system namespace, which identifies the cluster; empty without the right to read it
+    rights: dict[str, bool]  # maps the key of each right that Fairlot needs to whether Fairlot has it
+    beyond: list[str] = field(default_factory=list)  # rights that Fairlot has but should not have, in words
+    podgroups: str = (
+        ""  # API version of PodGroups that the cluster and Fairlot support; empty when they share none
+    )
+    trouble: str = ""  # why jobs cannot run, in words; empty when they can
 
 
 def look(kubeconfig: Kubeconfig, *, namespace_prefix: str, now: datetime) -> Findings:
-    """Checks the kubeconfig. Raises NoAnswer when the API server does not answer or refuses the credentials."""
+    """Returns the findings about a kubeconfig. Raises NoAnswer if the API server does not answer or refuses the
+    credentials."""
     api = Api(kubeconfig.content)
     try:
         return _look(api, kubeconfig, namespace_prefix, now)
@@ -88,7 +91,7 @@ def _look(api: Api, kubeconfig: Kubeconfig, namespace_prefix: str, now: datetime
 
 
 class TooSlow(Unreachable):
-    """The API server answers, but the check would take too long."""
+    """The API server answers, but so slowly that the check would exceed its time limit."""
 
 
 def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]]:
@@ -99,7 +102,7 @@ def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]
             raise TooSlow(f"its answers take too long, more than {LONGEST_SECONDS:.0f} s")
         return _allowed(api, right, namespace)
 
-    # Rights in teams' namespaces are granted with each namespace, so checking them needs one that exists.
+    # Rights in teams' namespaces are granted with each namespace, so the check needs an existing namespace.
     team = _a_teams_namespace(api, namespace_prefix)
     rights = {
         right.key: allowed(right, team if right.in_team else "") for right in needed(in_teams=bool(team))
@@ -129,7 +132,8 @@ def _allowed(api: Api, right: Right, namespace: str) -> bool:
 
 
 def _a_teams_namespace(api: Api, prefix: str) -> str:
-    """Returns a namespace that Fairlot made for a team; empty when there is none or they may not be listed."""
+    """Returns the name of a namespace that Fairlot made for a team. Returns "" if none exists or listing is
+    forbidden."""
     found = _unless_forbidden(api, "/api/v1/namespaces", labelSelector=TENANT, limit=50)
     for namespace in found.get("items", ()):
         metadata = namespace["metadata"]
@@ -140,7 +144,7 @@ def _a_teams_namespace(api: Api, prefix: str) -> str:
 
 
 def _identity(api: Api) -> str:
-    """Returns the uid of the namespace that every cluster has from its beginning; empty when it may not be read."""
+    """Returns the UID of the namespace kube-system, which identifies a cluster; empty without the right to read it."""
     found = _unless_forbidden(api, "/api/v1/namespaces/kube-system")
     return str(found.get("metadata", {}).get("uid", ""))
 
@@ -149,7 +153,7 @@ def _unless_forbidden(api: Api, path: str, **query: object) -> Object:
     try:
         return api.get(path, **query)
     except Refused as refused:
-        if refused.code == 403:  # the list of rights already reports the missing one
+        if refused.code == 403:  # the findings about rights already name the missing right
             return {}
         raise
 
@@ -175,7 +179,8 @@ def _other_user(user: str) -> str:
 
 
 def _policies(api: Api) -> str:
-    """Returns what is wrong with the admission policies; empty if those of this release or later are in force."""
+    """Returns what is wrong with the admission policies, in words. Empty if this release's policies or later ones are
+    in force."""
     path, ours = (
         "/apis/admissionregistration.k8s.io/v1/validatingadmission",
         "app.kubernetes.io/part-of=fairlot",
@@ -203,7 +208,7 @@ def _version(policy: Object) -> int:
 
 
 def _refuses(api: Api) -> bool:
-    """Returns whether the policies refuse a request that they must refuse. It is a dry run, so nothing is created."""
+    """Returns whether the admission policies refuse a forbidden request. Sends the request as a dry run."""
     unlabelled = {"metadata": {"generateName": "fairlot-probe-"}}
     try:
         api.create("/api/v1/namespaces?dryRun=All", unlabelled)
@@ -234,7 +239,8 @@ def _end(ends: datetime | None, now: datetime) -> str:
 
 
 def in_words(error: Unreachable | Refused) -> str:
-    """Explains why there was no useful answer. Repeats nothing that did not come from Kubernetes."""
+    """Explains to users why the API server gave no useful answer. Quotes only the HTTP status of an answer, because
+    something other than Kubernetes may have written the answer."""
     if isinstance(error, Unauthorized):
         return "The API server does not accept the token or certificate: it is wrong, has expired or was revoked."
     if isinstance(error, Refused):
@@ -249,7 +255,7 @@ def in_words(error: Unreachable | Refused) -> str:
 
 
 def _unreachable_in_words(error: Unreachable) -> str:
-    """Explains an error by the exception of urllib3 that api.py wraps."""
+    """Explains a connection error in words, by the urllib3 exception that api.py wrapped."""
     cause, said = error.__cause__, str(error)
     if "CERTIFICATE_VERIFY_FAILED" in said:
         if "mismatch" in said or "not valid for" in said:

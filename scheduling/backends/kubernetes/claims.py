@@ -1,4 +1,4 @@
-"""Volumes of jobs in Kubernetes: persistent volume claims in the tenant's namespace, which a gang's pods mount."""
+"""Volumes of jobs in Kubernetes: PersistentVolumeClaims in the tenant's namespace, which a gang's pods mount."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PATH = "/api/v1/namespaces/{}/persistentvolumeclaims/{}"
 
 
 def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
-    """Raises BackendError for a missing claim. Otherwise the pods would wait for it while they hold GPUs."""
+    """Raises BackendError if a PersistentVolumeClaim is missing. Otherwise the pods would hold GPUs while they wait for
+    it."""
     for mount in mounts:
         try:
             api.get(PATH.format(namespace, mount.source))
@@ -24,7 +25,7 @@ def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
 
 
 def volumes(mounts: Sequence[Mount]) -> list[tuple[Object, Object]]:
-    """Returns for each mount its volumeMounts entry and its volumes entry."""
+    """Returns a pair for each mount: its `volumeMounts` entry and its `volumes` entry."""
     found: list[tuple[Object, Object]] = []
     for number, one in enumerate(mounts):
         name = f"volume-{number}"
@@ -35,5 +36,5 @@ def volumes(mounts: Sequence[Mount]) -> list[tuple[Object, Object]]:
 
 
 def variables(mounts: Sequence[Mount]) -> dict[str, str]:
-    """Returns the variable with the folder of volumes that have no path of the user's."""
+    """Returns FAIRLOT_VOLUMES_DIR, the folder of volumes for which the user chose no path; empty without mounts."""
     return {"FAIRLOT_VOLUMES_DIR": VOLUMES} if mounts else {}

@@ -1,4 +1,4 @@
-"""A cache of one cluster's gangs, nodes and other GPU pods. Reflectors keep it current; it is safe between threads."""
+"""A cache of one cluster's gangs, nodes and foreign GPU pods. Reflectors keep it current; threads may share it."""
 
 from __future__ import annotations
 
@@ -35,41 +35,42 @@ DELETED = "its Job was deleted in the cluster, but not by Fairlot"
 
 @dataclass
 class Gang:
-    """A Job with its pods and its last status; or a bare pod, which is both Job and pod."""
+    """A gang in the cluster: its Job, its pods and its last status. For a bare pod, `job` is the pod itself."""
 
     job: Object
-    pods: dict[str, Object] = field(default_factory=dict)  # by uid
+    pods: dict[str, Object] = field(default_factory=dict)  # by UID
     deleted: bool = False  # the Job is gone; pods may remain
     status: GangStatus | None = None
-    began: float = 0.0  # monotonic: when this phase began, or was first seen
-    ran: float | None = None  # monotonic: when all workers were running
-    ready: float | None = None  # monotonic: when it became ready; None while it is not
+    began: float = 0.0  # monotonic time when this phase began or was first observed
+    ran: float | None = None  # monotonic time when the last worker began to run
+    ready: float | None = None  # monotonic time when the endpoint became ready; None while it is not ready
     lost: str = ""  # why the cluster ended a worker of this attempt, even if that worker was replaced since
     denial: Denial | None = None  # why the Job controller could not create a pod of this attempt
-    # The epoch, the steps, and the monotonic time of the report.
+    # (epoch, steps, monotonic time of the report); None before the first report.
     progress: tuple[int, float, float] | None = None
 
 
 class PodListener(Protocol):
-    """A listener for Fairlot's pods. It is called under the lock of the cache."""
+    """Receives Fairlot's pods as they change. The cache calls it while holding the cache's lock."""
 
     def put(self, pod: Object) -> None:
-        """Takes a pod that may be new or changed."""
+        """Receives a pod that may be new or changed."""
 
     def gone(self, uid: str) -> None:
-        """Takes the uid of a pod that is gone."""
+        """Receives the UID of a pod that the cluster no longer has."""
 
 
 class ClusterCache:
-    """The cache. Reflectors fill its mirrors `jobs`, `pods`, `nodes` and `foreign_pods`."""
+    """The cache of one cluster. Reflectors fill its mirrors `jobs`, `pods`, `nodes` and `foreign_pods`."""
 
     def __init__(self, *, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Takes a clock close to the cluster's, to date events that happened while nothing was watched."""
+        """Takes a clock that is close to the cluster's clock, to date changes that happened while nothing was
+        watched."""
         self._wall = wall
         self._lock = threading.RLock()
         self._changed = threading.Event()
         self._gangs: dict[int, Gang] = {}
-        # Pods whose Job is not known yet.
+        # Pods whose Job the cache does not know yet, by job ID and UID.
         self._pods_without_job: dict[int, dict[str, Object]] = defaultdict(dict)
         self._job_of_pod: dict[str, int] = {}
         self._changed_jobs: set[int] = set()
@@ -82,42 +83,43 @@ class ClusterCache:
         self.pods = _Pods(self)
         self.nodes = _Nodes(self)
         self.foreign_pods = _ForeignPods(self)
-        self._denials: dict[int, tuple[str, Denial]] = {}  # with the uid of the Job
+        self._denials: dict[int, tuple[str, Denial]] = {}  # by job ID, with the UID of the Job
         self.pod_listener: PodListener | None = None
         self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.foreign_pods)
 
     # --- reading ---------------------------------------------------------------------------------
 
     def wait_until_complete(self, timeout: float) -> bool:
-        """Waits until every mirror was filled once. Returns whether that happened within `timeout` seconds."""
+        """Waits until every mirror was filled once. Returns False if this takes more than `timeout` seconds."""
         until = time.monotonic() + timeout
         return all(mirror.filled.wait(max(0.0, until - time.monotonic())) for mirror in self._mirrors)
 
     def wait(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds for a change since the last call. Returns whether there was one."""
+        """Waits at most `timeout` seconds for a change since the last call. Returns whether something changed."""
         changed = self._changed.wait(timeout)
         self._changed.clear()
         return changed
 
     def staleness(self) -> float:
-        """Returns the seconds since the API server last reported on Jobs, or on pods if that is longer ago."""
+        """Returns the seconds since the API server last reported on Jobs or on pods, whichever report is older."""
         return time.monotonic() - min(self.jobs.heard_at, self.pods.heard_at)
 
     def everything(self) -> list[Observation]:
-        """Returns the latest lease of every gang."""
+        """Returns one observation for each gang that has had a lease: the state of its latest lease."""
         with self._lock:
             self._adopt_orphans()
             return [seen for gang in self._gangs.values() if (seen := self._observation(gang))]
 
     def changed(self) -> list[Observation]:
-        """Returns the latest lease of gangs that changed since the last call."""
+        """Returns the state of the latest lease of each gang that changed since the last call."""
         with self._lock:
             changed = [self._gangs[job_id] for job_id in self._changed_jobs if job_id in self._gangs]
             self._changed_jobs.clear()
             return [seen for gang in changed if (seen := self._observation(gang))]
 
     def unsettled(self) -> list[tuple[Gang, GangStatus]]:
-        """Returns gangs that are starting or lost a worker to the cluster, as copies that need no lock."""
+        """Returns gangs that are starting or have lost a worker, each with its status. The gangs are copies that need
+        no lock."""
         with self._lock:
             gangs = [self._gangs[job_id] for job_id in self._unsettled if job_id in self._gangs]
             return [(self._copy(gang), gang.status) for gang in gangs if gang.status]
@@ -128,7 +130,7 @@ class ClusterCache:
             return self._copy(found) if found else None
 
     def on_node(self, name: str) -> list[int]:
-        """Returns the ids of jobs with a worker on this node that has not ended."""
+        """Returns the IDs of jobs with an unfinished worker on the node `name`."""
         with self._lock:
             return [
                 job_id
@@ -143,20 +145,20 @@ class ClusterCache:
         uid, began = gang.job["metadata"]["uid"], objects.began(gang.job)
         about, denial = self._denials.get(objects.job_id_of(gang.job), ("", None))
         if not denial or about != uid or not began or denial.at < began:
-            denial = None  # of another Job or an earlier attempt
+            denial = None  # the denial is about another Job or an earlier attempt
         return replace(gang, pods=dict(gang.pods), denial=denial)
 
     def forget(self, job_id: int, token: UUID) -> None:
-        """Drops a deleted gang whose lease is forgotten."""
+        """Drops a gang that was deleted in the cluster and whose latest lease has this token."""
         with self._lock:
             gang = self._gangs.get(job_id)
             if gang and gang.deleted and gang.status and gang.status.token == token:
                 del self._gangs[job_id]
 
     def node_gpus(self) -> list[NodeGpus] | None:
-        """Returns the GPUs of every node when any changed, and every NODES_EVERY seconds; otherwise None.
+        """Returns the GPUs of every node after a change, and otherwise once every NODES_EVERY seconds; None in between.
 
-        The periodic repetition lets the caller retry changes for which jobs first had to leave a node.
+        The periodic repetition lets the caller retry a change that had to wait until jobs left a node.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
@@ -184,7 +186,10 @@ class ClusterCache:
             ]
 
     def orphans(self) -> list[Object]:
-        """Returns pods that run without their Job. The Job may exist, but not have been reported yet."""
+        """Returns pods that still run although the cache does not know the Job that created them.
+
+        The Job may exist all the same, because the watch may report a pod before its Job.
+        """
         with self._lock:
             lost = [
                 pod
@@ -200,7 +205,7 @@ class ClusterCache:
             ]
 
     def tombstones(self, age: float) -> list[Object]:
-        """Returns bare pods that ended at least `age` seconds ago. Nothing else removes them."""
+        """Returns bare pods that ended at least `age` seconds ago. No controller deletes them, so the caller must."""
         before = time.monotonic() - age
         with self._lock:
             return [
@@ -216,15 +221,16 @@ class ClusterCache:
     # --- changing --------------------------------------------------------------------------------
 
     def record_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
-        """Records the progress that a worker of this attempt reported at the monotonic time `at`."""
+        """Records the number of steps that a worker of attempt `epoch` reported at the monotonic time `at`."""
         with self._lock:
             if gang := self._gangs.get(job_id):
                 gang.progress = epoch, steps, at
-                # Progress wakes nobody: it is reported with other changes, or at the next regular observation.
+                # Does not wake waiting threads: progress is reported with other changes, or at the next regular
+                # observation.
                 self._changed_jobs.add(job_id)
 
     def record_denial(self, job_id: int, uid: str, denial: Denial) -> None:
-        """Records why the Job controller could not create a pod of the Job with this uid."""
+        """Records why the Job controller could not create a pod of the Job with UID `uid`. Wakes waiting threads."""
         with self._lock:
             _, before = self._denials.get(job_id, ("", None))
             if before is None or denial.at >= before.at:
@@ -234,7 +240,7 @@ class ClusterCache:
         self.notify()
 
     def notify(self) -> None:
-        """Wakes the callers of `wait`."""
+        """Wakes threads that wait in `wait`."""
         self._changed.set()
 
     def _observation(self, gang: Gang) -> Observation | None:
@@ -262,7 +268,7 @@ class ClusterCache:
         )
 
     def _adopt_orphans(self) -> None:
-        """Adds gangs for pods whose Job was deleted before this cache began, because they still hold GPUs."""
+        """Adds gangs for running pods whose Job was deleted before this cache began. These pods still hold GPUs."""
         if not self.jobs.filled.is_set():
             return
         for job_id, pods in list(self._pods_without_job.items()):
@@ -278,7 +284,7 @@ class ClusterCache:
         job_id = objects.job_id_of(job)
         known = self._gangs.get(job_id)
         if known is None or (known.deleted and job["metadata"]["uid"] != known.job["metadata"]["uid"]):
-            left = known.pods if known else {}  # may have outlived an earlier Job
+            left = known.pods if known else {}  # pods of an earlier Job that may still exist
             known = self._gangs[job_id] = Gang(job, left | self._pods_without_job.pop(job_id, {}))
             for pod in known.pods.values():
                 self._tell(pod)
@@ -290,9 +296,9 @@ class ClusterCache:
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != job["metadata"]["uid"]:
             return
-        is_reported = job_id not in self._changed_jobs  # otherwise its end would never be reported
+        is_reported = job_id not in self._changed_jobs  # a gang whose end was not reported yet must stay
         if gang.status is None or (gang.status.phase is Phase.ENDED and is_reported):
-            del self._gangs[job_id]  # the Job was kept only to block late orders
+            del self._gangs[job_id]  # the cluster kept the Job only to block late orders
             if gang.pods:
                 self._pods_without_job[job_id] = gang.pods
             return
@@ -300,7 +306,7 @@ class ClusterCache:
         self._evaluate(job_id, gap)
 
     def _put_bare(self, pod: Object, gap: float) -> None:
-        """Stores a bare pod as a gang."""
+        """Stores a bare pod as a gang of one worker."""
         job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != uid:
@@ -311,7 +317,7 @@ class ClusterCache:
         self._evaluate(job_id, gap)
 
     def _record_last_state(self, pod: Object) -> None:
-        """Stores the last state of a bare pod that is gone, unless its end is known already."""
+        """Stores the last state of a deleted bare pod, unless the cache already knows how the pod ended."""
         gang = self._gangs.get(objects.job_id_of(pod))
         if gang is None or (
             gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
@@ -333,7 +339,8 @@ class ClusterCache:
             self._pods_without_job[job_id][uid] = pod
 
     def _tell(self, pod: Object) -> None:
-        """Passes a pod to the listener. Its Job must be known, because that describes what the pod is for."""
+        """Passes a pod to the listener. The cache must know the pod's Job, because the listener looks up the job's
+        settings."""
         if self.pod_listener:
             self.pod_listener.put(pod)
 
@@ -355,7 +362,7 @@ class ClusterCache:
                 del self._pods_without_job[job_id]
 
     def _evaluate(self, job_id: int, gap: float) -> None:
-        """Computes a gang's status again. A new phase counts as begun at most `gap` seconds ago."""
+        """Computes the gang's status again. Dates the beginning of a new phase at most `gap` seconds back."""
         gang = self._gangs[job_id]
         status = self._deleted(gang) if gang.deleted else _look(gang)
         self._changed_jobs.add(job_id)
@@ -387,13 +394,14 @@ class ClusterCache:
         return replace(gang.status, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
-        """Converts a moment of the cluster's clock to the monotonic clock, at most `gap` seconds ago."""
+        """Converts a time of the cluster's clock to the monotonic clock, at most `gap` seconds ago. None counts as
+        now."""
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)
 
 
 def _job_of_orphan(pod: Object) -> Object:
-    """Returns what a pod reveals about its Job."""
+    """Builds a substitute for a deleted Job from the labels and annotations of one of its pods."""
     about = pod["metadata"]
     labels, annotations = about["labels"], about["annotations"]
     known = {"namespace": about["namespace"], "labels": labels, "annotations": annotations}
@@ -404,7 +412,7 @@ def _job_of_orphan(pod: Object) -> Object:
 def _look(gang: Gang) -> GangStatus | None:
     if not objects.is_bare(gang.job):
         return gang_status(gang.job, list(gang.pods.values()))
-    # The first observed end of a pod counts, since the pod may be ordered to stop afterwards.
+    # The first observed end of a pod is final, because Fairlot may order the pod to stop afterwards.
     is_over = gang.status is not None and gang.status.phase is Phase.ENDED
     return gang.status if is_over else bare_pod_status(gang.job)
 
@@ -421,7 +429,7 @@ def _needs_ungater(gang: Gang) -> bool:
 
 
 class _Mirror:
-    """One kind of object in the cache, filled by a reflector."""
+    """The part of the cache that one reflector fills, with objects of one kind."""
 
     def __init__(self, view: ClusterCache) -> None:
         self.view = view
@@ -435,7 +443,7 @@ class _Mirror:
         with self.view._lock:
             self._replace(objects, time.monotonic() - self.heard_at)
             self.heard_at = time.monotonic() - age
-        self.filled.set()  # after `heard_at`, which waiting callers read at once
+        self.filled.set()  # set after `heard_at`, because waiting threads then read `heard_at`
         self.view.notify()
 
     def put(self, thing: Object) -> None:
@@ -477,7 +485,7 @@ class _Jobs(_Mirror):
 class _Pods(_Mirror):
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         there = {pod["metadata"]["uid"] for pod in found}
-        # New pods come first. Otherwise a gang with a replaced pod would seem to have none.
+        # New pods come first. Otherwise a gang whose pod was replaced would have no pod for a moment.
         for pod in found:
             self.view._put_pod(pod, gap)
         for uid in set(self.view._job_of_pod) - there:
@@ -509,7 +517,7 @@ class _Nodes(_Mirror):
 
 
 class _ForeignPods(_Mirror):
-    """Pods that hold GPUs and do not belong to Fairlot."""
+    """Mirrors pods that hold GPUs and do not belong to Fairlot."""
 
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         self._set({pod["metadata"]["uid"]: held for pod in found if (held := _held(pod))})
@@ -532,7 +540,7 @@ class _ForeignPods(_Mirror):
 
 
 def _held(pod: Object) -> tuple[str, Counter[str]] | None:
-    """Returns a pod's node and the GPUs by resource that it holds there; None when it holds none."""
+    """Returns a foreign pod's node and the number of GPUs that the pod holds there, by resource; None without GPUs."""
     used = discovery.used_by_others([pod])
     if not used:
         return None

@@ -14,13 +14,13 @@ from scheduling.backends.kubernetes.events import Events, EventText
 
 # All warnings, and the only normal event that removes workers.
 SELECTORS = ("type=Warning", "type!=Warning,reason=TaintManagerEviction")
-# An event may arrive before the object that it concerns, or before the attempt.
+# Seconds that an event waits for its Job or pod, because the watches may report the event first.
 WAIT_SECONDS = 60.0
 
 
 @dataclass
 class ClusterEvents:
-    """Collects events about jobs. Reflectors fill `mirrors`, one for each selector."""
+    """Collects the cluster's events about jobs. Reflectors fill `mirrors`, one mirror for each selector."""
 
     view: ClusterCache
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -28,10 +28,13 @@ class ClusterEvents:
 
     def __post_init__(self) -> None:
         self.mirrors = [Events(self.view.notify) for _ in SELECTORS]
-        self._waiting: list[tuple[float, EventText]] = []  # with the monotonic time until which it waits
+        self._waiting: list[tuple[float, EventText]] = []  # with the monotonic time when the event is dropped
 
     def take(self) -> Sequence[ClusterEvent]:
-        """Returns new events since the last call. Denials reach the cache only now, together with their text."""
+        """Returns new events about known gangs since the last call, and passes new denials to the cache.
+
+        Denials go to the cache only here, so that a gang that is stopped for a denial also has the denial's event.
+        """
         now = time.monotonic()
         words, self._waiting = self._waiting, []
         for mirror in self.mirrors:
@@ -55,7 +58,7 @@ class ClusterEvents:
                 yield from self._of(word, gang)
 
     def _of(self, word: EventText, gang: Gang) -> Iterator[ClusterEvent]:
-        """Yields the event unless it is older than the attempt or concerns another object of the same name."""
+        """Yields the event for this gang, unless the event is older than the attempt or from another namespace."""
         about = gang.job["metadata"]
         began = objects.began(gang.job)
         if gang.status is None or (word.namespace and word.namespace != about["namespace"]):

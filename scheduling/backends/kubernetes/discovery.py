@@ -1,4 +1,4 @@
-"""Reads from nodes and pods which GPUs exist by type, why some cannot be used now, and which others use."""
+"""Reads from nodes and pods which GPU types exist, why some nodes accept no workers, and which GPUs other pods use."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """GPUs of one type on one node."""
+    """The GPUs of one type on one node."""
 
     node: str
-    resource: str  # resource name that a pod requests, such as nvidia.com/gpu
-    product: str  # the hardware's name for its type, including the slice for MIG
-    part: str  # the slice alone; empty for whole GPUs
+    resource: str  # extended resource that a pod requests, such as nvidia.com/gpu
+    product: str  # the hardware's name for the GPU type, including the slice for MIG
+    part: str  # the slice alone, such as a MIG profile; empty for whole GPUs
     installed: int
-    healthy: int  # as the device plugin counts them; less than installed when some have failed
+    healthy: (
+        int  # allocatable GPUs that the device plugin reports; fewer than installed when some have failed
+    )
     is_up: bool
-    why_not: str  # plain words: why the node accepts no new workers; empty when it does
+    why_not: str  # why the node accepts no new workers, in plain words; empty when the node accepts them
     cpus: float | None = None  # processors that the node offers to pods
     memory: int | None = None  # bytes of memory that the node offers to pods
 
 
 def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Supply]:
-    """Returns the GPUs of a node by resource name; empty for a node without GPUs."""
+    """Returns the GPUs of a node, one Supply for each resource name; empty for a node without GPUs."""
     labels, status = node["metadata"].get("labels", {}), node.get("status", {})
     capacity, allocatable = status.get("capacity", {}), status.get("allocatable", {})
     product = labels.get(PRODUCT, "unknown")
@@ -63,7 +65,7 @@ def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Su
 
 
 def _ready(node: Object) -> Object:
-    """Returns the node's Ready condition; empty when it has not reported one yet."""
+    """Returns the node's Ready condition; empty if the node has not reported one yet."""
     found = (one for one in node.get("status", {}).get("conditions", ()) if one["type"] == "Ready")
     return next(found, {})
 
@@ -89,7 +91,7 @@ def _why_not(node: Object, tolerated: Collection[str]) -> str:
 
 
 def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
-    """Returns the GPUs by (node, resource) held by pods that are not Fairlot's. Terminating pods still hold theirs."""
+    """Counts the GPUs that pods of others than Fairlot hold, by (node, resource). Includes terminating pods."""
     used: Counter[tuple[str, str]] = Counter()
     for pod in pods:
         node = pod["spec"].get("nodeName")
@@ -101,10 +103,10 @@ def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
 
 
 def requested(pod: Object) -> Counter[str]:
-    """Returns the GPUs of each resource that a pod holds, counted as the scheduler does.
+    """Counts the GPUs that a pod holds, by resource, in the way of the Kubernetes scheduler.
 
-    That is the sum of all containers and sidecars or, if it is more, what one init container needs beside the
-    sidecars before it.
+    A pod holds the larger of two numbers: the sum over all containers and sidecars, or the most that an init
+    container needs together with the sidecars before it.
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()
@@ -122,7 +124,7 @@ def requested(pod: Object) -> Counter[str]:
 
 
 def _gpus(container: Object) -> Iterator[tuple[str, int]]:
-    # For extended resources request and limit must be equal, and either may be omitted.
+    # For extended resources request and limit must be equal, and a pod may omit either.
     resources = container.get("resources", {})
     for resource, amount in {**resources.get("requests", {}), **resources.get("limits", {})}.items():
         if resource == GPU or resource.startswith(MIG):
@@ -134,5 +136,6 @@ def _amount(allocatable: Object, resource: str) -> float | None:
 
 
 def _whole(quantity: str | int) -> int:
-    """Parses a quantity. The API server accepts only whole amounts here, in any notation: 2, "2", "2k"."""
+    """Converts a Kubernetes quantity of GPUs, such as 2, "2" or "2k", to an integer. The API server accepts no
+    fractions."""
     return int(parse_quantity(quantity))

@@ -1,7 +1,7 @@
 """Describes Kubernetes events (core/v1) about jobs and nodes in words for users.
 
-Warnings and a few other events matter. Clusters keep events for an hour, count repetitions, and may deliver them
-again to a new watch. A job should show each message once.
+Only warnings and a few other events matter. Clusters keep events for an hour, count repetitions, and may deliver an
+event again to a new watch. A job should show each message once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from scheduling.backends.kubernetes import podgroups
 from scheduling.backends.kubernetes.api import Object
 
-LONGEST = 500  # characters of a message
-# Reasons that repeat other events or report what Fairlot itself does.
+LONGEST = 500  # characters of a description
+# Reasons of events that repeat other events or report actions of Fairlot.
 NOISE = frozenset({"BackOff", "FailedKillPod", "FailedSync", "DNSConfigForming", "Preempted"})
 ERROR_ALREADY_TOLD = re.compile(r"Error: (ErrImagePull|ImagePullBackOff|ErrImageNeverPull)")
 IMAGE = re.compile(r'(?:Failed to pull image|Container image) "([^"]+)"(?:: )?(.*)', re.DOTALL)
@@ -26,7 +26,7 @@ QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), lim
 POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.*? denied request: (.+)$", re.DOTALL)
 DENIED = re.compile(r'pods "[^"]*" is forbidden: (.+)$', re.DOTALL)
 COMBINED = "(combined from similar events): "
-# Text that is put before the cluster's own message, by reason.
+# Text that Fairlot puts before the event's own message, by reason.
 OF_PODS = {
     "FailedScheduling": "no node accepts it",
     "Evicted": "it was evicted",
@@ -49,21 +49,21 @@ OF_NODES = {
     "FreeDiskSpaceFailed": "has no disk space left",
     "EvictionThresholdMet": "is short of resources",
 }
-# Reasons whose message adds nothing.
+# Reasons of events whose message adds nothing to Fairlot's text.
 WORDLESS = frozenset({"TaintManagerEviction", "NodeNotReady", "NodeLost"})
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """The reason why the Job controller could not create a pod."""
+    """Why the Job controller could not create a pod."""
 
     words: str
     at: datetime  # by the cluster's clock, to the second
-    is_final: bool  # waiting cannot resolve it
+    is_final: bool  # whether waiting is useless
 
 
 def job_of_pod(name: str) -> tuple[int, int] | None:
-    """Returns the job id and the rank encoded in the name of one of Fairlot's pods; None for other pods.
+    """Returns the job ID and the rank that are encoded in the name of one of Fairlot's pods; None for other names.
 
     The name is `fairlot-<job>-<rank>-<random>`, or `fairlot-<job>-<rank>` for a bare pod.
     """
@@ -78,13 +78,13 @@ def job_of_pod(name: str) -> tuple[int, int] | None:
 
 
 def job_of(about: Object) -> int | None:
-    """Returns the id of the job whose Job an event concerns; None when it concerns something else."""
+    """Returns the job ID if the event's object is one of Fairlot's Jobs, otherwise None."""
     ours = job_of_pod(f"{about.get('name', '')}-0-x") if about.get("kind") == "Job" else None
     return ours[0] if ours else None
 
 
 def moment_of(event: Object) -> datetime:
-    """Returns when the event last occurred."""
+    """Returns the time of the event's last occurrence."""
     series = event.get("series") or {}
     for moment in (
         event.get("lastTimestamp"),
@@ -99,11 +99,11 @@ def moment_of(event: Object) -> datetime:
 
 
 def describe_pod_event(event: Object) -> str:
-    """Describes an event of a pod; empty when it does not matter to users."""
+    """Describes an event of a pod in words for users; empty for events that do not matter to users."""
     reason, said = event.get("reason", ""), _said(event)
     if reason in NOISE or said.startswith(("Cancelling deletion", "skip schedule deleting pod")):
         return ""
-    # waits for another pod, whose own event gives the reason
+    # The pod waits for another pod of its gang, whose own event gives the reason.
     if reason == "FailedScheduling" and podgroups.only_waits(said):
         return ""
     if found := IMAGE.match(said):
@@ -112,7 +112,7 @@ def describe_pod_event(event: Object) -> str:
         if ERROR_ALREADY_TOLD.match(said):
             return ""
         return _short("its container cannot be started", said.removeprefix("Error: "))
-    if reason == "FailedScheduling":  # without the scheduler's thoughts about preemption, which do not help
+    if reason == "FailedScheduling":  # cuts the scheduler's remarks about preemption, which do not help users
         said = said.partition(" preemption:")[0]
     if reason in OF_PODS:
         return _short(OF_PODS[reason], "" if reason in WORDLESS else said)
@@ -122,7 +122,7 @@ def describe_pod_event(event: Object) -> str:
 
 
 def describe_node_event(event: Object) -> str:
-    """Describes an event of a node with workers; empty when it does not matter to them."""
+    """Describes an event of a node in words for users; empty for events that do not matter to workers on the node."""
     words = OF_NODES.get(event.get("reason", ""), "")
     if not words:
         return ""
@@ -131,7 +131,7 @@ def describe_node_event(event: Object) -> str:
 
 
 def denial(event: Object) -> Denial | None:
-    """Returns why a Job's pod could not be created; None when the event is about something else."""
+    """Returns why the Job controller could not create a pod; None for events with another reason."""
     if event.get("reason") != "FailedCreate":
         return None
     said = _said(event).removeprefix("Error creating: ")
@@ -165,11 +165,11 @@ def _short(words: str, said: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EventText:
-    """The part of one event that concerns a job."""
+    """The description of one event, with the job or the node that the event concerns."""
 
-    uid: str  # of the event
+    uid: str  # UID of the event
     namespace: str
-    job_id: int | None  # None: all jobs on the node
+    job_id: int | None  # None: the event concerns all jobs on the node
     node: str
     text: str
     at: datetime
@@ -177,22 +177,22 @@ class EventText:
 
 @dataclass
 class Events:
-    """A mirror of events for a reflector. Keeps what is new until it is taken."""
+    """A mirror that a reflector fills with events. Keeps new events until the next call of `take`."""
 
     changed: Callable[[], None]
     filled: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: set[str] = set()  # uids
+        self._seen: set[str] = set()  # UIDs of events
         self._texts: list[EventText] = []
-        self._denials: list[tuple[int, str, Denial]] = []  # with the job and the uid of its Job
+        self._denials: list[tuple[int, str, Denial]] = []  # (job ID, UID of its Job, denial)
 
     def take(self) -> tuple[Sequence[EventText], Sequence[tuple[int, str, Denial]]]:
-        """Returns what is new since the last call. Includes repeated denials, since these show that the reason
-        persists.
+        """Returns new texts and denials since the last call. A denial that is repeated counts as new, because its
+        reason persists.
 
-        Both come together, so that a caller which ends an attempt for a denial has also received its message.
+        One call returns both lists, so that a caller that ends an attempt for a denial also has the denial's text.
         """
         with self._lock:
             words, self._texts = self._texts, []
@@ -200,7 +200,7 @@ class Events:
         return words, denials
 
     def heard(self) -> None:
-        """Does nothing: the age of events does not matter."""
+        """Does nothing, because the staleness of events does not matter."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
         there = {event["metadata"]["uid"] for event in objects}

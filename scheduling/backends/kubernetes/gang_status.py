@@ -1,4 +1,4 @@
-"""Derives the status of a gang from its Job and pods, all ranks together. Uses neither network nor clock."""
+"""Derives the status of a gang, all ranks together, from its Job and pods. Uses neither the network nor a clock."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scheduling.backends.kubernetes import objects, probes
 from scheduling.backends.kubernetes.api import Object
 
 ENDS = frozenset(end.value for end in End)
-# Reasons of a waiting container that waiting cannot resolve: the user has to change something.
+# Reasons of a waiting container that do not go away by waiting: the user has to change something.
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
 KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
-# Conditions of a Job whose outcome is decided.
+# Types of Job conditions that mean that the outcome is decided.
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
-# Describes why the cluster removed a pod, by the reason of its condition DisruptionTarget.
+# Describes why the cluster removed a pod, by the reason of the pod's condition DisruptionTarget.
 REMOVAL_REASONS = {
     "PreemptionByScheduler": "was preempted by a pod with higher priority",
     "DeletionByTaintManager": "was removed from its node, which has a new taint",
@@ -30,14 +30,14 @@ REMOVAL_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """The status of a lease in the cluster. Moments come from the cluster's clock, in whole seconds."""
+    """The status of a lease in the cluster. Times come from the cluster's clock, in whole seconds."""
 
     job_id: int
     epoch: int
     token: UUID
     phase: Phase
-    since: datetime | None = None  # beginning of this phase, where the cluster reports it
-    ran_since: datetime | None = None  # when all workers were running
+    since: datetime | None = None  # when this phase began; None where the cluster does not report it
+    ran_since: datetime | None = None  # when the last worker began to run; None before that
     end: End | None = None
     exit_code: int | None = None
     message: str = ""
@@ -46,9 +46,9 @@ class GangStatus:
 
 
 def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
-    """Returns the status of the Job's latest lease; None when it never had one.
+    """Returns the status of the Job's latest lease; None if the Job has never had a lease.
 
-    `pods` are all pods of its job, including those of an earlier Job.
+    `pods` are all pods of the job, including pods of an earlier Job.
     """
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
@@ -56,8 +56,8 @@ def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
     lease = objects.job_id_of(job), objects.epoch_of(job), UUID(annotations[objects.LEASE])
     ours = objects.of_attempt(job, pods)
     ran = _all_ran_since(ours, objects.workers_of(job))
-    # Pods that have ended but are not counted yet may decide how the Job ends. Pods of a later attempt can be reported
-    # before their Job; they only start when all earlier pods are gone.
+    # Ended pods that the Job has not counted yet may decide how it ends. The watch may report pods of a later attempt
+    # before their Job; these pods only start when all earlier pods are gone.
     left = [
         pod
         for pod in pods
@@ -80,7 +80,7 @@ def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
 
 
 def bare_pod_status(pod: Object) -> GangStatus:
-    """Returns the status of the lease of a bare pod."""
+    """Returns the status of the lease that a bare pod runs."""
     annotations = pod["metadata"]["annotations"]
     lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
     ran = _all_ran_since([pod], 1)
@@ -92,7 +92,7 @@ def bare_pod_status(pod: Object) -> GangStatus:
 
 
 def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
-    """Returns the status of a bare pod that vanished before its end was seen. `pod` is its last known state."""
+    """Returns the status of a bare pod that was deleted before its end was observed. `pod` is its last known state."""
     if taken := removal_reason(pod, [pod]):
         end, message = End.LOST, taken
     else:
@@ -101,9 +101,10 @@ def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
 
 
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
-    """Returns how a bare pod ended. If it was ordered to stop and then ended, it was stopped, whatever its exit code.
+    """Returns how a bare pod ended: the end, the exit code and a message for users.
 
-    Programs that save their state on SIGTERM often exit with 0.
+    After an order to stop the exit code does not count, because programs that save their state on SIGTERM often exit
+    with 0.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
@@ -119,7 +120,10 @@ def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
 
 
 def _exit_code(pod: Object) -> int | None:
-    """Returns the program's exit code if it has ended. A kubelet that ends a pod calls it Failed for any code."""
+    """Returns the exit code of the pod's program; None if none is known.
+
+    Reads the container's state, because a pod that its kubelet ended has the phase Failed whatever its exit code is.
+    """
     for status in pod["status"].get("containerStatuses", ()):
         if ended := status.get("state", {}).get("terminated"):
             return int(ended["exitCode"])
@@ -127,13 +131,13 @@ def _exit_code(pod: Object) -> int | None:
 
 
 def _ended_after(pod: Object, moment: datetime | None) -> bool:
-    """Returns whether the pod ended after `moment`. Assumes so within the same second and where a moment is unknown."""
+    """Returns whether the pod ended at or after `moment`. Times are whole seconds. True if either time is unknown."""
     ended = _last([pod])
     return ended is None or moment is None or ended >= moment
 
 
 def _ordered_at(pod: Object) -> datetime | None:
-    """Returns when the API server accepted the order to end the pod."""
+    """Returns when the API server accepted the order to end the pod; None if the pod does not show it."""
     about = pod["metadata"]
     if "deletionTimestamp" in about:
         grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
@@ -145,7 +149,7 @@ def _ordered_at(pod: Object) -> datetime | None:
 
 
 def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
-    """Returns the status of the latest lease of living pods whose Job is unknown; None when none is alive."""
+    """Returns the status of the latest lease of running pods whose Job is unknown; None if no pod runs."""
     alive = [pod for pod in pods if not objects.has_ended(pod)]
     epoch = max(map(objects.epoch_of, alive), default=0)
     ours = [pod for pod in alive if objects.epoch_of(pod) == epoch]
@@ -159,12 +163,12 @@ def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
 
 
 def because(end: End, message: str) -> str:
-    """Encodes why Fairlot stopped a Job by itself, in a form that `_why_stopped` decodes."""
+    """Encodes the end and the message of a stop that Fairlot decided itself. `_why_stopped` decodes the text."""
     return f"{end.value}: {message}"
 
 
 def start_obstacle(pods: Sequence[Object]) -> str:
-    """Returns why the pods cannot start, in words for users; empty while they may."""
+    """Returns why the pods cannot start, in words for users; empty if nothing prevents their start."""
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
             waiting = status.get("state", {}).get("waiting", {})
@@ -177,7 +181,7 @@ def start_obstacle(pods: Sequence[Object]) -> str:
 
 
 def disruption(pods: Sequence[Object]) -> str:
-    """Returns why the cluster ended a worker, in words for users; empty when it ended none."""
+    """Returns why the cluster removed a worker, in words for users; empty if no worker was removed."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
             how = REMOVAL_REASONS.get(found.get("reason", ""), "was removed by the cluster")
@@ -187,10 +191,10 @@ def disruption(pods: Sequence[Object]) -> str:
 
 
 def removal_reason(job: Object, pods: Sequence[Object]) -> str:
-    """Returns why a worker ended through neither its program nor Fairlot, in words for users; empty when none did."""
+    """Returns why a worker was removed, in words for users. Empty if only programs or Fairlot ended workers."""
     if why := disruption(pods):
         return why
-    # The deletion of a bare pod carries no reason. For a Job that ends, the Job controller deletes the remaining pods.
+    # The deletion of a bare pod carries no reason. When a Job ends, the Job controller deletes its remaining pods.
     if objects.is_bare(job) or _ends_by_itself(job, pods):
         return ""
     deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
@@ -198,9 +202,9 @@ def removal_reason(job: Object, pods: Sequence[Object]) -> str:
 
 
 def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
-    """Returns whether a worker has lost one of the pods that it started with, even if a new pod replaced it.
+    """Returns whether a worker has lost the pod that it started with, even if a new pod replaced that pod.
 
-    The Job controller replaces a pod that the cluster removed, possibly before anything observed the removal.
+    The Job controller replaces a pod that the cluster removed, possibly before any watch reports the removal.
     """
     members = objects.members_of(pods)
     marks = (pod["metadata"]["annotations"].get(objects.MEMBERS, members) for pod in pods)
@@ -208,7 +212,8 @@ def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
 
 
 def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
-    """Returns whether the pods end because of their Job: it was stopped or deleted, or a worker has failed."""
+    """Returns whether the Job itself ends its pods, because it was stopped or deleted or because a worker has
+    failed."""
     return (
         objects.is_suspended(job)
         or "deletionTimestamp" in job["metadata"]
@@ -225,7 +230,7 @@ def _alive(
 
 
 def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
-    """Returns when the last worker started; None while one has not."""
+    """Returns when the last worker started; None while a worker has not started."""
     began: dict[int, datetime] = {}
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
@@ -237,7 +242,7 @@ def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
 
 
 def _last(pods: Sequence[Object]) -> datetime | None:
-    """Returns when the last container ended."""
+    """Returns when the last container of these pods ended; None if none has ended."""
     ends = [
         _moment(ended["finishedAt"])
         for pod in pods
@@ -248,7 +253,10 @@ def _last(pods: Sequence[Object]) -> datetime | None:
 
 
 def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[int | None, str]:
-    """Returns the exit code of the first worker that failed, and a description for users."""
+    """Returns a pair: the exit code of the worker that failed first, and a message for users.
+
+    The exit code is None if Kubernetes reports none.
+    """
     for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
         for status in pod.get("status", {}).get("containerStatuses", ()):
             ended = status.get("state", {}).get("terminated")

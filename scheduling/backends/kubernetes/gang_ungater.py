@@ -1,7 +1,8 @@
-"""Starts gangs: all pods of a gang may run at once, or none of them ever runs.
+"""Starts gangs so that either all pods of a gang run, or none of them ever runs.
 
 Works in two steps like Kueue's topology ungater (kueue.x-k8s.io, pkg/controller/tas). Every pod of a gang is created
-behind a scheduling gate. Only when all pods exist is each let through to the node of its rank.
+behind a scheduling gate. When all pods exist, the ungater removes each pod's gate and binds the pod to the node of
+its rank.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, Still
 
 logger = logging.getLogger(__name__)
 
-# Until all workers of a gang run. Images of some GiB may have to be pulled first.
+# Seconds until all workers of a gang must run. Nodes may first have to pull images of some GiB.
 START_SECONDS = 600.0
-# Until all pods of a gang exist. Only a quota, a policy or a slow controller can delay this.
+# Seconds until all pods of a gang must exist. Only a quota, a policy or a slow controller can delay them.
 GATHER_SECONDS = 120.0
-SWEEP_SECONDS = 10.0  # between two searches for pods without a Job and for pods to delete
-# Bare pods that have ended are kept this long, so that their name blocks late orders.
+SWEEP_SECONDS = 10.0  # between two searches for pods without a Job and for bare pods to delete
+# Seconds for which an ended bare pod is kept, so that its name blocks late orders.
 KEEP_SECONDS = 600.0
-REMOVED = 100  # pods deleted per search: a fifth of the usual limit of writes
+REMOVED = 100  # pods deleted per search: a fifth of the usual rate limit of writes
 AT_ONCE = 8  # gates opened in parallel
 UNSEEN = "a worker was removed while nothing watched"
 
 
 class GangUngater:
-    """Opens the gates of complete gangs and stops gangs that do not come up. Remembers when each began to start."""
+    """Opens the gates of complete gangs, and stops gangs that fail to start. Remembers when each gang began to
+    start."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class GangUngater:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
 
     def advance(self, api: Api, view: ClusterCache, orders: Callable[[int], Commands]) -> None:
-        """Handles every gang that is starting or has lost a worker, once. Raises Unreachable."""
+        """Handles once every gang that is starting or has lost a worker. Raises Unreachable."""
         unsettled = view.unsettled()
         coming = {status.token for _, status in unsettled if status.phase is Phase.STARTING}
         self._since = {token: self._since.get(token, time.monotonic()) for token in coming}
@@ -70,7 +72,7 @@ class GangUngater:
                     _stop_gang(status, orders(status.job_id), end, why)
                 else:
                     self._ungate(api, gang)
-            # One failure must not hold up the other gangs.
+            # A failure with one gang must not hold up the other gangs.
             except (Refused, NotOurs, StillThere, KeyError) as trouble:
                 logger.warning("job %s, attempt %s: %s", status.job_id, status.epoch, trouble)
         if time.monotonic() - self._swept_at >= self._sweep_seconds:
@@ -81,12 +83,12 @@ class GangUngater:
                 except Refused as trouble:
                     logger.warning("pod %s has lost its Job: %s", pod["metadata"]["name"], trouble)
             over = view.tombstones(self._keep_seconds)
-            # A random choice, so that pods that cannot be deleted do not hold up others.
+            # The choice is random, so that pods that cannot be deleted do not hold up other pods.
             some = random.sample(over, min(REMOVED, len(over)))
             list(self._pool.map(partial(_remove, api), some))
 
     def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
-        """Returns how and why a gang must be stopped; None and an empty reason when it need not be."""
+        """Returns with which end and for which reason a gang must be stopped; (None, "") if it need not be stopped."""
         pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         if lost := gang.lost or removal_reason(gang.job, pods):
             return End.LOST, lost
@@ -108,7 +110,7 @@ class GangUngater:
         return None, ""
 
     def _ungate(self, api: Api, gang: Gang) -> None:
-        """Opens the gates of a gang once all its pods exist. Gates that are open stay open."""
+        """Opens the gates of a gang's pods if all its pods exist. Does nothing before that."""
         pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         gated = [pod for pod in pods if objects.is_gated(pod)]
         if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
@@ -118,7 +120,7 @@ class GangUngater:
 
 
 def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
-    """Returns whether a replacement pod waits behind its gate although all workers have run."""
+    """Returns whether a replacement pod waits behind a gate although all workers have already run."""
     return gang.ran is not None and any(map(objects.is_gated, pods))
 
 
@@ -128,7 +130,7 @@ def _stop_gang(status: GangStatus, orders: Commands, end: End, why: str) -> None
 
 
 def _stop_orphan(api: Api, pod: Object) -> None:
-    """Stops a pod whose Job was deleted without it. Nothing else would ever stop it."""
+    """Deletes a pod whose Job was deleted without its pods. Does nothing if the API server still has the Job."""
     about = pod["metadata"]
     if _has_job(api, pod):
         return
@@ -144,7 +146,7 @@ def _remove(api: Api, pod: Object) -> None:
 
 
 def _has_job(api: Api, pod: Object) -> bool:
-    """Asks the API server whether the pod's Job exists, because the watch may not have reported it yet."""
+    """Returns whether the API server has the pod's Job, which the watch may not have reported yet."""
     name = objects.job_name(objects.job_id_of(pod))
     try:
         job = api.get(f"{JOBS.format(pod['metadata']['namespace'])}/{name}")
@@ -161,12 +163,12 @@ def _open(api: Api, pod: Object, node: str, members: str) -> None:
     except Missing:
         logger.info("pod %s is gone before its gate was opened", about["name"])
     except Invalid as refusal:
-        # Opened before, but not reported yet. Otherwise the next call finds it closed and tries again.
+        # An earlier call opened the gate, but the watch has not reported that yet. Otherwise the next call tries again.
         logger.info("the gate of pod %s: %s", about["name"], refusal.message)
 
 
 def _unplaced(pods: Sequence[Object]) -> str:
-    """Returns what the scheduler says about a pod that it could not place."""
+    """Returns a colon and the scheduler's message about a pod that it could not place; empty without such a pod."""
     for pod in pods:
         for found in pod.get("status", {}).get("conditions", ()):
             said = str(found.get("message", ""))

@@ -1,4 +1,4 @@
-"""Parses kubeconfigs. Accepts one user of one cluster, and nothing that refers to local files or programs."""
+"""Parses kubeconfigs. Accepts one user of one cluster, and refuses references to local files or programs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from accounting.core.wording import fixed
 from scheduling.spec import yaml_core
 
-# Many times the size of one context, so longer texts are something else.
+# Many times the length of a kubeconfig with one context. A longer text is something else.
 MOST_CHARACTERS = 64 * 1024
 LONGEST_SERVER = 500
 
 _FLATTEN = "`kubectl config view --raw --flatten --minify` includes its content"
 _INSTEAD = "use a token of the service account fairlot instead"
-# Keys that are refused, and what to do instead.
+# Keys that are refused, each with what to do instead.
 _OF_CLUSTERS = {
     "certificate-authority": f"names a file that the portal does not have; {_FLATTEN}",
     "proxy-url": "is not accepted: Fairlot connects to the API server directly",
@@ -44,23 +44,26 @@ _IGNORED = frozenset({"extensions", "disable-compression", "insecure-skip-tls-ve
 
 
 class Unusable(ValueError):
-    """The kubeconfig is not accepted. `str(error)` says why and what to do instead."""
+    """The kubeconfig is not accepted. `str(error)` gives users the reason and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """A parsed kubeconfig. `content` is a minimal one: one context with only what is needed to reach the cluster."""
+    """A parsed kubeconfig. `content` is a reduced copy: one context with only what is needed to reach the cluster."""
 
     server: str
     content: Mapping[str, Any] = field(repr=False)
-    ends: datetime | None  # expiry of its token or certificate, where it states one
+    ends: datetime | None  # expiry of the token or certificate; None if it states none
 
     def as_bytes(self) -> bytes:
         return json.dumps(self.content).encode()
 
 
 def parse(text: str) -> Kubeconfig:
-    """Parses a kubeconfig. Raises Unusable unless it describes exactly one reachable user of one cluster."""
+    """Parses the text of a kubeconfig and reduces it to one context.
+
+    Raises Unusable if the text is no complete kubeconfig or has settings that Fairlot refuses.
+    """
     if len(text) > MOST_CHARACTERS:
         raise Unusable(f"It is longer than {fixed(MOST_CHARACTERS)} characters, which no kubeconfig needs.")
     try:
@@ -85,7 +88,7 @@ def parse(text: str) -> Kubeconfig:
 
 
 def load(stored: bytes) -> Kubeconfig:
-    """Parses what `as_bytes` returned."""
+    """Parses a kubeconfig in the form that `as_bytes` returns. Raises Unusable like `parse`."""
     return parse(stored.decode())
 
 
@@ -102,7 +105,7 @@ def _minimal(cluster: Mapping[str, str], user: Mapping[str, str]) -> dict[str, A
 
 
 def _context(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the current context, or the only one."""
+    """Returns the current context or, if none is set, the only context. Raises Unusable."""
     contexts = _list(found, "contexts")
     current = found.get("current-context")
     if current:
@@ -169,7 +172,7 @@ def _server(cluster: Mapping[str, str]) -> str:
 
 
 def _authority(cluster: Mapping[str, str]) -> None:
-    """Checks the certificates of the authority. Without any, the authorities that this machine trusts apply."""
+    """Checks the certificates of the certificate authority. Without any, this machine's trusted authorities apply."""
     if "certificate-authority-data" in cluster:
         _certificates(cluster, "certificate-authority-data")
 
@@ -190,7 +193,7 @@ def _decoded(entry: Mapping[str, str], key: str) -> bytes:
 
 
 def _ends(user: Mapping[str, str]) -> datetime | None:
-    """Returns when the credentials expire, where they say so. Raises Unusable without complete credentials."""
+    """Returns when the credentials expire; None if they state no expiry. Raises Unusable if credentials are missing."""
     ends = [_end_of_token(user["token"])] if "token" in user else []
     if "client-certificate-data" in user or "client-key-data" in user:
         ends.append(_end_of_certificate(user))
@@ -214,9 +217,9 @@ def _end_of_certificate(user: Mapping[str, str]) -> datetime:
 
 
 def _end_of_token(token: str) -> datetime | None:
-    """Returns the expiry of a JSON Web Token such as a service account's; None for other tokens.
+    """Returns the expiry of a JSON Web Token, such as a service account's token; None for other tokens.
 
-    Only the API server can check whether the token is genuine.
+    Does not check the signature, because only the API server can.
     """
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise Unusable("Its token has characters that are not allowed in tokens.")

@@ -1,4 +1,4 @@
-"""Reads one response of a kubelet into a worker's log and extracts the job's progress."""
+"""Reads one log response of a kubelet into a worker's log and extracts the job's progress."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from scheduling.backends.output import Progress
 logger = logging.getLogger(__name__)
 
 LOG = "/api/v1/namespaces/{}/pods/{}/log"
-FETCH_BYTES = 1 << 20  # new bytes after which a worker that is not followed gives way to the next one
-# The rate that is read without pauses. A worker that writes faster is read more slowly than it writes.
+FETCH_BYTES = 1 << 20  # bytes read at once from a worker that is not followed, before the next worker's turn
+# The most bytes per second that are read from a running worker. A worker that writes faster is read with a delay.
 BYTES_PER_SECOND = 1 << 20
-MARK_SECONDS = 5.0  # between records of how far a log was read
-REPORT_SECONDS = 1.0  # between reports of a job's progress
+MARK_SECONDS = 5.0  # between two records of the position in a log
+REPORT_SECONDS = 1.0  # between two reports of a job's progress
 
-Report = Callable[[int, int, float, float], None]  # job, epoch, steps, monotonic moment
+Report = Callable[[int, int, float, float], None]  # job ID, epoch, steps, monotonic time
 
 
 def files_of(root: Path, job_id: int) -> LogFiles:
-    """Returns the logs of a job, in the same layout as the local backend's."""
+    """Returns the log files of a job, in the same layout as in the local backend."""
     return LogFiles(root / str(job_id) / "logs")
 
 
 @dataclass
 class WorkerStream:
-    """A worker whose container has started."""
+    """A worker whose container has started, with the state of reading its log."""
 
     uid: str
     name: str
@@ -45,10 +45,10 @@ class WorkerStream:
     job_id: int
     rank: int
     epoch: int
-    ended: bool = False  # its container has ended or its pod is gone, so its output is finite
-    going: bool = False  # its pod was ordered to stop
-    text: Text | None = field(default=None, repr=False)  # while it is read
-    is_cut: bool = False  # its stream must give way to another
+    ended: bool = False  # the container has ended or the pod is gone, so no new output will come
+    going: bool = False  # the pod was ordered to stop
+    text: Text | None = field(default=None, repr=False)  # the open response, while a thread reads it
+    is_cut: bool = False  # the stream was cut to make room for another worker
 
     @property
     def rank_of_job(self) -> tuple[int, int]:
@@ -56,27 +56,27 @@ class WorkerStream:
 
     @property
     def is_urgent(self) -> bool:
-        """Returns whether its output will soon be unavailable."""
+        """Returns whether the worker is about to end, after which its output will soon be unavailable."""
         return self.going and not self.ended
 
 
 @dataclass(frozen=True)
 class LogContext:
-    """What all log readers of a cluster share. `lock` guards the changing fields of workers."""
+    """The settings and locks that all log readers of a cluster share. `lock` guards the changing fields of workers."""
 
     api: Api
     root: Path
-    limit: int  # bytes of a log
-    pattern_of: Callable[[int], str]  # by job; empty: none
+    limit: int  # most bytes of a log
+    pattern_of: Callable[[int], str]  # maps a job ID to its progress pattern; empty: no pattern
     report: Report
-    silence: float  # seconds after which a stream may be dead
+    silence: float  # seconds without data after which a connection counts as broken
     lock: threading.RLock = field(default_factory=threading.RLock)
     stopped: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The result of reading: whether nothing more will come, how many new bytes there were, and the error, if any."""
+    """The result of reading a log: whether it has ended, the number of new bytes, and the error, if any."""
 
     is_done: bool = False
     bytes: int = 0
@@ -84,7 +84,7 @@ class ReadResult:
 
 
 class LogReader:
-    """Reads one response about one worker."""
+    """Reads one response with one worker's log."""
 
     def __init__(self, context: LogContext, worker: WorkerStream) -> None:
         self._context, self._worker = context, worker
@@ -95,10 +95,14 @@ class LogReader:
         self._fed = 0
 
     def read(self, *, follow: bool) -> ReadResult:
-        """Reads until there is nothing more for now or, with `follow`, until the worker ends. Raises LogLocked and
-        OSError."""
+        """Reads the worker's present output or, with `follow`, its output until it ends.
+
+        Raises LogLocked, and OSError if the log cannot be written.
+        """
         worker, context = self._worker, self._context
-        was_ended = worker.ended  # asked first, because a worker that ends meanwhile may have written more
+        was_ended = (
+            worker.ended
+        )  # read before the log, because a worker that ends meanwhile may have written more
         transcript = Transcript(
             files_of(context.root, worker.job_id),
             worker.rank,
@@ -128,7 +132,8 @@ class LogReader:
             transcript.close()
 
     def _ask(self, transcript: Transcript, *, follow: bool) -> tuple[Exception | None, bool]:
-        """Requests the log and reads it. Returns the error, if any, and whether the response was complete."""
+        """Requests the log and reads it. Returns a pair: the error or None, and whether the response was read to its
+        end."""
         worker, context = self._worker, self._context
         query = {"container": "main", "timestamps": "true", "follow": "true" if follow else "false"}
         if transcript.since:
@@ -144,11 +149,11 @@ class LogReader:
             return trouble, False
 
     def _read_all(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
-        """Reads the response into the log and returns whether it was complete."""
+        """Writes the response into the log. Returns whether the response was read to its end."""
         worker, stopped = self._worker, self._context.stopped
         with self._context.lock:
             worker.text = text
-            if stopped.is_set():  # the stop came before there was a stream to cut
+            if stopped.is_set():  # `stop` was called before it could cut this stream
                 return False
         saved_at = time.monotonic()
         try:
@@ -171,11 +176,13 @@ class LogReader:
         return True
 
     def _is_gone(self, trouble: Exception | None) -> bool:
-        """Returns whether the API server has no such pod any more. A kubelet that does not find it proves less."""
+        """Returns whether the API server has deleted the pod. A kubelet's answer that it does not know the pod is no
+        proof."""
         return isinstance(trouble, Missing) and f'pods "{self._worker.name}" not found' in trouble.message
 
     def _is_enough(self, transcript: Transcript) -> bool:
-        """Returns whether reading can end because the log is full. Rank 0 is read further for its progress."""
+        """Returns whether reading can end because the log is full. Reading goes on while the output may report
+        progress."""
         return transcript.is_full and self._progress is None
 
     # --- progress ------------------------------------------------------------------------------
@@ -184,7 +191,7 @@ class LogReader:
         self._fed += len(data)
         if self._progress is None or not self._progress.feed(data):
             return
-        # The time of writing, by a clock close to ours, but not before anything that was read earlier.
+        # Uses the time of writing by the cluster's clock, but no time before the previous piece was received.
         now = time.monotonic()
         age = max(0.0, datetime.now(UTC).timestamp() - moment / BILLION)
         self._note(

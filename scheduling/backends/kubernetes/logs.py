@@ -1,9 +1,10 @@
 """Follows the output of all workers of a cluster with a fixed number of streams and stores it in the jobs' logs.
 
 It uses threads instead of an event loop, because the client of the API server blocks and waiting threads cost
-little. There are two kinds of threads. Most follow one worker each until it ends. If there are more workers, a few
-threads go round the others and fetch new output. A worker that is ordered to stop takes the place of one that is
-not, because its last output is available only until its pod is gone.
+little. There are two kinds of threads. Most threads follow one worker each until the worker ends. If there are more
+workers than such threads, a few other threads visit the remaining workers in turn and fetch their new output. A
+worker that is ordered to stop is followed in place of another worker, because its last output is available only
+until its pod is deleted.
 """
 
 from __future__ import annotations
@@ -24,29 +25,30 @@ from scheduling.backends.kubernetes.transcript import LogLocked
 logger = logging.getLogger(__name__)
 
 FOLLOW, FETCH = "logs-follow", "logs-fetch"
-FETCHERS = 4  # threads that fetch from workers that are not followed
-AGAIN_SECONDS = 1.0  # until a worker that is not followed is asked again
-# A longer silence may mean a dead connection; a new one continues where it ended.
+FETCHERS = 4  # threads that fetch the output of workers that are not followed
+AGAIN_SECONDS = 1.0  # until the next fetch from a worker that is not followed
+# A longer silence may mean a dead connection. A new connection continues at the same position.
 SILENCE_SECONDS = 60.0
-STOP_SECONDS = 10.0  # for threads to end; files stay locked until they have
+STOP_SECONDS = 10.0  # that `stop` waits for threads; a log stays locked until its thread has ended
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 
 @dataclass
 class QueuedWorker:
-    """A worker with its position in the queue."""
+    """A worker whose output is still incomplete, with its position in the queue."""
 
     worker: WorkerStream
-    not_before: float = 0.0  # monotonic
-    ticket: int = 0  # of its only valid entry in the queue; 0 without one
-    reader: str = ""  # kind of the thread that reads it
-    since: int = 0  # also a ticket: the lowest belongs to the worker that is read for longest
+    not_before: float = 0.0  # monotonic time of the next read
+    ticket: int = 0  # ticket of the worker's valid entry in the queue; 0 while it has no entry
+    reader: str = ""  # kind of the thread that reads the worker; empty while no thread does
+    # ticket of the beginning of the reading; the lowest one belongs to the worker that is read for longest
+    since: int = 0
     failures: int = 0
 
 
 @dataclass
 class ReaderThreads:
-    """The threads of one kind."""
+    """The reading threads of one kind."""
 
     most: int
     wake: threading.Condition
@@ -59,17 +61,21 @@ class ReaderThreads:
 
 
 class Follower:
-    """Takes pods by `put` and `gone` and reads their logs until `stop`. Follows `streams` of them at the same time."""
+    """Reads the logs of the pods that it receives by `put`, until `stop`. Follows up to `streams` pods at the same
+    time."""
 
     def __init__(self, context: LogContext, *, streams: int) -> None:
         self._context, self._lock = context, context.lock
-        self._queued: dict[str, QueuedWorker] = {}  # by uid: workers with output still to come
-        self._finished: set[str] = set()  # uids
-        self._of_rank: dict[tuple[int, int], list[QueuedWorker]] = defaultdict(list)  # ordered by attempt
-        self._queue: list[tuple[float, int, QueuedWorker]] = []  # a heap
-        self._urgent: dict[str, QueuedWorker] = {}  # by uid: urgent ones among the queue
+        self._queued: dict[str, QueuedWorker] = {}  # workers with incomplete output, by UID
+        self._finished: set[str] = set()  # UIDs of workers with complete output
+        # by (job ID, rank), ordered by attempt
+        self._of_rank: dict[tuple[int, int], list[QueuedWorker]] = defaultdict(list)
+        self._queue: list[
+            tuple[float, int, QueuedWorker]
+        ] = []  # heap of (time of the next read, ticket, worker)
+        self._urgent: dict[str, QueuedWorker] = {}  # queued workers that are about to end, by UID
         self._tickets = 0
-        # closed until when, and after how many failures
+        # By node: the monotonic time until which no log is requested there, and the number of failures so far.
         self._closed_nodes: dict[str, tuple[float, int]] = {}
         self._groups = {
             FOLLOW: ReaderThreads(streams, threading.Condition(self._lock)),
@@ -79,7 +85,7 @@ class Follower:
     # --- changes of pods ------------------------------------------------------------------------
 
     def put(self, pod: Object) -> None:
-        """Takes the present state of one of Fairlot's pods."""
+        """Receives the present state of one of Fairlot's pods."""
         uid = pod["metadata"]["uid"]
         has_begun, has_ended = _container(pod)
         with self._lock:
@@ -93,7 +99,7 @@ class Follower:
             self._enqueue(known, 0.0)
 
     def gone(self, uid: str) -> None:
-        """Takes the uid of a pod that is no longer in the cluster."""
+        """Receives the UID of a pod that is no longer in the cluster."""
         with self._lock:
             self._finished.discard(uid)
             if known := self._queued.get(uid):
@@ -101,7 +107,8 @@ class Follower:
                 self._enqueue(known, 0.0)
 
     def stop(self) -> None:
-        """Stops all threads and waits for them. A thread that still waits for an answer will not write it."""
+        """Stops all threads and waits up to STOP_SECONDS for them. A thread that still waits for a response will not
+        store it."""
         self._context.stopped.set()
         with self._lock:
             for known in self._queued.values():
@@ -126,7 +133,7 @@ class Follower:
             epoch=objects.epoch_of(pod),
         )
         known = self._queued[worker.uid] = QueuedWorker(worker)
-        # Attempts of one rank share a file, so they are read one after another.
+        # The attempts of a rank share a log file, so they are read one after another.
         others = self._of_rank[worker.rank_of_job]
         others.append(known)
         others.sort(key=lambda other: other.worker.epoch)
@@ -150,7 +157,7 @@ class Follower:
         self._wake()
 
     def _wake(self) -> None:
-        """Wakes or starts a thread for the head of the queue."""
+        """Wakes an idle thread for the head of the queue, or starts a thread."""
         for kind, group in self._groups.items():
             if group.idle:
                 group.wake.notify()
@@ -163,7 +170,7 @@ class Follower:
                 return
 
     def _make_room(self) -> None:
-        """Cuts the stream of the worker that was followed for longest and is not about to stop."""
+        """Cuts the stream that has lasted longest among the workers that were not ordered to stop."""
         followed = [
             known
             for known in self._queued.values()
@@ -180,19 +187,19 @@ class Follower:
             pause: float | None = LONGEST_PAUSE
             try:
                 pause = self._read(known, follow=kind == FOLLOW)
-            except Exception:  # one log that cannot be stored must not end all others
+            except Exception:  # one log that cannot be stored must not stop the reading of all others
                 worker = known.worker
                 logger.exception("the log of job %s, rank %s", worker.job_id, worker.rank)
             finally:
                 self._requeue(known, pause)
 
     def _take(self, kind: str) -> QueuedWorker | None:
-        """Waits for the next worker to read; None after `stop`."""
+        """Waits for the next worker that a thread of this kind must read, and returns it; None after `stop`."""
         group = self._groups[kind]
         with self._lock:
             while not self._context.stopped.is_set():
                 wait = None
-                # A fetching thread leaves the worker to following threads as long as one of them is free.
+                # A fetching thread leaves the worker to the following threads while any of them is free.
                 if (kind == FOLLOW or not self._groups[FOLLOW].has_room) and (known := self._first()):
                     wait = known.not_before - time.monotonic()
                     if kind == FOLLOW and self._urgent:
@@ -210,7 +217,7 @@ class Follower:
             return None
 
     def _first(self) -> QueuedWorker | None:
-        """Returns the head of the queue. Drops invalid entries and postpones workers on closed nodes."""
+        """Returns the head of the queue, or None. Drops invalid entries and postpones workers on closed nodes."""
         while self._queue:
             _, ticket, known = self._queue[0]
             if known.ticket != ticket:
@@ -225,7 +232,7 @@ class Follower:
         return None
 
     def _requeue(self, known: QueuedWorker, pause: float | None) -> None:
-        """Queues a worker again after `pause` seconds. With None it is finished."""
+        """Queues a worker again after `pause` seconds. With None, marks its output as complete."""
         worker = known.worker
         with self._lock:
             known.reader = ""
@@ -244,7 +251,8 @@ class Follower:
     # --- reading -------------------------------------------------------------------------------
 
     def _read(self, known: QueuedWorker, *, follow: bool) -> float | None:
-        """Reads until there is nothing more for now. Returns a pause in seconds; None if the worker is finished."""
+        """Reads the worker's log once. Returns the pause in seconds until the next read; None if the output is
+        complete."""
         worker = known.worker
         try:
             result = LogReader(self._context, worker).read(follow=follow)
@@ -272,9 +280,9 @@ class Follower:
         if worker.is_cut or self._context.stopped.is_set():
             return AGAIN_SECONDS
         if trouble is None:
-            # A followed response ends when the container ends, which the watch has not reported yet.
+            # A followed response ends when the container ends, but the watch has not reported the end yet.
             return self._next_pause(known) if follow else AGAIN_SECONDS
-        if not known.failures and not result.bytes:  # logged once in a series of failures
+        if not known.failures and not result.bytes:  # logs only the first of several failures in a row
             logger.info("the log of %s/%s: %s", worker.namespace, worker.name, trouble)
         pause = self._next_pause(known)
         if isinstance(trouble, Missing) or (isinstance(trouble, Refused) and trouble.code >= 500):
@@ -282,7 +290,10 @@ class Follower:
         return pause
 
     def _close(self, node: str) -> float:
-        """Closes a node for a while and returns its seconds. A kubelet that does not answer would block all streams."""
+        """Stops log requests to a node for a while, and returns this pause in seconds.
+
+        Otherwise a kubelet that does not answer would block all streams.
+        """
         with self._lock:
             until, failures = self._closed_nodes.get(node, (0.0, 0))
             now = time.monotonic()
@@ -294,7 +305,7 @@ class Follower:
             return until - now
 
     def _next_pause(self, known: QueuedWorker) -> float:
-        """Returns a pause that grows with each consecutive failure."""
+        """Counts a failure and returns a pause in seconds that grows with each consecutive failure."""
         pause = _jittered(known.failures)
         known.failures = min(known.failures + 1, 16)
         return pause
@@ -306,7 +317,7 @@ def _jittered(failures: int) -> float:
 
 
 def _container(pod: Object) -> tuple[bool, bool]:
-    """Returns whether the pod's container has started, and whether it has ended."""
+    """Returns a pair: whether the pod's container has started, and whether it has ended."""
     for status in pod.get("status", {}).get("containerStatuses", ()):
         state = status.get("state", {})
         if ended := state.get("terminated"):

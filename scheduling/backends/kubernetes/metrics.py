@@ -1,7 +1,7 @@
-"""Asks a server with Prometheus' HTTP API how busy the GPUs of pods were.
+"""Queries GPU use by pods from a server with Prometheus' HTTP API.
 
-The usual source is NVIDIA's DCGM exporter, which reports the pod of each GPU. Where Prometheus' own labels hide
-those of the exporter, it prefixes the latter with exported_.
+The usual source is NVIDIA's DCGM exporter, which labels each GPU with its pod. Where a label of the exporter has the
+same name as a label of Prometheus, Prometheus prefixes the exporter's label with exported_.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from urllib.parse import urlencode
 
 from accounting.notifications.safe_http import NotReachable, get
 
-WINDOW = 60.0  # seconds that one query covers; queries come twice as often, so no gap remains
+WINDOW = 60.0  # seconds that one query covers; queries come twice per window, so no gap remains
 USUAL_QUERY = (
     "max by (namespace, pod, exported_namespace, exported_pod) (max_over_time(DCGM_FI_DEV_GPU_UTIL[$window]))"
 )
 MOST_BYTES = 32 * 1024 * 1024
-# Names of pods: the Job, the index and a random part from the Job controller, which bare pods do not have.
+# Names of pods: the Job's name, the index and a random suffix from the Job controller, which bare pods lack.
 POD = re.compile(r"(fairlot-[a-z2-7]+)-(\d+)(?:-[a-z0-9]+)?", re.ASCII)
 
-# (namespace, name of the Job) mapped to each worker's percentage by its index.
+# Maps (namespace, name of the Job) to the GPU use in percent of each worker, by index.
 Busy: TypeAlias = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 def ask(url: str, query: str, *, to_private: bool) -> Busy:
-    """Returns the highest GPU use of each worker in the window, in percent. Raises NotReachable."""
+    """Returns the highest GPU use of each worker during the window, in percent. Raises NotReachable."""
     asked = urlencode({"query": query.replace("$window", f"{WINDOW:.0f}s")})
     answer = get(f"{url.rstrip('/')}/api/v1/query?{asked}", to_private=to_private, most=MOST_BYTES)
     return read(answer)
 
 
 def read(answer: bytes) -> Busy:
-    """Parses an answer. Raises NotReachable for anything but an instant vector of Prometheus."""
+    """Parses the response to `ask`'s query. Raises NotReachable unless it is an instant vector of Prometheus."""
     try:
         content = json.loads(answer)
         if content["status"] != "success" or content["data"]["resultType"] != "vector":
@@ -55,5 +55,5 @@ def _take(found: dict[tuple[str, str], dict[int, float]], labels: Mapping[str, A
         return
     workers = found[str(labels.get("exported_namespace") or labels.get("namespace") or ""), named[1]]
     index = int(named[2][:9])
-    # Where pods are scraped, a program can report any value.
+    # The value is limited to 100, because in clusters where Prometheus scrapes pods a program can report any value.
     workers[index] = max(min(percent, 100.0), workers.get(index, 0.0))

@@ -1,4 +1,4 @@
-"""Creates a tenant's namespace and keeps it isolated, with no more rights than deploy/kubernetes grants.
+"""Creates the namespace of a tenant and keeps it isolated, with no more rights than deploy/kubernetes grants.
 
 Every step is idempotent and may run in several processes at once. Objects that are already right stay unchanged.
 """
@@ -15,27 +15,28 @@ from scheduling.backends.network_sources import Place, Pods, hidden_in
 
 TENANT, CLUSTER = "fairlot.io/tenant", "fairlot.io/cluster"
 MANAGED = {"app.kubernetes.io/managed-by": "fairlot"}
-# The service account of Fairlot in a cluster, its namespace, and the role that it may take in tenants' namespaces.
+# Fairlot's service account in a cluster, that account's namespace, and the ClusterRole that it binds in tenants'
+# namespaces.
 ACCOUNT, HOME, ROLE = "fairlot", "fairlot", "fairlot-tenant"
-# The service account of tenants' jobs, which has no rights.
+# The service account of tenants' pods, which has no rights.
 JOB_ACCOUNT = "fairlot-job"
-# Seconds until an API server applies rights that it has granted; usually much less than one.
+# Seconds until an API server must apply rights that it has granted. Usually it needs much less than a second.
 RIGHTS_SECONDS = 10.0
 NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
 class Unusable(Exception):
-    """No job can run in the namespace. The message says why, in words for users."""
+    """No job can run in the namespace. The message gives users the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceIsolation:
-    """Limits of a tenant's pods, and the addresses they may exchange data with beside each other and DNS."""
+    """Limits for a tenant's pods, and the addresses that they may reach besides DNS and each other."""
 
-    gpus: Mapping[str, int]  # limit per resource, e.g. {"nvidia.com/gpu": 64}
+    gpus: Mapping[str, int]  # limit per extended resource, such as {"nvidia.com/gpu": 64}
     pods: int
-    reachable: Sequence[str] = ()  # address ranges in CIDR notation, e.g. "10.20.0.0/16"
-    portal: Sequence[Place] = ()  # sources from which the portal's web servers reach sessions
+    reachable: Sequence[str] = ()  # address ranges in CIDR notation, such as "10.20.0.0/16"
+    portal: Sequence[Place] = ()  # sources from which the portal's web servers connect to notebook sessions
 
 
 def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
@@ -45,16 +46,16 @@ def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
 def ensure(
     api: Api, tenant_id: int, isolation: NamespaceIsolation, *, cluster: str, prefix: str = "fairlot"
 ) -> str:
-    """Creates or completes the tenant's namespace with everything in it, and returns its name.
+    """Creates or completes the tenant's namespace with all its objects, and returns the namespace's name.
 
-    `cluster` is Fairlot's id of the cluster (Cluster.uid), which distinguishes two installations that share one
-    cluster. Raises Unusable. Refused and Unreachable leave it unfinished; the next call continues.
+    `cluster` is Fairlot's ID of the cluster (Cluster.uid), which distinguishes two installations that share one
+    cluster. Raises Unusable if no job can run there. After Refused or Unreachable, the next call continues.
     """
     name = name_of(tenant_id, prefix)
     _create_or_repair(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
     _bind_role(api, name)
     _wait_for_rights(api, name)
-    # Limits and network policies come first, since a user who sees the account may already run pods.
+    # The service account comes last, because a user who sees it may already run pods.
     for path, thing in (
         (f"/api/v1/namespaces/{name}/resourcequotas", _quota(isolation)),
         (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _network(isolation)),
@@ -69,7 +70,7 @@ def _labels() -> dict[str, str]:
     found = dict(MANAGED)
     for level in ("enforce", "warn", "audit"):
         found[f"pod-security.kubernetes.io/{level}"] = "restricted"
-        # Without a version, the API server's configuration may select an old one that forbids nothing.
+        # Without a version, the API server's configuration may select an old version that forbids nothing.
         found[f"pod-security.kubernetes.io/{level}-version"] = "latest"
     return found
 
@@ -82,7 +83,7 @@ def _create_or_repair(api: Api, name: str, labels: Mapping[str, str]) -> None:
         thing = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
         try:
             there = api.create("/api/v1/namespaces", thing)
-        except Taken:  # by another process of Fairlot, or by someone else
+        except Taken:  # another process of Fairlot, or someone else, has just created it
             there = api.get(path)
     _check_owner(there, labels)
     found = there["metadata"]["labels"]
@@ -92,7 +93,7 @@ def _create_or_repair(api: Api, name: str, labels: Mapping[str, str]) -> None:
 
 
 def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
-    """Raises Unusable for a namespace that is not this tenant's."""
+    """Raises Unusable if the namespace does not belong to this tenant."""
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:
         raise Unusable(
@@ -136,7 +137,10 @@ def _bind_role(api: Api, namespace: str) -> None:
 
 
 def _wait_for_rights(api: Api, namespace: str) -> None:
-    """Waits until the role works, because an API server applies its new rules a little after it stores them."""
+    """Waits until Fairlot's rights in the namespace work. An API server applies new role bindings with a delay.
+
+    Raises Unusable after RIGHTS_SECONDS.
+    """
     asked = {"verb": "create", "group": "batch", "resource": "jobs", "namespace": namespace}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -158,7 +162,8 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
 
 
 def _quota(isolation: NamespaceIsolation) -> Object:
-    """Returns a ResourceQuota. It is a second line of defence: Fairlot never starts more than the tenant's limit."""
+    """Returns the namespace's ResourceQuota. It is a second line of defence, as Fairlot itself keeps to the tenant's
+    limit."""
     gpus = {f"requests.{resource}": str(count) for resource, count in isolation.gpus.items()}
     return {
         "apiVersion": "v1",
@@ -169,10 +174,11 @@ def _quota(isolation: NamespaceIsolation) -> Object:
 
 
 def _network(isolation: NamespaceIsolation) -> Object:
-    """Returns a NetworkPolicy that forbids all connections except to DNS, reachable ranges and pods of the namespace.
+    """Returns a NetworkPolicy that only allows connections to DNS, to reachable ranges and between the namespace's
+    pods.
 
-    Pods of one namespace may reach each other, because a policy cannot express "of the same job": a selector
-    compares a label with a value and not with a label of the other pod.
+    Pods of different jobs in one namespace may reach each other, because a policy cannot express "of the same job":
+    a selector compares a label with a fixed value, not with a label of the other pod.
     """
     names = {
         "to": [
@@ -202,11 +208,11 @@ def _network(isolation: NamespaceIsolation) -> Object:
 
 
 def _sessions(isolation: NamespaceIsolation) -> Object:
-    """Returns a NetworkPolicy that lets the portal's web servers reach each session at its port, and nothing else.
+    """Returns a NetworkPolicy that lets only the portal's web servers reach notebook sessions, and only at their port.
 
-    It also exists when no one may come in, because Fairlot has no right to delete it.
+    The policy exists even without such sources, because Fairlot has no right to delete it.
     """
-    # A rule with an empty "from" would admit everyone.
+    # Without sources the policy has no rule, because a rule with an empty "from" would admit everyone.
     rule = {"from": [_peer(place) for place in isolation.portal], "ports": [_PORT]}
     let_in = {"ingress": [rule]} if isolation.portal else {}
     return {
@@ -248,5 +254,5 @@ def _job_account() -> Object:
 
 
 def _label(key: str) -> str:
-    """Returns the JSON pointer (RFC 6901) of an object's label."""
+    """Returns the JSON Pointer (RFC 6901) of a label in an object's metadata."""
     return "/metadata/labels/" + key.replace("~", "~0").replace("/", "~1")

@@ -1,9 +1,9 @@
-"""The Job of a gang, the pod of a worker without a Job, and the patches that start, ungate, stop and end them.
+"""Builds the Job of a gang, bare pods, and the patches that start, ungate, stop and end them.
 
 A Job carries the epoch of the last lease that it was ordered to run, and this epoch only grows. Every request is one
-JSON Patch that begins with tests of the Job's uid and epoch. The API server applies all of it or nothing. A request
-that comes twice, late, or from an outdated process therefore has no effect and is answered with 422. This module
-decides what a pod may be; users only fill in the fields of `Pod`.
+JSON Patch that begins with tests of the object's UID and epoch, and the API server applies the patch as a whole or
+not at all. A request that comes twice, late, or from an outdated process therefore has no effect and gets HTTP
+status 422. This module decides which settings a pod may have; users only fill in the fields of `Pod`.
 """
 
 from __future__ import annotations
@@ -25,40 +25,41 @@ Operation: TypeAlias = Mapping[str, object]
 
 OURS = "fairlot.io"
 NVIDIA = "nvidia.com/gpu"
-# Labels: the job, and the installation of Fairlot that it belongs to.
+# Labels: the job's ID, and the installation of Fairlot that the object belongs to.
 JOB, OWNER = f"{OURS}/job", probes.OWNER
-BARE = f"{OURS}/bare"  # a label of pods without a Job
-# Annotations: the last lease, the nodes of its ranks, and why Fairlot stopped it if nobody ordered that.
+BARE = f"{OURS}/bare"  # a label of bare pods, which have no Job
+# Annotations: the epoch and token of the last lease, the nodes of its ranks, and the reason if Fairlot itself decided
+# to stop it.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
-# An annotation of an ungated pod: a hash of the pods that were let through together with it.
+# An annotation of an ungated pod: a hash of the pods that were ungated together.
 MEMBERS = f"{OURS}/members"
-# The pattern of progress lines, for a watcher that did not see the submission.
+# An annotation with the pattern of progress lines, for watching processes that did not see the submission.
 PROGRESS = f"{OURS}/progress"
 LONGEST_PATTERN = 500
 GATE = f"{OURS}/placement"
 CONTROLLER = "batch.kubernetes.io/controller-uid"
 INDEX = "batch.kubernetes.io/job-completion-index"
 HOSTNAME = "kubernetes.io/hostname"
-# Taints that Fairlot's pods tolerate: of nodes reserved for GPUs, and of nodes reserved for Fairlot.
+# Keys of taints that Fairlot's pods tolerate: of nodes reserved for GPUs, and of nodes reserved for Fairlot.
 TOLERATED = frozenset({NVIDIA, f"{OURS}/gpus"})
 TEMPLATE = "/spec/template/spec"
 ANNOTATIONS = "/metadata/annotations"
 PATIENCE_SECONDS = 300
-# The user of images that set none, or set root.
+# The UID of pods for which the job sets none.
 USER = 1000
-# A finished Job is kept this long, so that no late request can create it again.
+# An ended Job is kept for this long, so that no late request can create it again.
 TOMBSTONE_SECONDS = 24 * 3600
-# Folders in a worker: one that survives its attempts, and one that its processes share.
+# Folders in a worker: CHECKPOINTS survives its attempts, and SHARED_MEMORY is shared by its processes.
 CHECKPOINTS, SHARED_MEMORY = "/checkpoint", "/dev/shm"  # noqa: S108
 RANK = "FAIRLOT_RANK"
-# The activeDeadlineSeconds of a pod that must end: the shortest possible value, which no one else would set.
+# The activeDeadlineSeconds of a pod that must end: the smallest allowed value, which no other client would set.
 OVER = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The settings of each worker of a gang."""
+    """The settings that are the same for each worker of a gang."""
 
     image: str
     command: Sequence[str]
@@ -68,11 +69,12 @@ class Pod:
     grace_seconds: float = 30.0
     account: str = JOB_ACCOUNT
     progress_pattern: str = ""  # RE2; its first group matches the number of steps
-    # A claim in the tenant's namespace with one folder per job; empty: nothing survives an attempt.
+    # A PersistentVolumeClaim in the tenant's namespace with one folder per job; empty: no checkpoint survives an
+    # attempt.
     checkpoint_claim: str = ""
-    # After this silence of a node its pods count as lost, and the gang continues elsewhere.
+    # Seconds after which the pods of a silent node count as lost, and the gang starts again elsewhere.
     patience_seconds: int = PATIENCE_SECONDS
-    endpoint: Endpoint | None = None  # where the first worker listens
+    endpoint: Endpoint | None = None  # port of the first worker
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     container: Container = DEFAULT_CONTAINER
@@ -80,23 +82,26 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One lease of a job."""
+    """One lease of a job, with the node of each rank."""
 
     epoch: int
     token: str
     generation: str
     nodes: Sequence[str]  # by rank
-    may_have_begun: bool = False  # an earlier start order had an unknown outcome
+    may_have_begun: bool = False  # an earlier order to start this epoch had an unknown outcome
 
 
 def job_name(job_id: int) -> str:
-    """Returns the name of a job's Job. It never changes, so a second Job is refused, and leaves room for pod names."""
+    """Returns the name of a job's Job, which leaves room for the suffixes of pod names.
+
+    The name is the same for all attempts, so the API server refuses a second Job.
+    """
     number = base64.b32encode(job_id.to_bytes(5, "big")).decode().lower()
     return f"fairlot-{number}"
 
 
 def pod_name(job_id: int) -> str:
-    """Returns the name of a job's bare pod. It is the same for all attempts, so two can never exist at once."""
+    """Returns the name of a job's bare pod. It is the same for all attempts, so two of them can never exist at once."""
     return f"{job_name(job_id)}-0"
 
 
@@ -110,9 +115,9 @@ def new_job(
     begin: Attempt | None = None,
     grouped: bool = False,
 ) -> Object:
-    """Returns a Job: suspended or, with `begin`, already started for that attempt. Gangs' pods wait behind a gate.
+    """Returns a Job: suspended or, with `begin`, already started for that attempt. Pods of gangs wait behind a gate.
 
-    Attempts up to `epoch` are void, because they belonged to an earlier Job. With `grouped`, its pods name a
+    Attempts up to `epoch` are void, because they belonged to an earlier Job. With `grouped`, the pods name a
     PodGroup.
     """
     name = job_name(job_id)
@@ -127,9 +132,9 @@ def new_job(
             "completionMode": "Indexed",
             "completions": workers,
             "parallelism": workers,
-            # Otherwise two pods of one index could run at once: a terminating one and its replacement.
+            # Without this, two pods of one index could run at once: a terminating pod and its replacement.
             "podReplacementPolicy": "Failed",
-            # A pod that is lost with its node is no failure of the program. A failed worker fails the gang.
+            # A pod that is lost with its node does not count as a failure. A worker that fails ends the gang.
             "podFailurePolicy": {
                 "rules": [
                     {
@@ -154,7 +159,8 @@ def new_job(
 
 
 def new_pod(job_id: int, pod: Pod, *, owner: str, attempt: Attempt) -> Object:
-    """Returns the bare pod of a job for one attempt. It carries everything that a Job would otherwise carry."""
+    """Returns the bare pod of a job for one attempt. The pod carries the labels and annotations that a Job would
+    carry."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -173,13 +179,13 @@ def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
 
 
 def _facts(pod: Pod, workers: int) -> dict[str, str]:
-    """Returns the annotations that are the same for all attempts."""
+    """Returns the annotations that do not depend on the attempt."""
     fits = 0 < len(pod.progress_pattern) <= LONGEST_PATTERN
     return {WORKERS: str(workers)} | ({PROGRESS: pod.progress_pattern} if fits else {})
 
 
 def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
-    """Returns the spec of a pod that meets Kubernetes' restricted standard and has no rights in the cluster."""
+    """Returns a pod spec that meets Kubernetes' restricted pod security standard and gives no rights in the cluster."""
     volumes = _volumes(job_id, pod, workers)
     return {
         "restartPolicy": "Never",
@@ -220,12 +226,13 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
 
 
 def _escape_dollars(text: str) -> str:
-    """Escapes dollar signs, which commands and variables of containers would take for references to variables."""
+    """Escapes dollar signs. Otherwise Kubernetes would expand $(NAME) in commands and environment variables."""
     return text.replace("$", "$$")
 
 
 def _resources(pod: Pod) -> Object:
-    """Returns requests equal to the limits, so that no pod takes resources that another counts on."""
+    """Returns the container's resources. Requests equal limits, so that no pod takes resources that another pod
+    requested."""
     limits = {pod.gpu_resource: str(pod.gpus)}
     if pod.container.cpus is not None:
         limits["cpu"] = f"{round(pod.container.cpus * 1000)}m"
@@ -248,7 +255,7 @@ def _tolerations(pod: Pod) -> list[Object]:
 
 
 def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]:
-    """Returns for each mount its volumeMounts entry and its volumes entry."""
+    """Returns a pair for each mount: its `volumeMounts` entry and its `volumes` entry."""
     shared = {"name": "shared-memory", "mountPath": SHARED_MEMORY}
     found: list[tuple[Object, Object]] = [
         # The default of 64 MiB is too little for programs that load data in many processes.
@@ -272,10 +279,13 @@ def _in_memory(container: Container) -> Object:
 
 
 def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
-    """Returns the user's variables, and Fairlot's, which no user can replace: rank, size, first worker and so on."""
+    """Returns the `env` entries: the user's variables, and Fairlot's own (rank, size, first worker and so on).
+
+    A user's variable never replaces one of Fairlot's.
+    """
     usual = {
-        "PYTHONUNBUFFERED": "1",  # shows logs as soon as they are printed
-        # Few images have an account of the user, but programs such as PyTorch before 2.13 ask for its name.
+        "PYTHONUNBUFFERED": "1",  # so that programs print their logs without delay
+        # Few images have an account for the UID, but programs such as PyTorch before 2.13 ask for the user's name.
         "LOGNAME": f"uid{pod.container.user_id or USER}",
     }
     ours = {
@@ -323,9 +333,9 @@ def start(uid: str, *, at: int, attempt: Attempt) -> list[Operation]:
 
 
 def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> list[Operation]:
-    """Returns a patch that suspends a Job. The lease `epoch` can then not start any more if it had not yet.
+    """Returns a patch that suspends a Job. If the lease `epoch` has not started yet, it can no longer start.
 
-    `because` is the reason when Fairlot stops it by itself.
+    `because` is the reason if Fairlot itself decided to stop the lease.
     """
     return [
         *_fence(uid, at),
@@ -335,11 +345,11 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
 
 
 def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
-    """Returns a patch by which the kubelet ends a running bare pod while the pod object stays.
+    """Returns a patch after which the kubelet ends a running bare pod, while the pod object stays.
 
-    The kubelet treats the pod's time as exceeded: it sends SIGTERM, waits for the pod's own grace and sends SIGKILL.
-    Only then does the pod become Failed, with the reason DeadlineExceeded whatever the exit code is. A kubelet that
-    still pulls an image reacts only afterwards.
+    The patch makes the kubelet believe that the pod's time is over. The kubelet sends SIGTERM, waits for the pod's
+    own grace period and sends SIGKILL. Only then does the pod become Failed, with the reason DeadlineExceeded
+    whatever its exit code is. A kubelet that is pulling an image reacts only after the pull.
     """
     return [
         *_fence(uid, at),
@@ -350,12 +360,13 @@ def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
 
 
 def note_reason(uid: str, *, at: int, because: str) -> list[Operation]:
-    """Returns a patch that records why Fairlot is about to delete a bare pod by itself."""
+    """Returns a patch that records in a bare pod why Fairlot is about to delete it."""
     return [*_fence(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
 def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
-    """Returns a patch that removes a pod's gate and binds it to a node, as one of `members`. Works only once."""
+    """Returns a patch that removes a pod's gate, binds the pod to a node and records the hash `members`. It applies
+    only once."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
@@ -366,7 +377,7 @@ def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
 
 
 def _fence(uid: str, epoch: int) -> list[Operation]:
-    """Returns the tests of a patch: the object has this uid and this epoch."""
+    """Returns the `test` operations of a patch: the object must have this UID and this epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": f"{ANNOTATIONS}/{_escaped(EPOCH)}", "value": str(epoch)},
@@ -398,7 +409,7 @@ def _node_affinity(nodes: Sequence[str]) -> Object:
 
 
 def _escaped(key: str) -> str:
-    """Escapes a key for use in a JSON pointer (RFC 6901)."""
+    """Escapes a key for use in a JSON Pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
@@ -406,7 +417,7 @@ def _escaped(key: str) -> str:
 
 
 def members_of(pods: Sequence[Object]) -> str:
-    """Returns a hash that identifies exactly these pods, in any order."""
+    """Returns a hash that identifies this set of pods, whatever their order."""
     uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
     return hashlib.sha256(" ".join(uids).encode()).hexdigest()[:16]
 
@@ -417,12 +428,12 @@ def epoch_of(thing: Object) -> int:
 
 
 def is_bare(thing: Object) -> bool:
-    """Returns whether it is a pod without a Job. Functions that take a Job accept such a pod too."""
+    """Returns whether the object is a bare pod, which has no Job. Functions that take a Job also accept a bare pod."""
     return BARE in thing["metadata"]["labels"]
 
 
 def is_ordered_to_end(pod: Object) -> bool:
-    """Returns whether Fairlot or someone else ordered the pod to end. It may have ended already."""
+    """Returns whether Fairlot or someone else ordered the pod to end. The pod may have ended already."""
     return "deletionTimestamp" in pod["metadata"] or pod["spec"].get("activeDeadlineSeconds") == OVER
 
 
@@ -433,18 +444,19 @@ def has_started(pod: Object) -> bool:
 
 
 def is_of(pod: Object, job: Object) -> bool:
-    """Returns whether this Job created the pod, not an earlier one of its name. A bare pod is its own Job."""
+    """Returns whether this Job, not an earlier Job of the same name, created the pod. A bare pod counts as its own
+    Job."""
     maker = pod["metadata"]["uid"] if is_bare(pod) else pod["metadata"]["labels"][CONTROLLER]
     return str(maker) == str(job["metadata"]["uid"])
 
 
 def of_attempt(job: Object, pods: Sequence[Object]) -> list[Object]:
-    """Returns the pods that exactly this Job created for its present attempt."""
+    """Returns the pods that this Job, not an earlier Job of the same name, created for its present attempt."""
     return [pod for pod in pods if epoch_of(pod) == epoch_of(job) and is_of(pod, job)]
 
 
 def job_id_of(thing: Object) -> int:
-    """Returns the job id of one of Fairlot's Jobs or pods."""
+    """Returns the job ID of one of Fairlot's Jobs or pods."""
     return int(thing["metadata"]["labels"][JOB])
 
 
@@ -453,7 +465,10 @@ def rank_of(pod: Object) -> int:
 
 
 def began(job: Object) -> datetime | None:
-    """Returns when the present attempt began, in whole seconds. Each attempt of a bare pod is a new pod."""
+    """Returns when the present attempt began, in whole seconds; None if it has not begun.
+
+    For a bare pod this is the pod's creation, because each attempt has a new pod.
+    """
     began_at = (
         job["metadata"]["creationTimestamp"] if is_bare(job) else job.get("status", {}).get("startTime")
     )
@@ -465,23 +480,24 @@ def workers_of(job: Object) -> int:
 
 
 def progress_pattern_of(job: Object) -> str:
-    """Returns the pattern of progress lines; empty when there is none."""
+    """Returns the pattern of progress lines; empty if the job has none."""
     return str(job["metadata"]["annotations"].get(PROGRESS, ""))
 
 
 def nodes_of(job: Object) -> list[str]:
-    """Returns the node of each rank in the present attempt."""
+    """Returns the nodes of the present attempt, in the order of ranks."""
     nodes: list[str] = json.loads(job["metadata"]["annotations"][RANKS])
     return nodes
 
 
 def has_begun(job: Object) -> bool:
-    """Returns whether this Job has had an attempt. An earlier Job of the same job may have had others."""
+    """Returns whether this Job has had an attempt. Attempts of an earlier Job of the same name do not count."""
     return LEASE in job["metadata"]["annotations"]
 
 
 def has_counted_ends(job: Object) -> bool:
-    """Returns whether the Job counts workers of an earlier attempt as done or failed, which cannot be undone."""
+    """Returns whether the Job counts workers of an earlier attempt as succeeded or failed. Such counts cannot be
+    undone."""
     status = job.get("status", {})
     being_counted = any(status.get("uncountedTerminatedPods", {}).values())
     counted = status.get("succeeded") or status.get("failed") or status.get("completedIndexes")
@@ -489,7 +505,7 @@ def has_counted_ends(job: Object) -> bool:
 
 
 def is_suspended(job: Object) -> bool:
-    """Returns whether the Job was ordered to suspend. Its pods may still exist."""
+    """Returns whether the Job was ordered to suspend. Its pods may still run."""
     return bool(job["spec"].get("suspend"))
 
 
@@ -498,23 +514,23 @@ def is_gated(pod: Object) -> bool:
 
 
 def has_ended(pod: Object) -> bool:
-    """Returns whether the pod's containers have ended, which frees its GPUs."""
+    """Returns whether the pod's containers have ended, which frees the pod's GPUs."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def holds_gpus(job: Object) -> bool:
-    """Returns whether pods of the Job exist or are terminating. Its GPUs are free only when none is left."""
+    """Returns whether the Job still has active or terminating pods, which hold GPUs."""
     status = job.get("status", {})
     return bool(status.get("active", 0) or status.get("terminating", 0))
 
 
 def is_at_rest(thing: Object) -> bool:
-    """Returns whether nothing of a Job or bare pod runs, or will run without another order."""
+    """Returns whether a Job or bare pod runs nothing, and will run nothing without another order."""
     return has_ended(thing) if is_bare(thing) else is_suspended(thing) and not holds_gpus(thing)
 
 
 def condition(thing: Object, kind: str) -> Object | None:
-    """Returns the condition of this kind if it is true, else None."""
+    """Returns the condition of type `kind` if its status is True, otherwise None."""
     for found in thing.get("status", {}).get("conditions", ()):
         if found["type"] == kind and found["status"] == "True":
             return dict(found)

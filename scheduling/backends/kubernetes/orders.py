@@ -1,8 +1,8 @@
-"""Idempotent orders to Jobs: whatever happens to a request or its answer, it takes effect once.
+"""Idempotent orders to Jobs: an order takes effect once, even if its request or its answer is lost or repeated.
 
 Each order names its lease, and the Job records the last lease that it was ordered to run. An order for an older
-lease is void, and one that the Job has followed is done. Any other order is one patch that tests what was read
-before. A caller that missed the answer simply repeats the order.
+lease is void, and an order that the Job has already followed is done. Any other order is one patch that tests the
+state that was read before. A caller that missed the answer repeats the order.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from scheduling.backends.kubernetes.podgroups import PodGroups
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 PODS = "/api/v1/namespaces/{}/pods"
-# Another process may patch a Job between reading and patching it. After this many conflicts the order fails.
+# Another process may patch a Job between this process's read and patch. After this many conflicts the order fails.
 TRIES = 4
 FORBIDDEN = 403
 
 
 class Outcome(Enum):
-    """The known effect of an order."""
+    """The effect of an order."""
 
     DONE = "done"  # this order, or an earlier identical one, took effect
-    # the Job was ordered to run a later lease, or to stop this one: the order is void
+    # The order is void: the Job was ordered to run a later lease, or to stop this lease.
     OVERTAKEN = "overtaken"
-    FINISHED = "finished"  # the Job had already finished by itself
+    FINISHED = "finished"  # the Job had already completed or failed
     MISSING = "missing"  # the Job does not exist
 
 
 class NotOurs(Exception):
-    """A Job or pod of this name exists that this installation of Fairlot did not create."""
+    """A Job or pod of this name exists, but this installation of Fairlot did not create it."""
 
 
 class StillThere(Exception):
@@ -43,25 +43,26 @@ class StillThere(Exception):
 
 
 class Commands(Protocol):
-    """Orders to the jobs of one namespace, whether they run as Jobs or as bare pods."""
+    """Orders to the jobs of one namespace, which run as Jobs or as bare pods."""
 
     def find(self, job_id: int) -> Object | None:
-        """Returns the Job or pod that represents the job, or None. Raises NotOurs."""
+        """Returns the Job or bare pod of the job, or None. Raises NotOurs if the object belongs to someone else."""
 
     def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
-        """Starts the job as `attempt` describes. Raises StillThere while an earlier lease has not ended."""
+        """Starts the job for `attempt`. Raises StillThere while pods of an earlier lease exist."""
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Stops the pods of the lease `epoch`. `because` is the reason when Fairlot stops it by itself."""
+        """Stops the pods of the lease `epoch`. `because` is the reason if Fairlot itself decided to stop the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Gives orders to the Jobs of one namespace. After Unreachable or Refused, an order must be repeated later."""
+    """Gives orders to the Jobs of one namespace. After Unreachable or Refused, the caller must repeat the order
+    later."""
 
     api: Api
     namespace: str
-    owner: str  # identifies the objects of this installation
+    owner: str  # marks the objects of this installation of Fairlot
     groups: PodGroups = field(default_factory=PodGroups)
 
     def prepare(
@@ -75,11 +76,11 @@ class Orders:
         grouped: bool = False,
         may_have_run: bool = False,
     ) -> Object:
-        """Returns the job's Job. Creates it if it is missing, suspended or started for the attempt `begin`.
+        """Returns the job's Job. Creates a missing Job: suspended, or started for the attempt `begin`.
 
         Attempts up to `epoch` belonged to an earlier Job. If one of them `may_have_run`, raises StillThere while its
-        pods exist. Raises NotOurs when someone else's object has the name. With `grouped`, its pods name a PodGroup
-        where the cluster supports them.
+        pods run. Raises NotOurs if an object of someone else has the name. With `grouped`, the pods of a new Job
+        name a PodGroup where the cluster supports PodGroups.
         """
         there = self.find(job_id)
         if there is not None:
@@ -103,12 +104,13 @@ class Orders:
             return there
 
     def find(self, job_id: int) -> Object | None:
-        """Returns the job's Job if it exists. Raises NotOurs."""
+        """Returns the job's Job, or None. Raises NotOurs if a Job of someone else has the name."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
-        """Starts the job as `attempt` describes. Raises StillThere while an earlier lease has not ended."""
-        # A Job that needs no other objects is created running: one write, which its name lets succeed only once.
+        """Starts the job for `attempt`. Raises StillThere while pods of an earlier lease exist."""
+        # A Job that needs no other objects is created in the running state. This takes one write, which can succeed
+        # only once because of the name.
         grouped = len(attempt.nodes) > 1
         begin = None if grouped or secret_objects.is_needed(pod.secrets) else attempt
         for last in tries():
@@ -129,18 +131,19 @@ class Orders:
             if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
                 return Outcome.FINISHED
             if not objects.is_suspended(job):
-                # Nothing else would order its end any more.
+                # No other order will end the earlier attempt.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
                 self.api.patch(self._path(job_id), objects.stop(_uid(job), at=at, epoch=at, token=old))
                 raise StillThere(f"attempt {at} of job {job_id} was still running")
             if objects.holds_gpus(job):
                 raise StillThere(f"pods of attempt {at} of job {job_id} still exist")
             if objects.has_counted_ends(job):
-                # It would run without the workers that it counts as done, or fail for those that it counts as failed.
+                # The Job would run without the workers that it counts as succeeded, or fail for workers that it counts
+                # as failed.
                 self._delete(job)
                 continue
             if not self.groups.ensure(self.api, self.namespace, job):
-                # Its pods would wait for the missing group for ever. The pods of a new Job need none.
+                # The Job's pods would wait forever for the missing PodGroup. The pods of a new Job will name none.
                 self._delete(job)
                 grouped = False
                 continue
@@ -157,7 +160,8 @@ class Orders:
         raise StillThere(f"the Job of job {job_id} had to be created again too often")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Stops the job's pods. The lease `epoch` can then not start, even if its start order arrives later."""
+        """Suspends the job's Job, which stops its pods. The lease `epoch` cannot start even if its start order arrives
+        later."""
         for last in tries():
             job = self.find(job_id)
             if job is None:
@@ -178,14 +182,15 @@ class Orders:
         raise AssertionError("unreachable")
 
     def _create_attachments(self, job: Object, pod: objects.Pod, attempt: Attempt) -> None:
-        """Creates the objects that the attempt's pods mount, before there are pods."""
+        """Creates the objects that the attempt's pods need, before the pods exist: a Service, a ConfigMap and
+        Secrets."""
         if len(attempt.nodes) > 1 and not objects.has_begun(job):
             self._create_names(job, len(attempt.nodes), pod.gpus)
         marks = {objects.EPOCH: str(attempt.epoch)}
         secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _create_names(self, job: Object, workers: int, gpus: int) -> None:
-        """Creates the names of a gang's workers. Raises StillThere when someone else replaced its Job meanwhile."""
+        """Creates a gang's Service and ConfigMap. Raises StillThere if someone else replaced the Job meanwhile."""
         is_current = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
         )
@@ -193,13 +198,15 @@ class Orders:
             raise StillThere(f"the Job {job['metadata']['name']} was created again by someone else")
 
     def _delete(self, job: Object) -> None:
-        """Deletes the Job in the version that was read. Does nothing if it was changed or deleted since."""
+        """Deletes the Job if it still has the version that was read. Does nothing if it was changed or deleted
+        since."""
         path, version = self._path(objects.job_id_of(job)), job["metadata"]["resourceVersion"]
         with suppress(Missing, Changed):
             self.api.delete(path, uid=_uid(job), version=version)
 
     def _left_behind(self, job_id: int) -> bool:
-        """Returns whether pods run whose Job was deleted without them."""
+        """Returns whether pods of the job still run. Called when the job has no Job, so such pods outlived their
+        Job."""
         pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
         return any(not objects.has_ended(pod) for pod in pods)
 
@@ -208,13 +215,14 @@ class Orders:
 
 
 def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None:
-    """Returns the object at `path`, or None. Raises NotOurs when someone else created it."""
+    """Returns the object at `path`, or None if the object or its namespace is missing. Raises NotOurs if it belongs to
+    others."""
     try:
         there = api.get(path)
     except Missing:
         return None
     except Refused as refusal:
-        # Rights are granted per namespace, so there are none where the namespace is missing.
+        # Rights are granted per namespace, so without the namespace the API server answers that reading is forbidden.
         if refusal.code == FORBIDDEN and _is_missing(api, namespace):
             return None
         raise
@@ -232,7 +240,7 @@ def _is_missing(api: Api, namespace: str) -> bool:
 
 
 def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> None:
-    """Deletes exactly this pod. A later one of the same name stays."""
+    """Deletes the pod with this UID. A later pod of the same name stays."""
     about = pod["metadata"]
     with suppress(Missing, Changed):
         api.delete(
@@ -243,7 +251,8 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
 
 
 def _cannot_move(job: Object, refusal: Refused) -> bool:
-    """Returns whether the Job cannot move to other nodes: before Kubernetes 1.36 a Job that has run once cannot."""
+    """Returns whether the API server refused to change the Job's nodes. Before Kubernetes 1.36 a Job that has run keeps
+    its nodes."""
     return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 
 
@@ -252,5 +261,5 @@ def _uid(job: Object) -> str:
 
 
 def tries() -> list[bool]:
-    """Returns for each try whether it is the last."""
+    """Returns one flag for each try: whether the try is the last."""
     return [False] * (TRIES - 1) + [True]
