@@ -64,9 +64,8 @@ class Secrets:
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     folders: Sequence[SecretFolder] = ()
-    image: str = field(
-        default="", repr=False
-    )  # Docker configuration (JSON) with the credentials for pulling the image
+    # Docker configuration (JSON) with the credentials for pulling the image.
+    image: str = field(default="", repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.variables or self.folders or self.image)
@@ -118,9 +117,8 @@ class Gang:
     grace_seconds: float
     log_limit_bytes: int
     workers: Sequence[Worker]
-    gpu_resource: str = (
-        ""  # extended resource that a pod requests to get these GPUs; empty for backends without pods
-    )
+    # Extended resource that a pod requests to get these GPUs; empty for backends without pods.
+    gpu_resource: str = ""
     endpoint: Endpoint | None = None
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
@@ -143,9 +141,8 @@ class End(StrEnum):
     """Why a gang ended."""
 
     SUCCEEDED = "succeeded"  # every worker exited with 0
-    FAILED = (
-        "failed"  # a worker exited with a code other than 0, or a signal that Fairlot did not send killed it
-    )
+    # A worker exited with a code other than 0, or a signal that Fairlot did not send killed it.
+    FAILED = "failed"
     STOPPED = "stopped"  # Fairlot ordered the gang to stop
     LOST = "lost"  # the gang vanished without a report, for example after a reboot or kill -9
     START_FAILED = "start_failed"  # a worker could not be started
@@ -182,9 +179,8 @@ class Use:
 
     token: UUID
     unused_for: float  # seconds without any use, all of which were measured; 0: the GPUs are in use
-    percent: (
-        float  # last measured load in percent: of the GPUs or, where `by_gpus` is false, of one processor
-    )
+    # Last measured load in percent: of the GPUs or, where `by_gpus` is false, of one processor.
+    percent: float
     by_gpus: bool  # whether the load was measured on the GPUs; otherwise it is derived from processor time and progress
     age: float = 0.0
     # The last seconds of `unused_for`, in which no process was on the GPUs. 0 while a process is there, and where the

@@ -46,9 +46,8 @@ class Findings:
     identity: str  # UID of the kube-system namespace, which identifies the cluster; empty without the right to read it
     rights: dict[str, bool]  # maps the key of each right that Fairlot needs to whether Fairlot has it
     beyond: list[str] = field(default_factory=list)  # rights that Fairlot has but should not have, in words
-    podgroups: str = (
-        ""  # API version of PodGroups that the cluster and Fairlot support; empty when they share none
-    )
+    # API version of PodGroups that the cluster and Fairlot support; empty when they share none.
+    podgroups: str = ""
     trouble: str = ""  # why jobs cannot run, in words; empty when they can
 
 

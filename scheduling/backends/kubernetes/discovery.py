@@ -26,9 +26,8 @@ class Supply:
     product: str  # the hardware's name for the GPU type, including the slice for MIG
     part: str  # the slice alone, such as a MIG profile; empty for whole GPUs
     installed: int
-    healthy: (
-        int  # allocatable GPUs that the device plugin reports; fewer than installed when some have failed
-    )
+    # Allocatable GPUs that the device plugin reports; fewer than installed when some have failed.
+    healthy: int
     is_up: bool
     why_not: str  # why the node accepts no new workers, in plain words; empty when the node accepts them
     cpus: float | None = None  # processors that the node offers to pods

@@ -100,9 +100,8 @@ class LogReader:
         Raises LogLocked, and OSError if the log cannot be written.
         """
         worker, context = self._worker, self._context
-        was_ended = (
-            worker.ended
-        )  # read before the log, because a worker that ends meanwhile may have written more
+        # Read before the log, because a worker that ends meanwhile may have written more.
+        was_ended = worker.ended
         transcript = Transcript(
             files_of(context.root, worker.job_id),
             worker.rank,

@@ -70,9 +70,8 @@ class Follower:
         self._finished: set[str] = set()  # UIDs of workers with complete output
         # by (job ID, rank), ordered by attempt
         self._of_rank: dict[tuple[int, int], list[QueuedWorker]] = defaultdict(list)
-        self._queue: list[
-            tuple[float, int, QueuedWorker]
-        ] = []  # heap of (time of the next read, ticket, worker)
+        # Heap of (time of the next read, ticket, worker).
+        self._queue: list[tuple[float, int, QueuedWorker]] = []
         self._urgent: dict[str, QueuedWorker] = {}  # queued workers that are about to end, by UID
         self._tickets = 0
         # By node: the monotonic time until which no log is requested there, and the number of failures so far.

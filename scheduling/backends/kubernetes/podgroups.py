@@ -1,7 +1,7 @@
 """Gang scheduling by Kubernetes itself: PodGroups of scheduling.k8s.io, where a cluster offers them.
 
-The scheduler binds all pods of a group or none (KEP-4671), after Fairlot has opened their gates. This is only a
-second safety net. Whatever is wrong with PodGroups, gangs run without them.
+After Fairlot has opened the gates of a gang's pods, the scheduler binds all of them or none (KEP-4671). This is only
+a second safety net. Whatever is wrong with PodGroups, gangs run without them.
 """
 
 from __future__ import annotations
@@ -11,36 +11,38 @@ import time
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Taken
 
 GROUP = "scheduling.k8s.io"
-# Supported versions of PodGroups, the newest first: of Kubernetes 1.37 and of 1.36.
+# API versions of PodGroups that Fairlot supports, the newest first: of Kubernetes 1.37 and of 1.36.
 KNOWN = ("v1beta1", "v1alpha2")
 PODGROUPS = "/apis/scheduling.k8s.io/{}/namespaces/{}/podgroups"
-# Until an API server is asked again, since it may be updated or get another configuration or other rights.
+# Seconds until an API server is asked again, because its release, its configuration or its rights may change.
 KEPT_SECONDS = 600.0
-# The scheduler's message for a pod that it could bind while others of its gang are missing or cannot be bound.
+# The scheduler's message for a pod that it could bind while other pods of the gang are missing or cannot be bound.
 WAITS = "waiting for minCount pods from a gang"
 
 
 class PodGroups:
-    """Remembers what one API server offers, for all orders given there, and asks again after a while."""
+    """Remembers whether one API server offers PodGroups, for all orders given there, and asks again after a while."""
 
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
-        self._known: tuple[str, float] | None = None  # with the time until which it is valid
+        # (offered version, monotonic time until which it is valid).
+        self._known: tuple[str, float] | None = None
         self._refused_until = 0.0
 
     def version(self, api: Api) -> str:
-        """Returns the version like `offered`; empty while a PodGroup was refused lately."""
+        """Returns the API version of PodGroups, like `offered`; empty for a while after the API server refused a
+        PodGroup."""
         return "" if time.monotonic() < self._refused_until else self._offered(api)
 
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
-        """Creates the PodGroup that the Job's pods name. Returns whether the Job has what it needs.
+        """Creates the PodGroup that the Job's pods name. Returns whether the pods can be scheduled with it.
 
-        That is also the case for a Job whose pods name no group. Idempotent.
+        Returns True for a Job whose pods name no PodGroup. Idempotent.
         """
         name = named_by(job)
         if not name:
             return True
-        # A group that was created earlier stays valid even if no other can be created now.
+        # Ignores `_refused_until`, because a PodGroup that was created earlier stays valid.
         version = self._offered(api)
         if not version:
             return False
@@ -49,7 +51,7 @@ class PodGroups:
         except Refused as refusal:
             if is_transient(refusal):
                 raise
-            # There is no right, no such resource, or this object is not valid there.
+            # Fairlot lacks the right, the cluster lacks the resource, or the object is not valid there.
             self._refused_until = time.monotonic() + self._kept_seconds
             return False
         about = there["metadata"]
@@ -64,13 +66,13 @@ class PodGroups:
 
 
 def offered(api: Api) -> str:
-    """Returns the version of PodGroups that both the API server and Fairlot support; empty when there is none."""
+    """Returns the newest API version of PodGroups that both the API server and Fairlot support; empty without one."""
     try:
         there = {one["version"] for one in api.get(f"/apis/{GROUP}").get("versions", ())}
         for version in KNOWN:
             if version in there and _has_podgroups(api, version):
                 return version
-    except Refused as refusal:  # without the right to ask, gangs run without groups
+    except Refused as refusal:  # without the right to ask, gangs run without PodGroups
         if is_transient(refusal):
             raise
     return ""
@@ -82,44 +84,49 @@ def _has_podgroups(api: Api, version: str) -> bool:
 
 
 def is_transient(refusal: Refused) -> bool:
-    """Returns whether the same request may succeed later, so that it says nothing about PodGroups."""
+    """Returns whether the same request may succeed later. Such a refusal shows nothing about the support of
+    PodGroups."""
     return refusal.code in (401, 429) or refusal.code >= 500
 
 
 def name_of(job: str, epoch: int) -> str:
-    """Returns the name of a Job's group. That of a new Job differs, since the old Job's objects are deleted later."""
+    """Returns the name of a Job's PodGroup.
+
+    It contains the epoch, because objects of a deleted Job may still exist when a new Job of the same name starts.
+    """
     return f"{job}-{epoch}"
 
 
 def named_by(job: Object) -> str:
-    """Returns the group that a Job's pods name; empty when there is none or the API server dropped the field."""
+    """Returns the name of the PodGroup that a Job's pods name. Empty without one, or if the API server dropped the
+    field."""
     return str(job["spec"]["template"]["spec"].get("schedulingGroup", {}).get("podGroupName", ""))
 
 
 def of_pods(group: str) -> Object:
-    """Returns the fields of a pod's spec that name its group."""
+    """Returns the field of a pod's spec that names its PodGroup."""
     return {"schedulingGroup": {"podGroupName": group}}
 
 
 def only_waits(message: str) -> bool:
-    """Returns whether the scheduler only says that a pod waits for others of its gang."""
+    """Returns whether the scheduler's message only says that a pod waits for other pods of its gang."""
     return WAITS in message
 
 
 def _made(api: Api, path: str, version: str, job: Object) -> Object:
-    """Returns the Job's group and creates it if it is missing."""
+    """Returns the Job's PodGroup. Creates it if it is missing."""
     one = f"{path}/{named_by(job)}"
     try:
         return api.get(one)
     except Missing:
         try:
             return api.create(path, _group(version, job))
-        except Taken:  # by the same order, given twice at once
+        except Taken:  # the same order, given twice, has just created it
             return api.get(one)
 
 
 def _group(version: str, job: Object) -> Object:
-    """Returns a group that binds all of the gang's pods or none. It is deleted with its Job."""
+    """Builds a PodGroup that binds all of the gang's pods or none. Kubernetes deletes it together with its Job."""
     about = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
     return {

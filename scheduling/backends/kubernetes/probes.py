@@ -1,4 +1,4 @@
-"""Workers with an endpoint: their port, readiness probe, Service, and a shutdown that loses no requests."""
+"""Workers with an endpoint: their port, readiness probe, Service, and a preStop hook that avoids lost requests."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ SERVICE, OWNER = "fairlot.io/service", "fairlot.io/owner"
 SESSION = {"fairlot.io/session": "true"}
 INDEX = "batch.kubernetes.io/job-completion-index"
 SERVICES = "/api/v1/namespaces/{}/services"
-# Name of the container's port, which Services and network policies use.
+# Name of the container's port, to which Services and network policies refer.
 PORT_NAME = "main"
-# The same for every service, so that callers only need its name. Pods listen on the port of their revision.
+# Every Service has this port, so that callers only need its name. Pods listen on the port of their revision.
 PORT = 80
-# Between removing a pod from the endpoints, which is immediate, and its SIGTERM, so that all senders notice.
+# Length of the preStop hook. A terminating pod leaves the endpoints at once, and senders need time to notice before its
+# SIGTERM.
 PRE_STOP_SECONDS = 3
 
 
 class NameTaken(Exception):
-    """A Service of that name exists and belongs to someone else."""
+    """A Service of this name exists and belongs to someone else."""
 
 
 def of_container(endpoint: Endpoint | None) -> Object:
-    """Returns the additional fields of a container with an endpoint."""
+    """Returns a container's fields for its endpoint: port, readiness probe and preStop hook. Empty without an
+    endpoint."""
     if endpoint is None:
         return {}
     port = endpoint.port
@@ -54,7 +56,7 @@ def labels(endpoint: Endpoint | None) -> dict[str, str]:
 
 
 def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
-    """Creates the Service if it is missing. Raises NameTaken when someone else's has the name."""
+    """Creates the Service if it is missing. Raises NameTaken if a Service of someone else has the name."""
     if _find(api, namespace, name, service=service, owner=owner) is None:
         try:
             api.create(SERVICES.format(namespace), _service(name, service=service, owner=owner))
@@ -63,13 +65,14 @@ def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -
 
 
 def withdraw(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
-    """Deletes the Service if it exists and belongs to this service."""
+    """Deletes the Service called `name` if it belongs to Fairlot's service with ID `service`. Otherwise does
+    nothing."""
     try:
         there = _find(api, namespace, name, service=service, owner=owner)
         if there is not None:
             api.delete(f"{SERVICES.format(namespace)}/{name}", uid=there["metadata"]["uid"])
     except (Missing, NameTaken):
-        return  # it is gone, or someone else's
+        return  # the Service is gone, or belongs to someone else
 
 
 def _find(api: Api, namespace: str, name: str, *, service: int, owner: str) -> Object | None:
@@ -91,19 +94,19 @@ def _service(name: str, *, service: int, owner: str) -> Object:
         "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "fairlot", **ours}},
         "spec": {
             "type": "ClusterIP",
-            "selector": {**ours, INDEX: "0"},  # the first worker of a gang listens
+            "selector": {**ours, INDEX: "0"},  # only the first worker of a gang listens
             "ports": [{"name": "http", "port": PORT, "targetPort": PORT_NAME}],
         },
     }
 
 
 def pre_stop_seconds(endpoint: Endpoint | None) -> int:
-    """Returns the seconds that a pod needs before its own grace begins."""
+    """Returns how many seconds a pod's preStop hook sleeps before SIGTERM; 0 without an endpoint."""
     return PRE_STOP_SECONDS if endpoint else 0
 
 
 def pre_stop_seconds_of(pod: Object) -> int:
-    """Returns the same for a pod that exists."""
+    """Returns how many seconds the preStop hook of an existing pod sleeps; 0 without a hook."""
     return int(
         pod["spec"]["containers"][0]
         .get("lifecycle", {})
@@ -118,9 +121,9 @@ def variables(endpoint: Endpoint | None) -> dict[str, str]:
 
 
 def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
-    """Returns when the gang's first worker became ready (None if it is not) and its address.
+    """Returns a pair: when the gang's first worker became ready (None while it is not) and its address.
 
-    `pods` are pods of the first rank in one attempt.
+    The address is empty while no worker with a port runs. `pods` are the pods of the first rank in one attempt.
     """
     for pod in pods:
         address = _address(pod)
@@ -138,7 +141,7 @@ def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
 
 
 def _address(pod: Object) -> str:
-    """Returns the address of a running pod with a port; empty for other pods."""
+    """Returns host and port of a running pod that declares a port; empty for other pods."""
     status, ports = pod.get("status", {}), pod["spec"]["containers"][0].get("ports", ())
     if status.get("phase") != "Running" or not status.get("podIP") or not ports:
         return ""

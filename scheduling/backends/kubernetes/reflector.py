@@ -1,7 +1,7 @@
-"""Keeps a mirror of one kind of object current by a list followed by watches, whatever the network does.
+"""Keeps a mirror of the objects of one kind current by a list followed by watches, despite network failures.
 
 Works like client-go's reflectors (k8s.io/client-go/tools/cache): it lists in pages and watches with bookmarks from
-where the last watch ended. It lists again only when the API server no longer remembers that version.
+the resourceVersion where the last watch ended. It lists again only when the API server no longer has that version.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from scheduling.backends.kubernetes.api import (
 
 logger = logging.getLogger(__name__)
 
-# Seconds after a failure, doubled each time, with jitter so that many watchers do not return together.
+# Pauses in seconds after failures: doubled each time, with jitter so that many watchers do not return at the same time.
 FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
-# A shorter watch without any event counts as a failure.
+# A watch that ends sooner, in seconds, and without any event counts as a failure.
 SHORTEST_WATCH = 1.0
-# The API server ends a watch within this many seconds. A somewhat longer silence means a dead connection.
+# The API server ends a watch after a random time in this range, in seconds. A longer silence means a dead connection.
 WATCH_SECONDS = (240, 480)
 SILENCE_BEYOND_SECONDS = 15.0
 
 
 class Mirror(Protocol):
-    """The place where the objects are stored."""
+    """A store that a reflector fills with the objects of one kind."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
-        """Takes all objects that existed `age` seconds ago."""
+        """Replaces all stored objects by the objects that existed `age` seconds ago."""
 
     def put(self, thing: Object) -> None:
-        """Takes an object that is new or changed."""
+        """Stores an object that is new or changed."""
 
     def remove(self, thing: Object) -> None:
-        """Takes an object that is gone."""
+        """Removes an object that was deleted."""
 
     def heard(self) -> None:
-        """Notes that the API server has answered, so the stored state is current."""
+        """Notes that the API server has answered, so the stored objects are current."""
 
 
 @dataclass
 class Reflector:
-    """Keeps `mirror` current with the objects at `path` while `run` runs in one thread, until `stop`."""
+    """Keeps `mirror` current with the objects at `path`, while a thread executes `run` and until `stop`."""
 
     api: Api
     path: str
@@ -66,20 +66,21 @@ class Reflector:
     chance: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
-        self.lists = self.watches = 0  # so far
-        self._version: str | None = None  # of the last object or bookmark; None when a list is needed
+        self.lists = self.watches = 0  # numbers of lists and watches so far
+        # ResourceVersion of the last object or bookmark; None if a list is needed.
+        self._version: str | None = None
         self._failures = 0
         self._stopped = threading.Event()
         self._stream: Stream | None = None
 
     def stop(self) -> None:
-        """Makes `run` return soon. Called from another thread."""
+        """Makes `run` return soon. May be called from another thread."""
         self._stopped.set()
         if (stream := self._stream) is not None:
             stream.cut()
 
     def run(self) -> None:
-        """Follows the objects. Raises Unauthorized when a fresh token was refused too: then only a restart helps."""
+        """Follows the objects until `stop`. Raises Unauthorized if the API server also refuses a refreshed token."""
         refused_before = False
         while not self._stopped.is_set():
             try:
@@ -96,12 +97,13 @@ class Reflector:
                 logger.warning("%s: %s", self.path, refusal)
                 self._pause(refusal.retry_after)
             except Unreachable as trouble:
-                if not self._stopped.is_set():  # otherwise `stop` has cut the stream
+                # After `stop`, the error only means that `stop` cut the stream.
+                if not self._stopped.is_set():
                     logger.warning("%s: %s", self.path, trouble)
                     self._pause(0.0)
 
     def _step(self) -> None:
-        """Lists if needed, then watches once."""
+        """Lists the objects if needed, then watches until the watch ends."""
         if self._version is None:
             self._version = self._list()
         began, before = time.monotonic(), self._version
@@ -112,8 +114,8 @@ class Reflector:
             self._pause(0.0)
 
     def _list(self) -> str:
-        """Passes all objects to the mirror and returns the version of the list."""
-        began = time.monotonic()  # all pages show the state at the time of the first
+        """Passes all objects to the mirror and returns the resourceVersion of the list."""
+        began = time.monotonic()  # all pages show the state at the time of the first page
         found, version = self.api.list_all(self.path, page=self.page, **self.query)
         self.mirror.replace(found, time.monotonic() - began)
         self.lists += 1
@@ -132,14 +134,14 @@ class Reflector:
             self._stream = stream
             self.watches += 1
             try:
-                if self._stopped.is_set():  # `stop` came before there was a stream to cut
+                if self._stopped.is_set():  # `stop` was called before it could cut this stream
                     return
                 for event in stream:
                     self._take(event)
                     self.mirror.heard()
                     self._failures = 0
-                # A watch that the server ended after the requested time proves that nothing else happened. On a quiet
-                # cluster this may be the only sign of life.
+                # A watch that the API server ended after the requested time proves that nothing else happened. On a
+                # quiet cluster this may be the only proof.
                 if time.monotonic() - began >= seconds and not self._stopped.is_set():
                     self.mirror.heard()
             finally:
@@ -162,7 +164,8 @@ class Reflector:
         self._version = str(thing["metadata"]["resourceVersion"])
 
     def _pause(self, at_least: float) -> None:
-        """Waits longer after each consecutive failure, or until `stop`."""
+        """Waits until `stop`, or for a pause that grows with each consecutive failure and is at least `at_least`
+        seconds."""
         longest = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE)
         self._failures = min(self._failures + 1, 16)
         self._stopped.wait(max(at_least, self.chance.uniform(longest / 2, longest)))

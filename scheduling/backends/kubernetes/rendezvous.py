@@ -1,4 +1,4 @@
-"""How the workers of a gang find each other: a DNS name for each, and host lists for launchers."""
+"""How the workers of a gang find each other: a DNS name for each worker, and a host list for launchers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import suppress
 from scheduling.backends.kubernetes.api import Api, Changed, Missing, Object, Taken
 
 RENDEZVOUS_PORT = 29500
-# DeepSpeed's launcher looks for its hostfile here by default.
+# DeepSpeed's launcher looks for its hostfile at this path by default.
 HOSTFILE_FOLDER, HOSTFILE = "/job", "hostfile"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs/{}"
-TRIES = 3  # to create an object while the cluster collects the old one
+TRIES = 3  # to create an object while the cluster still deletes an old object of that name
 
 
 def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
-    """Returns the variables that are the same for each worker of the gang whose Job is `name`.
+    """Returns the environment variables that are the same for each worker of the gang whose Job is called `name`.
 
-    WORLD_SIZE counts workers, each of which sees only its own GPUs. A launcher such as torchrun, which starts a
-    process per GPU, reads the variables with PET_ and sets WORLD_SIZE again for its processes.
+    WORLD_SIZE counts workers, each of which sees only its own GPUs. A launcher such as torchrun, which starts one
+    process per GPU, reads the variables that begin with PET_ and sets WORLD_SIZE again for its processes.
     """
     first = host(name, 0)
     return {
@@ -27,7 +27,7 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
         "LOCAL_RANK": "0",  # each worker sees only its own GPUs
         "MASTER_ADDR": first,
         "MASTER_PORT": str(RENDEZVOUS_PORT),
-        # torchrun's options as variables.
+        # Options of torchrun in the form of environment variables.
         "PET_NNODES": str(workers),
         "PET_NPROC_PER_NODE": str(gpus),
         "PET_MASTER_ADDR": first,
@@ -36,14 +36,15 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
 
 
 def host(name: str, rank: int) -> str:
-    """Returns the name by which the other workers reach a worker."""
+    """Returns the DNS name under which other pods of the namespace reach the worker of this rank."""
     return f"{name}-{rank}.{name}"
 
 
 def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
-    """Creates the names of a gang's workers and the list of them. They are deleted with the Job. Idempotent.
+    """Creates a gang's Service (the DNS names of its workers) and its ConfigMap (the host list). Idempotent.
 
-    Replaces those of an earlier Job. Returns False when `job` itself was replaced by a later one.
+    Replaces objects of an earlier Job; Kubernetes deletes the new ones together with `job`. Returns False if a later
+    Job has replaced `job`.
     """
     about = job["metadata"]
     name, job_id = about["name"], about["labels"][job_label]
@@ -61,7 +62,7 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
         "metadata": metadata,
         "spec": {
             "clusterIP": "None",
-            # Workers look up each other before they are ready.
+            # Workers look up each other's names before they are ready.
             "publishNotReadyAddresses": True,
             "selector": {job_label: job_id},
         },
@@ -74,17 +75,21 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
 
 
 def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> bool:
-    """Creates the object. Deletes that of an earlier Job first, because the cluster collects it only later."""
+    """Creates the object. First deletes an object of an earlier Job, because Kubernetes deletes such objects with a
+    delay.
+
+    Returns False if `job` is no longer the current Job, or after TRIES attempts.
+    """
     path, name = f"/api/v1/namespaces/{namespace}/{kind}", job["metadata"]["name"]
     for _ in range(TRIES):
         with suppress(Taken):
             api.create(path, thing)
             return True
-        with suppress(Missing, Changed):  # by the same order, given twice at once
+        with suppress(Missing, Changed):  # the same order, given twice, may change these objects too
             there = api.get(f"{path}/{name}")
             if not _is_of_another(there, job):
                 return True
-            # Read after the object, which otherwise might belong to a later Job.
+            # Read after `there`. In the opposite order, `there` could belong to a later Job.
             if api.get(JOBS.format(namespace, name))["metadata"]["uid"] != job["metadata"]["uid"]:
                 return False
             api.delete(f"{path}/{name}", uid=there["metadata"]["uid"])
@@ -92,7 +97,7 @@ def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> boo
 
 
 def _is_of_another(thing: Object, job: Object) -> bool:
-    """Returns whether the object belongs to another Job of the same name."""
+    """Returns whether the owner of the object is an earlier or later Job with the name of `job`."""
     about = job["metadata"]
     return any(
         (owner["kind"], owner["name"]) == ("Job", about["name"]) and owner["uid"] != about["uid"]
@@ -109,7 +114,8 @@ def mount() -> Object:
 
 
 def _of_launchers() -> dict[str, str]:
-    """Returns the path of the host list for Open MPI (and Horovod through it) and for Fairlot's users."""
+    """Returns variables with the path of the host list: for Open MPI (and Horovod, which uses it) and for users'
+    programs."""
     path = f"{HOSTFILE_FOLDER}/{HOSTFILE}"
     return {
         "FAIRLOT_HOSTFILE": path,

@@ -1,7 +1,7 @@
 """The rights that Fairlot needs in a cluster, and the rights that it should not have.
 
-deploy/kubernetes grants exactly the needed ones; a test compares both. Checking an attached cluster asks its API
-server for each of them.
+deploy/kubernetes grants exactly the needed rights, and a test compares both. The check of an attached cluster asks
+the API server about each right.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ TENANT_ROLE = "fairlot-tenant"
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource, as the API server decides about it."""
+    """A right as the API server checks it: one verb on one resource."""
 
     verb: str
     group: str
-    resource: str  # with a subresource: "pods/log"
-    name: str = ""  # the only object that it covers
-    in_team: bool = False  # in a team's namespace; otherwise in the whole cluster
+    resource: str  # may have a subresource, such as "pods/log"
+    name: str = ""  # the only object that the right covers; empty: all objects
+    in_team: bool = False  # whether the right holds in a team's namespace; otherwise in the whole cluster
 
     @property
     def key(self) -> str:
-        """Returns the right's name in the database and in the UI."""
+        """Returns the text that identifies the right in the database and in the UI."""
         of = f"{self.resource}.{self.group}" if self.group else self.resource
         only = f" {self.name}" if self.name else ""
         return f"{self.verb} {of}{only}{' of a team' if self.in_team else ''}"
@@ -32,7 +32,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The verbs that Fairlot needs on one resource, and the reason."""
+    """The verbs that Fairlot needs on one resource, and why it needs them."""
 
     group: str
     resource: str
@@ -40,7 +40,7 @@ class Need:
     why: str
     name: str = ""
     in_team: bool = False
-    is_optional: bool = False  # jobs run without it too
+    is_optional: bool = False  # whether jobs also run without these rights
 
     def rights(self) -> Iterator[Right]:
         for verb in self.verbs:
@@ -48,8 +48,8 @@ class Need:
 
 
 RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
-# The policies of deploy/kubernetes, and the value of their label app.kubernetes.io/version, which grows with every
-# change.
+# Names of the admission policies of deploy/kubernetes, and the value of their label app.kubernetes.io/version, which
+# grows with every change.
 POLICIES = frozenset(
     {
         "fairlot-account",
@@ -70,7 +70,7 @@ POLICIES = frozenset(
     }
 )
 POLICIES_VERSION = 2
-# Granted by the ClusterRole fairlot.
+# Rights that the ClusterRole fairlot grants.
 EVERYWHERE = (
     Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and why some cannot be used"),
     Need("", "pods", ("list", "watch"), "sees what runs, and who else holds GPUs"),
@@ -104,7 +104,7 @@ _IN_TEAMS = (
     ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),
     ("networking.k8s.io", "networkpolicies", ("create", "patch"), "keeps teams' pods apart"),
 )
-# Granted by the ClusterRole fairlot-tenant.
+# Rights that the ClusterRole fairlot-tenant grants.
 IN_TEAMS = (
     *(Need(group, resource, verbs, why, in_team=True) for group, resource, verbs, why in _IN_TEAMS),
     Need(
@@ -120,7 +120,7 @@ IN_TEAMS = (
 OPTIONAL = frozenset(
     right.key for need in (*EVERYWHERE, *IN_TEAMS) if need.is_optional for right in need.rights()
 )
-# (verb, group, resource, words): a user who may do this may do far more than run jobs.
+# (verb, group, resource, description): rights that allow far more than running jobs.
 _BEYOND = (
     ("get", "", "secrets", "read every secret of the cluster"),
     ("create", "", "pods", "start pods in every namespace"),
@@ -137,6 +137,6 @@ ANYTHING = Right("*", "*", "*")
 
 
 def needed(*, in_teams: bool) -> Iterator[Right]:
-    """Yields every right that Fairlot needs; without `in_teams` only those in the whole cluster."""
+    """Yields every right that Fairlot needs. Without `in_teams`, yields only the rights in the whole cluster."""
     for need in (*EVERYWHERE, *(IN_TEAMS if in_teams else ())):
         yield from need.rights()

@@ -1,9 +1,9 @@
-"""A gang's secrets as Kubernetes Secrets, written before each attempt and deleted with its Job.
+"""A gang's secrets as Kubernetes Secrets, written before each attempt and deleted together with the gang's Job.
 
-The pods' template names them and never changes; their content is written again for every attempt. Each write
-replaces the whole Secret and needs the rights to create and update. The right to patch would allow reading a Secret,
-because the API server returns the patched object. The policy fairlot-secrets fences the writes: a Secret carries the
-epoch that it was written for, and this epoch only grows.
+The pod template names the Secrets and never changes; their content is written again for every attempt. Each write
+replaces the whole Secret and needs the rights to create and update. Fairlot has no right to patch Secrets, because
+the API server returns the patched object and so would reveal its content. The policy fairlot-secrets fences the
+writes: a Secret carries the epoch that it was written for, and this epoch only grows.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from scheduling.spec.paths import SECRETS
 
 PATH = "/api/v1/namespaces/{}/secrets"
 OPAQUE = "Opaque"
-# Readable only by the pod's own user and group.
+# File mode: readable only by the pod's own user and group.
 MODE = 0o440
-TRIES = 3  # while others create and delete the same object
+TRIES = 3  # to write an object that other processes create and delete at the same time
 
 
 def is_needed(secrets: Secrets) -> bool:
-    """Returns whether there is anything to write."""
+    """Returns whether a gang with these secrets needs Secrets in the cluster."""
     return any(_texts("", secrets))
 
 
 def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotations: Mapping[str, str]) -> None:
-    """Writes all Secrets of the job. Idempotent. Refused and Unreachable repeat nothing of their content."""
+    """Writes all Secrets of the job. Idempotent. Errors (Refused, Unreachable) never contain a secret value."""
     about = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
     for name, kind, texts in _texts(about["name"], secrets):
@@ -54,7 +54,10 @@ def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotation
 
 
 def _put(api: Api, path: str, thing: Object) -> None:
-    """Creates or replaces the object, while others may create or delete it too."""
+    """Creates or replaces the object. Tries again if another process creates or deletes it meanwhile.
+
+    Raises Refused after TRIES tries.
+    """
     for _ in range(TRIES):
         with suppress(Taken):
             api.create(path, thing)
@@ -66,7 +69,7 @@ def _put(api: Api, path: str, thing: Object) -> None:
 
 
 def variables(job: str, secrets: Secrets) -> list[Object]:
-    """Returns entries for a container's `env`."""
+    """Returns `env` entries that refer to the Secret with the gang's variables."""
     return [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": _of_variables(job), "key": variable}}}
         for variable in secrets.variables
@@ -74,7 +77,7 @@ def variables(job: str, secrets: Secrets) -> list[Object]:
 
 
 def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
-    """Returns for each mount its volumeMounts entry and its volumes entry."""
+    """Returns a pair for each secret folder: its `volumeMounts` entry and its `volumes` entry."""
     found: list[tuple[Object, Object]] = []
     for number, folder in enumerate(secrets.folders):
         name = f"secret-{number}"
@@ -85,17 +88,18 @@ def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
 
 
 def pulling(job: str, secrets: Secrets) -> dict[str, list[Object]]:
-    """Returns the fields of a pod that name the credentials for its image."""
+    """Returns the field of a pod's spec that names its image pull secret; empty without credentials."""
     return {"imagePullSecrets": [{"name": _of_image(job)}]} if secrets.image else {}
 
 
 def plain_variables(secrets: Secrets) -> dict[str, str]:
-    """Returns the variable with the folder of secrets that have no path of the user's."""
+    """Returns FAIRLOT_SECRETS_DIR, the folder of secrets for which the user chose no path; empty without secret
+    folders."""
     return {"FAIRLOT_SECRETS_DIR": SECRETS} if secrets.folders else {}
 
 
 def _texts(job: str, secrets: Secrets) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    """Yields the name, type and content of each Secret."""
+    """Yields (name, type, content) of each Secret of the job."""
     if secrets.variables:
         yield _of_variables(job), OPAQUE, secrets.variables
     for number, folder in enumerate(secrets.folders):
@@ -117,7 +121,8 @@ def _of_folder(job: str, number: int) -> str:
 
 
 def _without_content(refusal: Refused, name: str) -> Refused:
-    """Returns the same refusal without the API server's message, except that of a policy or quota."""
+    """Returns the refusal without the API server's message, which may quote the Secret. Keeps messages of HTTP status
+    403, which come from policies and quotas."""
     said = refusal.message if refusal.code == 403 else ""
     status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}
     return type(refusal)(refusal.code, {**status, "reason": refusal.reason}, refusal.retry_after)

@@ -1,10 +1,10 @@
-"""Orders to jobs of one worker that run as pods without a Job, for bursts of many short jobs.
+"""Orders to jobs of one worker that run as bare pods, without a Job, for bursts of many short jobs.
 
 A Job costs its controllers half a dozen requests per attempt, and they make about twenty requests a second. A bare
 pod costs one request to create and one to end, both from Fairlot. Its name is the same for every attempt, so the API
-server never lets two of them exist at once; its epoch says which attempt has the name. A pod that has ended keeps
-the name, like a suspended Job. Its end is therefore seen even if nothing watched, and late requests for a past
-attempt find it.
+server never lets two of a job's pods exist at once; the pod's epoch says to which attempt it belongs. A pod that has
+ended keeps the name, like a suspended Job. Its end is therefore seen even if nothing watched, and late requests for
+a past attempt find the pod.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from scheduling.backends.kubernetes.orders import PODS, Outcome, StillThere, del
 
 @dataclass(frozen=True, slots=True)
 class BarePodOrders:
-    """Gives orders to bare pods of one namespace. After Unreachable or Refused, an order must be repeated later."""
+    """Gives orders to bare pods of one namespace. After Unreachable or Refused, the caller must repeat the order
+    later."""
 
     api: Api
     namespace: str
-    owner: str  # identifies the objects of this installation
+    owner: str  # marks the objects of this installation of Fairlot
 
     def find(self, job_id: int) -> Object | None:
-        """Returns the job's pod of any attempt, or None. Raises NotOurs."""
+        """Returns the job's pod of any attempt, or None. Raises NotOurs if a pod of someone else has the name."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
@@ -43,14 +44,14 @@ class BarePodOrders:
             else:
                 return Outcome.DONE
             if there is None:
-                continue  # it was deleted just now
+                continue  # the pod was deleted between the two requests
             at = objects.epoch_of(there)
             if at > attempt.epoch:
                 return Outcome.OVERTAKEN
             if at == attempt.epoch:
                 return Outcome.OVERTAKEN if objects.is_ordered_to_end(there) else Outcome.DONE
             if not objects.has_ended(there):
-                if not objects.is_ordered_to_end(there):  # nothing else would order its end any more
+                if not objects.is_ordered_to_end(there):  # no other order will end the earlier attempt
                     with suppress(Invalid, Missing, Changed):
                         self._end(there)
                 raise StillThere(f"the pod of attempt {at} of job {job_id} still exists")
@@ -58,10 +59,11 @@ class BarePodOrders:
         raise StillThere(f"the pod of job {job_id} was created and removed by someone else again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Ends the pod of the lease `epoch` or of an earlier one.
+        """Ends the job's pod if it belongs to the lease `epoch` or to an earlier lease.
 
-        Without a pod, nothing prevents a later start of this lease. Only a process that was believed dead can send
-        one; the pod that it creates has no lease and is recognised by that.
+        If no pod exists, nothing prevents a later start of this lease. Only a process that was believed dead can
+        still send such a start. Its pod would have no open lease, and Fairlot recognises and stops pods without a
+        lease.
         """
         for last in tries():
             there = self.find(job_id)
@@ -82,9 +84,9 @@ class BarePodOrders:
         raise AssertionError("unreachable")
 
     def _end(self, pod: Object, because: str = "") -> None:
-        """Ends the pod in the version that was read.
+        """Ends the pod: by a deadline if its program has started, otherwise by deleting it.
 
-        Raises Invalid, Missing or Changed when it has started or ended since, or another pod has its name.
+        Raises Invalid, Missing or Changed if the pod has changed since it was read or another pod has its name.
         """
         about, at, path = pod["metadata"], objects.epoch_of(pod), self._path(objects.job_id_of(pod))
         if objects.has_started(pod):

@@ -1,9 +1,9 @@
-"""Appends a worker's output, as the kubelet reports it, to its rank's log: each line once, despite interruptions.
+"""Appends a worker's output, as the kubelet reports it, to the log of its rank: each line once, despite interruptions.
 
-A kubelet is asked for lines since a certain second. It answers with all lines that it still has from then on, each
-with its time of writing in nanoseconds. After an interruption it therefore repeats the last second, and lines that
-the file already has are skipped. The file `rank-N.json` beside the log records the position. It is written when the
-lines themselves are safe on the disk; lines that came later are recognised in the log.
+A kubelet is asked for the lines since a certain second. It answers with all lines from then on that it still has,
+each with its time of writing in nanoseconds. After an interruption it therefore repeats the last second, and lines
+that the log already has are skipped. The file `rank-N.json` beside the log records the position. This record is
+written after the lines themselves are safe on disk; lines that came later are recognised in the log.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ from scheduling.backends.logfiles import LogFiles
 from scheduling.backends.output import Log
 
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
-LONGEST_STAMP = 40  # bytes, including the blank after it
+LONGEST_STAMP = 40  # bytes of a time stamp, including the blank after it
 BILLION = 10**9
 
 
 class KubeletMessage(Exception):
-    """The kubelet sent its own message instead of a line of the program."""
+    """The kubelet sent a message of its own instead of a line of the program."""
 
 
 class LogLocked(Exception):
-    """Another process writes this log."""
+    """Another process writes this log and holds its lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The position in a log.
+    """The recorded position in a log: up to where the log and the kubelet's output agree.
 
-    From byte `offset` on, the file has the pod's lines since second `since`, in the order in which they were reported.
+    From byte `offset` on, the log has the pod's lines since second `since`, in the order in which they were
+    reported.
     """
 
-    pod: str  # uid
+    pod: str  # UID of the pod
     epoch: int
-    since: int  # seconds of Unix time; 0: from the beginning
+    since: int  # seconds of Unix time; 0: since the pod's start
     offset: int
     last: int  # nanoseconds of Unix time of the latest line in the first `size` bytes
     size: int
-    cut: int  # bytes left out because the log was full
-    done: bool  # nothing more will come from this pod
+    cut: int  # number of bytes left out because the log was full
+    done: bool  # whether the pod's output is complete
 
 
 def mark_path(files: LogFiles, rank: int) -> Path:
@@ -54,7 +55,7 @@ def mark_path(files: LogFiles, rank: int) -> Path:
 
 
 def read_mark(files: LogFiles, rank: int) -> Mark | None:
-    """Returns the stored position; None when nothing was written yet. Raises ValueError when the file is damaged."""
+    """Returns the recorded position; None if nothing was written yet. Raises ValueError if the record is damaged."""
     found = read_json(mark_path(files, rank))
     try:
         return Mark(**found) if found is not None else None
@@ -63,7 +64,7 @@ def read_mark(files: LogFiles, rank: int) -> Mark | None:
 
 
 def nanoseconds(stamp: bytes) -> int | None:
-    """Parses a time in the format of kubelets (RFC 3339) to nanoseconds of Unix time; None for anything else."""
+    """Parses a time in the kubelet's format (RFC 3339) to nanoseconds of Unix time; None for any other text."""
     if not (found := STAMP.fullmatch(stamp)):
         return None
     try:
@@ -74,7 +75,7 @@ def nanoseconds(stamp: bytes) -> int | None:
 
 
 class Transcript:
-    """Continues the log of a rank with the output of the pod whose uid is `pod`."""
+    """Continues the log of a rank with the output of the pod whose UID is `pod`."""
 
     def __init__(
         self,
@@ -86,9 +87,10 @@ class Transcript:
         limit: int,
         new: Callable[[bytes, int], None] = lambda data, moment: None,
     ) -> None:
-        """Locks and opens the log. Raises LogLocked and OSError.
+        """Locks and opens the log. Raises LogLocked if another process writes it, and OSError.
 
-        `new` receives output that was not in the log before, and the time at which its last line was written.
+        Calls `new` with each piece of output that the log did not have, and with the time of writing of the piece's
+        last line.
         """
         self._rest, self._at_start = b"", True
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -106,12 +108,12 @@ class Transcript:
         size = self._log.size
         self._mark = known if known and goes_on else Mark(pod, epoch, 0, size, 0, size, 0, done=False)
         self._stored = self._mark if goes_on else None
-        self._fresh = self._mark.size  # what lies behind was written after the position was stored
+        self._fresh = self._mark.size  # bytes after this offset were written after the position was recorded
         self._is_torn = not goes_on and not self._ends_whole(size)
         self._is_counted = False
         self._advances = False  # whether the next bytes begin a line
         self._reset()
-        self.save()  # the position where the pod's lines begin must be stored before any line
+        self.save()  # the position where the pod's lines begin must be recorded before any line
 
     @property
     def done(self) -> bool:
@@ -119,18 +121,18 @@ class Transcript:
 
     @property
     def is_full(self) -> bool:
-        """Returns whether nothing more will be written."""
+        """Returns whether the log is full, so that no more output is written."""
         return self._log.cut > 0
 
     @property
     def since(self) -> str:
-        """Returns the time in whole seconds from which to request lines; empty: all lines."""
+        """Returns the time to request lines from, in RFC 3339 with whole seconds; empty: request all lines."""
         if not self._mark.since:
             return ""
         return datetime.fromtimestamp(self._mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def begin(self) -> None:
-        """Prepares for the first bytes of a new response."""
+        """Prepares for a new response: reads the part of the log that the response may repeat."""
         self._reset()
         self._base, self._last = self._mark.offset, self._mark.last
         with open(self._files.open(self._rank, os.O_RDONLY), "rb") as log:
@@ -140,7 +142,8 @@ class Transcript:
         self._matching = bool(self._tail)
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes of the response. Raises KubeletMessage and keeps what came before."""
+        """Processes the next bytes of the response. Raises KubeletMessage after keeping the lines before the
+        message."""
         data, self._rest = self._rest + data, b""
         try:
             while data:
@@ -162,7 +165,7 @@ class Transcript:
             self._flush()
 
     def save(self, *, done: bool = False) -> None:
-        """Stores the position if it has changed, after the lines that it covers."""
+        """Records the position if it has changed, after making the lines up to that position durable."""
         mark = replace(self._mark, cut=self._log.cut, done=self._mark.done or done)
         if mark != self._stored:
             self._log.sync()
@@ -170,16 +173,16 @@ class Transcript:
             self._mark = self._stored = mark
 
     def finish(self, *, is_complete: bool = True) -> None:
-        """Ends the pod's log. Without `is_complete` it is unknown how much was left out."""
+        """Marks the pod's output as complete. `is_complete` false: the number of bytes left out is unknown."""
         self._is_counted = is_complete
-        if self._held:  # a last line without a line end
+        if self._held:  # a last line without a newline
             self._match(bytes(self._held))
             self._held.clear()
             self._flush()
         self.save(done=True)
 
     def close(self) -> None:
-        """Closes the file. Another instance may continue it unless it is finished."""
+        """Closes the log and releases its lock. Another instance may continue an unfinished log."""
         (self._log.close if self.done and self._is_counted else self._log.release)()
         os.close(self._lock)
 
@@ -193,7 +196,7 @@ class Transcript:
         self._at_start = True
         self._moment = 0
         self._out = bytearray()
-        self._held = bytearray()  # the beginning of a line that the file may have
+        self._held = bytearray()  # the beginning of a line that the log may already have
         self._tail, self._base, self._position, self._later, self._last = b"", 0, 0, 0, 0
         self._matching = False
 
@@ -203,18 +206,19 @@ class Transcript:
             self._stop_matching()
 
     def _is_later(self) -> bool:
-        """Returns whether this line was written after everything in the file."""
+        """Returns whether the current line was written after every line in the log."""
         return self._moment > self._last and self._later >= len(self._tail)
 
     def _stop_matching(self) -> None:
-        """Treats everything from here on as new."""
+        """Treats all further lines as new, without comparing them with the log."""
         self._matching = False
         if self._position < len(self._tail) and not self._tail.endswith(b"\n"):
-            self._out += b"\n"  # the rest of that line is lost; the next line must not look like it
+            # The rest of the unfinished line is lost; a newline separates it from the next line.
+            self._out += b"\n"
 
     def _take(self, piece: bytes, *, whole: bool) -> None:
         if self.is_full:
-            if self._moment > self._last:  # otherwise it was counted before
+            if self._moment > self._last:  # earlier lines were counted before
                 self._write(piece)
         elif not self._matching:
             self._write(piece)
@@ -226,14 +230,14 @@ class Transcript:
                 self._match(line)
 
     def _begun(self) -> bytes:
-        """Returns the file's last, unfinished line if the held bytes continue it."""
+        """Returns the log's last, unfinished line if the held bytes continue that line; otherwise no bytes."""
         last = self._tail.rfind(b"\n") + 1
         begun = self._tail[last:]
         goes_on = self._position <= last and not self._is_later() and len(self._held) > len(begun)
         return begun if begun and goes_on and self._held.startswith(begun) else b""
 
     def _match(self, line: bytes) -> None:
-        """Skips a line that the file has, or writes the part of it that the file lacks."""
+        """Skips a line that the log has, or writes the part of the line that the log lacks."""
         tail = self._tail
         start = self._position if self._moment <= self._last else max(self._position, self._boundary())
         found = start if tail.startswith(line, start) else tail.find(b"\n" + line, max(0, start - 1)) + 1
@@ -252,7 +256,7 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns the beginning of the line in the middle of which the position may have been stored."""
+        """Returns the offset where the line begins that may have been cut when the position was recorded."""
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
     def _write(self, data: bytes) -> None:
@@ -265,7 +269,8 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Records that the line at byte `offset` is in the file, or will be in a moment."""
+        """Moves the position to the current line, which is at byte `offset` of the log or is about to be written
+        there."""
         second = self._moment // BILLION
         if second > self._mark.since:
             self._mark = replace(self._mark, since=second, offset=offset)

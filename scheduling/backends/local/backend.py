@@ -1,4 +1,4 @@
-"""The local backend: writes orders for supervisors and reads their reports. It keeps no state but what it last saw."""
+"""The local backend: writes orders for supervisors and reads their reports. Its state is in files."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
 
 logger = logging.getLogger(__name__)
-KEPT_REPORTS = 3  # of older attempts that were not forgotten
+KEPT_REPORTS = 3  # reports of older attempts that are kept although nothing forgot them
 
 
 class LocalBackend:
-    """Runs gangs as processes of this machine, under `root`.
+    """Runs gangs as processes of this machine, with their files below `root`.
 
     `environments` maps each environment's name to the PATH of its jobs. `examples` is the folder that jobs find in
-    FAIRLOT_EXAMPLES. Several instances may share a root, also in several processes.
+    FAIRLOT_EXAMPLES. Several instances may share a root, also in different processes.
     """
 
-    orders_at_once = 1  # each starts a process, which is slower in parallel
+    orders_at_once = 1  # each order starts a process, which is slower in parallel
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class LocalBackend:
         log_limit_bytes: int,
         places: HostPaths | None = None,
     ) -> None:
-        self.root = root.resolve()  # mounts need paths without links
+        self.root = root.resolve()  # mounts need paths without symbolic links
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
@@ -75,10 +75,11 @@ class LocalBackend:
         self._watchdog = watchdog.Watchdog(self.root)
 
     def preload(self, job_id: int) -> None:
-        """Does nothing: an order carries everything that it needs."""
+        """Does nothing: orders need no database."""
 
     def prepare(self) -> None:
-        """Creates the root folder and finds out how jobs can be isolated. Raises BackendError if no job can run."""
+        """Creates the root folder and probes how this machine can isolate jobs. Raises BackendError if no job can
+        run."""
         try:
             self._make_root()
             found = isolation.probe_again(self.places)
@@ -91,7 +92,7 @@ class LocalBackend:
 
     @property
     def isolation(self) -> Isolation:
-        """Returns how jobs that this process starts are isolated. Raises BackendError if no job can run."""
+        """Returns the isolation of jobs that this process starts. Raises BackendError if no job can run."""
         try:
             self._make_root()
             return isolation.known(self.places)
@@ -99,7 +100,7 @@ class LocalBackend:
             raise BackendError(f"local jobs cannot run here: {error}") from None
 
     def last_isolation(self) -> Isolation:
-        """Returns how jobs are isolated, as the process that starts them found last. Raises BackendError."""
+        """Returns the isolation that the process that starts jobs found last. Raises BackendError if no job can run."""
         try:
             return isolation.last(self.places)
         except OSError as error:
@@ -108,22 +109,25 @@ class LocalBackend:
     def _make_root(self) -> None:
         (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.geteuid() == 0:
-            self.root.chmod(0o711)  # the users of teams must be able to enter it
+            self.root.chmod(0o711)  # the users of teams must be able to pass through it
 
     # --- orders --------------------------------------------------------------------------------
 
     def start(self, gang: Gang) -> None:
-        """Starts the gang, unless its epoch was started or stopped already or a later one exists."""
+        """Starts the gang. Does nothing if its epoch was already started or stopped, or if a later epoch exists."""
         self._begin(gang, thaw=False)
 
     def thaw(self, gang: Gang) -> None:
-        """Continues the job's suspended processes as `gang`. Starts new ones if those are gone or used other GPUs."""
+        """Continues the job's suspended processes under the epoch of `gang`.
+
+        Starts new processes if the old ones are gone or had other GPUs.
+        """
         self._begin(gang, thaw=True)
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
         """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns at once.
 
-        A lease that was not started yet will never start.
+        A lease that has not started yet will never start.
         """
         order = {"epoch": epoch, "token": str(token), "verb": "stop", "grace_seconds": grace_seconds}
         try:
@@ -136,7 +140,7 @@ class LocalBackend:
                 write_json(files.desired, order)
                 files.poke()
         except BackendError as error:
-            # A job must be stoppable even when the disk is full or the job has damaged its folder.
+            # A user must be able to stop a job even if the disk is full or the job has damaged its folder.
             if not (
                 isinstance(error.__cause__, OSError | ValueError) and self._terminate(job_id, epoch, token)
             ):
@@ -144,7 +148,7 @@ class LocalBackend:
             logger.warning("job %s is stopped by a signal, as %s", job_id, error)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Suspends the processes. Has no effect on a lease that is being stopped. Returns at once."""
+        """Suspends the processes of a lease. Has no effect on a lease that is being stopped. Returns at once."""
         with self._orders(job_id) as files:
             order = read_json(files.desired)
             known = order is not None and order["epoch"] == epoch and order["verb"] != "stop"
@@ -153,7 +157,8 @@ class LocalBackend:
                 files.poke()
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Deletes the report about an ended lease. Logs and checkpoints stay, and the epoch never runs again."""
+        """Deletes the report about an ended lease, whose epoch never runs again. Keeps the job's logs and
+        checkpoints."""
         with self._orders(job_id) as files:
             status = read_json(files.status(epoch))
             if status is None or status["phase"] != "ended" or status["token"] != str(token):
@@ -168,7 +173,7 @@ class LocalBackend:
             files.status(epoch).unlink()
 
     def remove_files(self, *, job_id: int) -> None:
-        """Deletes logs, checkpoints and reports of a job that has ended. Raises BackendError while it runs."""
+        """Deletes logs, checkpoints and reports of a job that has ended. Raises BackendError while the job runs."""
         files = JobFiles(self.root, job_id)
         try:
             removal.remove(files)
@@ -178,7 +183,7 @@ class LocalBackend:
             raise BackendError(f"the folder of job {job_id} cannot be removed: {error}") from error
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Does nothing: this machine has no names for services, and replicas are reached by their addresses."""
+        """Does nothing: this machine gives services no DNS names, and replicas are reached by their addresses."""
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
         """Does nothing, like `announce`."""
@@ -186,7 +191,8 @@ class LocalBackend:
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
-        """Returns the state of every lease that has not been forgotten. Ends leases that have lost their supervisor."""
+        """Returns the state of every lease that has not been forgotten. First ends leases whose supervisor is gone or
+        hangs."""
         observations = []
         said: dict[str, ClusterEvent] = {}
         self._watchdog.begin_check()
@@ -206,31 +212,33 @@ class LocalBackend:
         return observations
 
     def changed(self) -> Sequence[Observation]:
-        """Returns everything, because there is little to read."""
+        """Returns the same as `observe`, because reading all reports costs little."""
         return self.observe()
 
     def staleness(self) -> float:
-        """Returns 0: reports are read when they are asked for."""
+        """Returns 0, because each call of `observe` reads the reports again."""
         return 0.0
 
     def node_gpus(self) -> None:
-        """Returns None: the nodes are declared by people."""
+        """Returns None, because admins declare the nodes of a local cluster."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
-        """Returns what supervisors reported about logs that they cannot write."""
+        """Returns events about logs that supervisors cannot write, since the last call."""
         events, self._new_events = self._new_events, []
         return events
 
     def use(self) -> Sequence[Use]:
-        """Returns what this process has measured, one sample per call."""
+        """Takes a sample of GPU use in this process and returns the resulting measurements."""
         return self._use_meter.sample()
 
     def advance(self) -> None:
-        """Does nothing: supervisors continue by themselves."""
+        """Does nothing, because supervisors continue without the backend."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
-        """Returns up to `limit` bytes of a rank's log from byte `offset`, over all attempts; complete when no attempt
-        runs."""
+        """Returns up to `limit` bytes of a rank's log, which spans all attempts, from byte `offset`.
+
+        The chunk is marked complete when it reaches the end of the log and no attempt runs.
+        """
         files = JobFiles(self.root, job_id)
         return self._logs(job_id).read(
             rank,
@@ -240,7 +248,7 @@ class LocalBackend:
         )
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Returns the present size of a rank's log in bytes; 0 when there is none."""
+        """Returns the present size of a rank's log in bytes; 0 without a log."""
         return self._logs(job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
@@ -248,7 +256,8 @@ class LocalBackend:
         return self._logs(job_id).ranks()
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
-        """Yields once at first, then whenever a report was replaced, and at least every `timeout` seconds."""
+        """Yields None once at first, then whenever a supervisor replaces a report, and at least every `timeout`
+        seconds."""
         (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
         yield from renames_in(self.root / ".status", timeout)
 
@@ -261,7 +270,7 @@ class LocalBackend:
             return False
 
     def _settled(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-        """Returns the report after ending a gang whose supervisor hangs or has vanished."""
+        """Returns the gang's report. First ends a gang whose supervisor hangs or has vanished."""
         status = reports.settle(files, status)
         if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
             why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
@@ -274,7 +283,8 @@ class LocalBackend:
 
     @contextmanager
     def _orders(self, job_id: int) -> Iterator[JobFiles]:
-        """Locks the job's orders and yields its files. Turns errors into BackendError."""
+        """Locks the job's orders for the block and yields the job's files. Converts errors in the block to
+        BackendError."""
         files = JobFiles(self.root, job_id)
         try:
             files.make()
@@ -286,7 +296,10 @@ class LocalBackend:
             raise BackendError(f"the folder of job {job_id} cannot be used: {error}") from error
 
     def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
-        """Returns whether no later epoch is known. Raises BackendError when another lease has the same epoch."""
+        """Returns whether this lease may still get orders: no later epoch is known, and this epoch is not forgotten.
+
+        Raises BackendError if the epoch belongs to another lease.
+        """
         known = [read_json(path) for path in (files.gang, files.desired, files.forgotten)]
         for other in filter(None, known):
             if other["epoch"] > epoch:
@@ -302,7 +315,7 @@ class LocalBackend:
                 return
             status = read_json(files.status(gang.epoch))
             if status is not None and (status["phase"] != "starting" or status["supervisor"]):
-                return  # already started
+                return  # the gang was already started
             order = read_json(files.desired)
             if order is not None and order["epoch"] == gang.epoch and order["verb"] == "stop":
                 reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it began")
@@ -323,7 +336,7 @@ class LocalBackend:
         files.poke()
 
     def _order_run(self, files: JobFiles, gang: dict[str, Any]) -> None:
-        """Writes the order to run and makes sure that a supervisor reads it."""
+        """Writes the order to run the gang, and starts a supervisor if none holds the run lock."""
         run_lock = files.open_run_lock()
         try:
             for older in files.statuses():
@@ -340,7 +353,10 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Ends an older attempt of a job that is about to start the attempt `epoch`."""
+        """Ends an older attempt of a job that is about to start the attempt `epoch`. Deletes old reports.
+
+        Raises BackendError while processes of the older attempt are still ending.
+        """
         if older["epoch"] >= epoch:
             return
         if older["phase"] == "ended":
@@ -353,8 +369,10 @@ class LocalBackend:
             raise BackendError("processes of its last run are still ending")
 
     def _gang_as_json(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
-        """Returns everything that a supervisor must know, as JSON. Raises ValueError with words for users if it cannot
-        run."""
+        """Returns everything that a supervisor must know about the gang, for gang.json.
+
+        Raises ValueError with words for users if the gang cannot run here.
+        """
         name = gang.environment_name or next(iter(self.environments), "")
         if name not in self.environments:
             known = ", ".join(self.environments)
@@ -406,7 +424,7 @@ class LocalBackend:
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
-        """Returns a worker's complete environment. The user's variables never replace Fairlot's."""
+        """Returns a worker's complete environment variables. A user's variable never replaces one of Fairlot's."""
         rank, size = str(worker.rank), str(len(gang.workers))
         ours = {
             "CUDA_VISIBLE_DEVICES": ",".join(worker.gpu_uuids or map(str, worker.gpu_indices)),
@@ -430,21 +448,23 @@ class LocalBackend:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
         uid = gang.uid if self.isolation.users else os.geteuid()
         usual = {
-            # The machine has no account for a team's user, but programs such as PyTorch before 2.13 ask for its name.
+            # The machine has no account for a team's UID, but programs such as PyTorch before 2.13 ask for the user's
+            # name.
             "USER": f"uid{uid}",
             "LOGNAME": f"uid{uid}",
-            # `pip install` puts programs into the job's home (bin/job-environment); these come first.
+            # `pip install` puts programs into the job's home folder (bin/job-environment), which comes first.
             "PATH": f"{files.folder / 'home' / '.local' / 'job-packages' / 'bin'}:{path}",
             "HOME": str(files.folder / "home"),
             "TMPDIR": str(files.folder / "tmp" / f"rank-{rank}"),
             "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",  # shows logs and progress as soon as they are printed
+            "PYTHONUNBUFFERED": "1",  # so that programs print logs and progress without delay
         }
         return usual | dict(gang.environment) | ours
 
     @staticmethod
     def _continues(files: JobFiles, gang: dict[str, Any]) -> int | None:
-        """Returns the epoch whose suspended processes `gang` can continue, or None."""
+        """Returns the epoch of suspended processes that `gang` can continue because its GPUs are the same; otherwise
+        None."""
         old, order = read_json(files.gang), read_json(files.desired)
         if old is None or order is None or order["verb"] != "freeze" or order["epoch"] != old["epoch"]:
             return None
@@ -454,7 +474,8 @@ class LocalBackend:
 
 
 def _probe_settings(endpoint: Endpoint | None) -> dict[str, Any] | None:
-    """Returns the settings of the probe. The supervisor chooses the port."""
+    """Returns the settings of the readiness probe without the port, which the supervisor chooses. None without an
+    endpoint."""
     if endpoint is None:
         return None
     names = ("path", "period_seconds", "timeout_seconds", "failures")
@@ -463,7 +484,7 @@ def _probe_settings(endpoint: Endpoint | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _errors_of_supervisor(folder: int) -> Iterator[int]:
-    """Opens the file for a supervisor's error output, or /dev/null when that file cannot be opened."""
+    """Opens supervisor.log, or /dev/null if that fails, for a supervisor's error output. Yields the file descriptor."""
     try:
         fd = opening.open_file("supervisor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder=folder)
     except OSError as error:
@@ -474,7 +495,10 @@ def _errors_of_supervisor(folder: int) -> Iterator[int]:
 
 
 def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
-    """Starts the supervisor, which inherits only the lock and detaches itself."""
+    """Starts the supervisor, which inherits only the run lock and detaches from this process.
+
+    Raises BackendError if it does not start within LAUNCH_SECONDS.
+    """
     which = (str(files.root), str(files.job_id), str(run_lock))
     command = [*prefix, sys.executable, "-I", str(SHIM), "start", *which]
     with files.opened(files.folder) as folder, _errors_of_supervisor(folder) as errors:

@@ -1,4 +1,4 @@
-"""The device files of this machine's GPUs: which ones a job may open, and which ones it needs."""
+"""The device files of this machine's GPUs: which of them a job may open, and which of them every job needs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from scheduling.backends.local import gpus
 
 DEV = Path("/dev")
-CONTROL = ("nvidiactl", "nvidia-uvm")  # needed by every program in addition to the files of its GPUs
+CONTROL = ("nvidiactl", "nvidia-uvm")  # files that every program needs in addition to the files of its GPUs
 
 
 def of_others(held: Collection[str], dev: Path = DEV) -> list[str]:
-    """Returns the device files of all GPUs except those whose UUIDs are in `held`; empty on machines without GPUs.
+    """Returns the device files of all GPUs except the GPUs whose UUIDs are in `held`; empty on machines without GPUs.
 
-    Raises ValueError when a held GPU is missing, and gpus.NvmlError when the driver does not say which files belong
-    to it.
+    Raises ValueError if a GPU in `held` is missing, and gpus.NvmlError if the driver does not say which files belong
+    to a GPU.
     """
     found = _numbered(dev)
     if not found:

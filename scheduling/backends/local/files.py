@@ -12,9 +12,9 @@
     <root>/.beats/<job>.json             the supervisor's heartbeat, written each second
     <root>/.removed/<job>, <job>.<n>     what is being deleted (removal.py)
 
-A job may write into its own four folders only; everything else, including <root>/<job>, belongs to the portal. Where
+A job may only write into its own four folders; everything else, including <root>/<job>, belongs to the portal. Where
 jobs run as the portal's user nothing enforces this, so every file is opened through opening.py. Files are replaced
-atomically, so a reader sees either the old or the new one.
+atomically, so a reader sees either the old or the new file.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class JobFiles:
         return self.root / ".status" / f"{self.job_id}-{epoch}.json"
 
     def statuses(self) -> list[dict[str, Any]]:
-        """Returns all reports about this job, oldest epoch first."""
+        """Returns all reports about this job, the oldest epoch first."""
         found = (read_json(path) for path in self._reports())
         return sorted((status for status in found if status), key=lambda status: int(status["epoch"]))
 
@@ -93,7 +93,7 @@ class JobFiles:
         return [path for path in reports_in(self.root) if path.name.startswith(f"{self.job_id}-")]
 
     def last_beat(self, epoch: int) -> dict[str, Any]:
-        """Returns the last heartbeat of this epoch; empty when there is none or it cannot be read."""
+        """Returns the last heartbeat of this epoch; empty if there is none or it cannot be read."""
         try:
             beat = read_json(self.beat)
         except (OSError, ValueError):  # damaged by a power cut, or not a plain file
@@ -101,7 +101,8 @@ class JobFiles:
         return beat if beat is not None and beat.get("epoch") == epoch else {}
 
     def make(self) -> None:
-        """Creates the folders. Raises OSError when the disk refuses or when something else has one of their names."""
+        """Creates the job's folders. Raises OSError if the disk refuses or if something other than a folder has such a
+        name."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (self.logs, self.beat.parent, self.status(0).parent):
             with self.opened(path, make=True):
@@ -109,17 +110,21 @@ class JobFiles:
         with self.opened(self.folder) as folder:
             if not _is_fifo("poke", folder):
                 opening.remove_file("poke", folder=folder)
-                with suppress(FileExistsError):  # another process was faster
+                with suppress(FileExistsError):  # another process has just created it
                     os.mkfifo("poke", 0o600, dir_fd=folder)
 
     @contextmanager
     def opened(self, folder: Path, *, make: bool = False) -> Iterator[int]:
-        """Opens a folder below `root`; no part of its path may be a link. With `make`, creates it if missing."""
+        """Opens a folder below `root` for the block and yields its file descriptor. No part of its path may be a link.
+
+        With `make`, creates a missing folder.
+        """
         with opening.folder(self.root, *folder.relative_to(self.root).parts, make=make) as fd:
             yield fd
 
     def open_poke(self, flags: int) -> int:
-        """Opens the FIFO without waiting. Raises OSError when it is no FIFO or has no reader."""
+        """Opens the FIFO without waiting and returns its file descriptor. Raises OSError if it is no FIFO or has no
+        reader."""
         with self.opened(self.folder) as folder:
             fifo = os.open("poke", flags | opening.CAREFULLY, dir_fd=folder)
         if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
@@ -128,7 +133,7 @@ class JobFiles:
         return fifo
 
     def poke(self) -> bool:
-        """Makes the supervisor read its orders. Returns False when there is no supervisor."""
+        """Makes the supervisor read its orders at once. Returns False if no supervisor reads the FIFO."""
         try:
             fifo = self.open_poke(os.O_WRONLY)
         except OSError:  # no FIFO, or no reader
@@ -136,7 +141,7 @@ class JobFiles:
         try:
             os.write(fifo, b"!")
         except BlockingIOError:
-            return True  # the FIFO is full of unread bytes, one of which is enough
+            return True  # the FIFO is full of unread bytes, and one byte would be enough
         except BrokenPipeError:
             return False
         finally:
@@ -145,7 +150,7 @@ class JobFiles:
 
     @contextmanager
     def orders_lock(self, seconds: float = ORDERS_LOCK_SECONDS) -> Iterator[None]:
-        """Serialises changes of orders between processes. Raises Busy after `seconds`."""
+        """Holds the lock on the job's orders for the block. Raises Busy if another process holds it for `seconds`."""
         lock = self._open_lock("orders.lock")
         try:
             deadline = time.monotonic() + seconds
@@ -158,7 +163,7 @@ class JobFiles:
             os.close(lock)
 
     def open_run_lock(self) -> int | None:
-        """Returns a file descriptor that holds the run lock, or None when a supervisor holds it."""
+        """Takes the run lock and returns its file descriptor; None if a supervisor holds the lock."""
         lock = self._open_lock("run.lock")
         if try_lock(lock):
             return lock
@@ -179,7 +184,7 @@ def try_lock(fd: int) -> bool:
 
 
 def reports_in(root: Path) -> list[Path]:
-    """Returns the paths of all jobs' reports in the order of their names; other files in that folder are ignored."""
+    """Returns the paths of all jobs' reports, ordered by name. Ignores other files in that folder."""
     try:
         with opening.folder(root, ".status") as folder:
             names = sorted(filter(REPORT.fullmatch, opening.names_in(folder)))

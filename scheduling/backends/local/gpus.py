@@ -1,4 +1,4 @@
-"""This machine's GPUs, read through NVIDIA's management library (NVML). Without a driver there are no GPUs."""
+"""Reads this machine's GPUs through NVIDIA's management library (NVML). Without a driver there are no GPUs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PCI = Path("/sys/bus/pci/devices")
-# Seconds that the driver has to answer. It usually takes some hundredths of a second, but has to start each GPU first
-# when no process uses it.
+# Seconds that the driver has to answer. It usually takes some hundredths of a second, but has to initialise each GPU
+# first when no process uses that GPU.
 PATIENCE = 20.0
-# Raised when this GPU, driver or user has no access to a value.
+# Raised when this GPU or driver does not report a value, or this user may not read it.
 _NOT_TOLD = pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission, pynvml.NVMLError_FunctionNotFound
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. `index` counts in PCI bus order; `uuid` is a value for CUDA_VISIBLE_DEVICES."""
+    """A GPU of this machine. `index` counts in PCI bus order; `uuid` is a valid value for CUDA_VISIBLE_DEVICES."""
 
     index: int
     uuid: str
@@ -36,10 +36,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """A GPU's load in percent of the time, and its used memory in bytes, including the driver's own.
+    """A GPU's load in percent, and its used memory in bytes, including the driver's own memory.
 
-    `processes` counts the processes that compute on it, also in other containers; None where the driver does not
-    say. `sampled_at` is the time of the driver's last measurement on the driver's clock; 0 where it does not say.
+    `processes` counts the processes that compute on the GPU, also in other containers; None where the driver does
+    not report them. `sampled_at` is the time of the driver's last measurement on the driver's clock; 0 where it
+    reports none.
     """
 
     uuid: str
@@ -50,14 +51,14 @@ class Utilization:
 
 
 class NvmlError(Exception):
-    """There is a driver, but it does not answer properly. The message repeats its error."""
+    """The NVIDIA driver is present but broken. The message repeats the driver's error."""
 
 
-_unanswered: list[Future[Any]] = []  # calls that a hanging driver has not answered
+_unanswered: list[Future[Any]] = []  # calls that the driver has not answered in time
 
 
 def in_background(ask: Callable[[], T]) -> Future[T]:
-    """Runs the call in a daemon thread and returns the future of its result."""
+    """Runs `ask` in a daemon thread and returns a future for its result."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -71,10 +72,10 @@ def in_background(ask: Callable[[], T]) -> Future[T]:
 
 
 def _in_time(ask: Callable[[], T]) -> T:
-    """Returns the driver's answer. Raises NvmlError after PATIENCE, since NVML would wait for ever for a hanging
-    driver.
+    """Returns the result of the driver call `ask`. Raises NvmlError after PATIENCE, because NVML waits forever for a
+    hanging driver.
 
-    Until the driver answers that call, later calls fail at once.
+    Until the driver answers the late call, further calls fail at once.
     """
     if not all(answer.done() for answer in _unanswered):
         raise NvmlError("the NVIDIA driver does not answer")
@@ -107,7 +108,7 @@ def _discover() -> list[Gpu]:
 
 
 def devices(dev: Path, pci: Path = PCI) -> dict[str, list[Path]]:
-    """Returns the device files in `dev` of each GPU by its UUID, without GPUs that do not answer.
+    """Maps the UUID of each GPU to its device files below `dev`. Leaves out GPUs that do not answer.
 
     Raises NvmlError if the driver is broken.
     """
@@ -122,24 +123,24 @@ def _devices(dev: Path, pci: Path) -> dict[str, list[Path]]:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 names = [f"nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}", *_drawing(handle, pci)]
                 found[_text(pynvml.nvmlDeviceGetUUID(handle))] = [dev / name for name in names]
-            except pynvml.NVMLError as error:  # this GPU has failed; the others still work
+            except pynvml.NVMLError as error:  # this GPU has failed, but others may work
                 logger.warning("GPU %d does not say which devices are its: %s", index, error)
     return found
 
 
 def _drawing(handle: object, pci: Path) -> list[str]:
-    """Returns the names of the GPU's files for drawing, such as dri/renderD128."""
+    """Returns the names of the GPU's DRM device files, such as dri/renderD128."""
     # NVML writes the domain of a PCI address with eight digits, the kernel with four.
     address = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()[4:]
     return sorted(f"dri/{node.name}" for node in (pci / address / "drm").glob("*[0-9]"))
 
 
 def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
-    """Returns each GPU's load in index order, without GPUs that do not report it (such as MIG parents).
+    """Returns each GPU's load in index order. Leaves out GPUs that do not report a load (such as MIG parents).
 
-    `since` maps a GPU's UUID to `sampled_at` of the previous call. The percentage then covers all the time since.
-    For other GPUs, and where the driver keeps no samples, it covers the driver's last period of less than a second.
-    Raises NvmlError.
+    `since` maps a GPU's UUID to `sampled_at` of the previous call. The percentage then covers the whole time since
+    that call. For other GPUs, and where the driver keeps no samples, it covers the driver's last period of less than
+    a second. Raises NvmlError.
     """
     return _in_time(lambda: _utilization(since or {}))
 
@@ -159,15 +160,15 @@ def _utilization(since: Mapping[str, int]) -> list[Utilization]:
 
 
 def _busy(handle: object, since: int) -> tuple[float, int]:
-    """Returns the load in percent since `since`, and the time of the last sample, both on the driver's clock.
+    """Returns a pair: the load in percent since `since`, and the time of the last sample, both on the driver's clock.
 
-    NVML's rates cover one period of some hundred milliseconds, so a caller that asks every two seconds would miss
-    most of the work. NVML also keeps recent samples (an H100 five a second for 14 seconds).
+    NVML's own rate covers one period of some hundred milliseconds, so a caller that asks every two seconds would
+    miss most of the work. NVML also keeps recent samples (an H100 keeps five a second for 14 seconds).
     """
     rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     try:
         _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
-    except (*_NOT_TOLD, pynvml.NVMLError_NotFound):  # it keeps none, or has no newer ones
+    except (*_NOT_TOLD, pynvml.NVMLError_NotFound):  # the driver keeps no samples, or has no newer ones
         return rate, 0
     if not samples:
         return rate, 0
@@ -176,7 +177,7 @@ def _busy(handle: object, since: int) -> tuple[float, int]:
 
 
 def _processes(handle: object) -> int | None:
-    """Returns the number of processes; None where the driver does not say (older ones lack the function)."""
+    """Returns the number of processes on the GPU; None where the driver does not report it (older drivers cannot)."""
     try:
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
     except _NOT_TOLD:
@@ -185,7 +186,7 @@ def _processes(handle: object) -> int | None:
 
 @contextmanager
 def _nvml() -> Iterator[bool]:
-    """Opens NVML for the block. Yields False where the driver or its library is missing."""
+    """Initialises NVML for the block. Yields whether NVML is available: False without the driver or its library."""
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
@@ -206,5 +207,5 @@ def _handles() -> list[object]:
 
 
 def _text(value: str | bytes) -> str:
-    """Returns text: older versions of pynvml return bytes, newer ones str."""
+    """Converts a text from pynvml to str. Older versions of pynvml return bytes."""
     return value.decode() if isinstance(value, bytes) else value

@@ -1,8 +1,8 @@
-"""How local jobs are isolated from each other and from the portal. The machine's abilities are found by trying.
+"""How local jobs are isolated from each other and from the portal. A probe finds out which isolation a machine allows.
 
 When Fairlot runs as root, each team's jobs run as a separate user. Where the machine allows it, jobs also get
-namespaces: mounts that hide other data, and their own process table. Machines that let ordinary users create
-namespaces offer them without root too; jobs then run as the portal's user.
+namespaces: mounts that hide other data, and their own process table (PID namespace). Machines that let ordinary
+users create namespaces offer them without root too; jobs then run as the portal's user.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
 FOUND = ("exposed", "unreachable", "closed_devices")  # fields of Isolation that the probe fills
 PROBE_SECONDS = 30.0
-# Far above the ids of people, subordinate ids (/etc/subuid) and ids that systemd gives to containers.
+# Far above the UIDs of people, subordinate UIDs (/etc/subuid) and UIDs that systemd gives to containers.
 USUAL_UIDS = range(2_010_000_000, 2_010_065_536)
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - hidden from jobs, which get folders of their own there
 # Home folders, and the sockets and secrets of the machine's services.
 NOT_FOR_JOBS = ("/home", "/root", "/run")
-# Mounted as a volume, these would show what the mounts and the process table of jobs hide.
+# Mounted as a volume, these folders would show what the namespaces of jobs hide.
 NO_VOLUMES = ("/run", "/proc", "/sys", "/dev")
-# Exceptions: name resolution, and the daemon that keeps NVIDIA's driver initialised.
+# Exceptions from NOT_FOR_JOBS: name resolution, and the daemon that keeps NVIDIA's driver initialised.
 FOR_JOBS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nvidia-persistenced")
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How jobs are isolated on this machine, and why some isolation is missing."""
+    """The isolation of jobs on this machine, and why some of it is missing."""
 
     users: bool  # each team's jobs run as a separate user
-    namespaces: bool  # jobs have their own mounts and process table
+    namespaces: bool  # jobs have their own mounts and process table (PID namespace)
     why_no_users: str = ""
     why_no_namespaces: str = ""
     exposed: tuple[str, ...] = ()  # the portal's paths that jobs can read or write nevertheless
@@ -54,12 +54,12 @@ class Isolation:
 
     @property
     def keeps_apart(self) -> bool:
-        """Returns whether jobs cannot reach other data, so that users need not trust each other."""
+        """Returns whether jobs cannot reach other data. If so, users need not trust each other."""
         return (self.users or self.namespaces) and not self.exposed
 
     @property
     def short(self) -> str:
-        """Returns one or two sentences for everyone who may submit here."""
+        """Describes the isolation in one or two sentences for everyone who may submit to this machine."""
         if not self.keeps_apart:
             return "Jobs here run with the portal's rights and can read and change everything that the portal can."
         if not self.users:
@@ -75,7 +75,7 @@ class Isolation:
 
     @property
     def kept(self) -> list[str]:
-        """Returns which isolation exists, in sentences for admins."""
+        """Describes the isolation that jobs have, in sentences for admins."""
         found = []
         if self.users:
             found += [
@@ -91,7 +91,7 @@ class Isolation:
 
     @property
     def not_kept(self) -> list[str]:
-        """Returns which isolation is missing, in sentences for admins."""
+        """Describes the isolation that jobs lack, in sentences for admins."""
         found = [
             "Jobs can reach every address that the machine can reach, including loopback ports of other jobs."
         ]
@@ -119,7 +119,7 @@ class Isolation:
 
     @property
     def why_not(self) -> list[str]:
-        """Returns why jobs have no separate users or namespaces."""
+        """Returns the reasons, in sentences, why jobs have no separate users or namespaces."""
         found = [] if self.users else [f"Jobs have no separate users: {self.why_no_users}."]
         if not self.namespaces:
             found += [f"Jobs have no separate namespaces: {self.why_no_namespaces}."]
@@ -127,7 +127,7 @@ class Isolation:
 
     @property
     def refusal(self) -> str:
-        """Returns why only admins may submit without isolation, and how to change that."""
+        """Explains why only admins may submit to a machine without isolation, and how to change that."""
         return (
             "Jobs here run with the portal's own rights, so only admins may submit them. An admin can start "
             "Fairlot as root, which runs each team's jobs as a separate user, or set FAIRLOT_LOCAL_TRUSTS_ALL=true "
@@ -137,16 +137,16 @@ class Isolation:
 
 @dataclass(frozen=True)
 class HostPaths:
-    """Folders and files of this machine that matter to jobs. None of the paths contains a link."""
+    """Folders and files of this machine that matter for the isolation of jobs. No path contains a symbolic link."""
 
-    jobs: Path  # contains all folders of jobs
+    jobs: Path  # the folder that contains the folders of all jobs
     hidden: Sequence[Path] = ()  # the portal's paths, which jobs must not see
-    secret: Sequence[Path] = ()  # those of them that no job may read or write
+    secret: Sequence[Path] = ()  # paths in `hidden` that no job may read or write
     code: Sequence[Path] = ()  # paths that no job may write
     readable: Sequence[Path] = ()  # paths in hidden folders that jobs need nevertheless
-    needed: Sequence[Path] = ()  # those of them that the probe tries to read
-    dev: Path = devices.DEV  # contains the device files of GPUs
-    uids: range = field(default=USUAL_UIDS)  # for teams; the probe uses the last one
+    needed: Sequence[Path] = ()  # paths in `readable` that the probe tries to read
+    dev: Path = devices.DEV  # the folder with the device files of GPUs
+    uids: range = field(default=USUAL_UIDS)  # UIDs for teams; the probe uses the last of them
 
     def confinement(
         self,
@@ -157,9 +157,10 @@ class HostPaths:
         *,
         closed: Sequence[str] = (),
     ) -> Confinement:
-        """Returns how the job in `folder` is confined. `binds` are paths that it may see beyond its own folders.
+        """Returns the confinement of the job in `folder`. `binds` are paths that the job may see besides its own
+        folders.
 
-        `closed` are device files that it may not open; this needs namespaces.
+        `closed` are device files that the job may not open, which only namespaces can enforce.
         """
         uid = uid if isolation.users else None
         view = self._view(folder, binds, uid) if isolation.namespaces else None
@@ -168,7 +169,7 @@ class HostPaths:
         return Confinement(uid=uid, view=view)
 
     def why_no_volume(self, folder: Path) -> str:
-        """Returns why jobs may not mount `folder`, also when links lead to it; empty when they may."""
+        """Returns why jobs may not mount `folder`, in words for users; empty if they may. Follows symbolic links."""
         folder = folder.resolve()
         private = {
             "The portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
@@ -178,7 +179,7 @@ class HostPaths:
         for what, places in private.items():
             if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places):
                 return f"{what} are in {folder}, or it is in them. Choose a folder that holds data alone."
-        try:  # other mounts may show the same data
+        try:  # another mount in the folder may show private data
             shown = mounts.parts([folder])
             found = [(list(private)[-1], one) for one in shown if one.kind in mounts.OF_THE_KERNEL]
             for what, places in private.items():
@@ -198,7 +199,7 @@ class HostPaths:
         ]
         every = [*shown, *own, *binds]
         hidden = {self.jobs, *self.hidden, *map(Path, NOT_FOR_JOBS), *_own_home()}
-        if uid is not None:  # a team's user cannot pass through closed folders, even to paths that it may see
+        if uid is not None:  # a team's user cannot pass through folders that are closed to others
             hidden |= {
                 closed for bind in every if (closed := closed_ancestor(Path(bind["path"]))) is not None
             }
@@ -212,7 +213,10 @@ class HostPaths:
 
 
 def _own_home() -> list[Path]:
-    """Returns the home folder of the portal's user, without links. Skips those of system users that everyone needs."""
+    """Returns the home folder of the portal's user, as a list of one path without links.
+
+    Returns an empty list for a system user whose home (such as /bin) everyone needs.
+    """
     try:
         home = Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()
         return [home] if home.stat().st_uid == os.geteuid() and home.name not in {"bin", "sbin"} else []
@@ -221,7 +225,7 @@ def _own_home() -> list[Path]:
 
 
 def closed_ancestor(path: Path) -> Path | None:
-    """Returns the outermost folder above `path` that only its owner and group may enter, or None."""
+    """Returns the outermost folder above `path` that only its owner and group may enter; None if everyone may pass."""
     for folder in reversed(path.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
             return folder
@@ -229,7 +233,7 @@ def closed_ancestor(path: Path) -> Path | None:
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Returns the places that exist and lie neither in another one nor in a folder for temporary files."""
+    """Returns the existing places that lie neither in another place nor in a folder for temporary files."""
     found: list[Path] = []
     for place in sorted(places):
         around = (*found, *map(Path, TEMPORARY))
@@ -240,44 +244,45 @@ def _outermost(places: Iterable[Path]) -> list[Path]:
 
 # --- probing the machine -------------------------------------------------------------------------
 
-_known: dict[Path, Isolation] = {}  # results of this process by folder of jobs
+_known: dict[Path, Isolation] = {}  # results of this process, by the folder of all jobs
 
 
 def probe_again(places: HostPaths) -> Isolation:
-    """Finds out how jobs can be isolated and stores the result for other processes.
+    """Probes how this machine can isolate jobs, and stores the result for other processes.
 
-    Raises OSError when no job could run, and when a probe gave no answer. In the second case no weaker isolation is
-    used, and the next call tries again.
+    Raises OSError if no job could run, or if a probe gave no answer. Without an answer no weaker isolation is used,
+    and the next call probes again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
-        places.jobs.chmod(0o711)  # the users of teams must be able to enter it
+        places.jobs.chmod(0o711)  # the users of teams must be able to pass through it
     _known[places.jobs] = found = _find(places)
     write_json(places.jobs / WRITTEN, asdict(found))
     return found
 
 
 def force(places: HostPaths, isolation: Isolation) -> None:
-    """Sets the isolation of this process without probing. Tests use it for machines that could do more."""
+    """Sets the isolation of this process without a probe. Tests use it on machines that allow a stronger isolation."""
     _known[places.jobs] = isolation
 
 
 def known(places: HostPaths) -> Isolation:
-    """Returns how jobs that this process starts are isolated. Raises OSError when none could run."""
+    """Returns the isolation of jobs that this process starts; probes on the first call. Raises OSError if no job could
+    run."""
     return _known.get(places.jobs) or probe_again(places)
 
 
 def last(places: HostPaths) -> Isolation:
-    """Returns what the process that starts jobs found last. Raises OSError when none could run."""
+    """Returns the isolation that the process that starts jobs stored last. Raises OSError if no job could run."""
     try:
         written = read_json(places.jobs / WRITTEN)
-    except ValueError:  # damaged by a power cut
+    except ValueError:  # the file was damaged by a power cut
         written = None
     return known(places) if written is None else _read(written) or known(places)
 
 
 def _read(written: dict[str, Any]) -> Isolation | None:
-    """Parses the stored result. Returns None for what another version of Fairlot stored."""
+    """Parses the stored isolation. Returns None if another version of Fairlot stored it in another form."""
     try:
         lists = {name: tuple(written[name]) for name in FOUND}
         return Isolation(**{**written, **lists})
@@ -286,7 +291,8 @@ def _read(written: dict[str, Any]) -> Isolation | None:
 
 
 def _find(places: HostPaths) -> Isolation:
-    """Tries the possible isolations, the best first, and returns the first that works."""
+    """Tries the possible kinds of isolation, the best first. Returns the first that works; raises OSError if none
+    does."""
     if os.geteuid() != 0:
         why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
         found, why = _try(places, Isolation(users=False, namespaces=True, why_no_users=why_no_users))
@@ -302,7 +308,8 @@ def _find(places: HostPaths) -> Isolation:
     found, why = _try(places, Isolation(users=True, namespaces=False, why_no_namespaces=why_no_namespaces))
     if found is not None:
         return found
-    if (closed := closed_ancestor(places.jobs / "job")) is not None:  # and no mount leads around it
+    # no mount can help, because jobs have no namespaces here
+    if (closed := closed_ancestor(places.jobs / "job")) is not None:
         why = f"other users may not enter {closed}, where the folders of jobs are; open it or move them"
     else:
         why = f"this root may not become another user: {why}"
@@ -310,7 +317,7 @@ def _find(places: HostPaths) -> Isolation:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Returns whether this process's user namespace has the user id."""
+    """Returns whether this process's user namespace maps the UID."""
     lines = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
     return any(int(first) <= uid < int(first) + int(count) for first, _, count in lines)
 
@@ -324,9 +331,10 @@ def _shared(places: HostPaths, why_no_users: str, why_no_namespaces: str) -> Iso
 
 
 def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str]:
-    """Returns the isolation with the probe's findings, or None and the reason why the machine refuses it.
+    """Probes one kind of isolation. Returns (isolation with the probe's findings, ""), or (None, why the machine
+    refuses it).
 
-    Raises OSError when there is no answer, for example when the probe was killed or took too long.
+    Raises OSError if the probe gives no answer, for example because it was killed or took too long.
     """
     try:
         prefix = launcher(isolation)
@@ -372,16 +380,17 @@ def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str
 
 
 def _is_refused_by(why: str) -> bool:
-    """Returns whether the launcher failed because user namespaces are forbidden, not because of a passing shortage."""
+    """Returns whether the launcher failed because the machine forbids user namespaces, not because a resource was
+    short."""
     # ENOSPC means that a limit of user namespaces is reached.
     short_of = map(os.strerror, PASSING - {errno.ENOSPC})
     return why.startswith("unshare: ") and not why.endswith(tuple(short_of))
 
 
 def launcher(isolation: Isolation) -> list[str]:
-    """Returns the command that a supervisor is started with. An ordinary user needs a user namespace to make others.
+    """Returns the command prefix that starts a supervisor: empty, or `unshare` with a new user namespace.
 
-    Raises FileNotFoundError.
+    An ordinary user needs a user namespace to create other namespaces. Raises FileNotFoundError without `unshare`.
     """
     if isolation.users or not isolation.namespaces:
         return []

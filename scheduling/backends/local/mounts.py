@@ -1,4 +1,4 @@
-"""Finds out which file systems a folder shows. Comparing paths is not enough, since a bind mount is no link."""
+"""Finds out which file systems a folder shows. Comparing paths is not enough, because a bind mount is no link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# File systems of the kernel, which show the machine's processes and devices wherever they are mounted.
+# Types of kernel file systems, which show the machine's processes and devices wherever they are mounted.
 OF_THE_KERNEL = frozenset(
     {"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "nsfs", "bpf", "configfs", "mqueue"}
     | {"debugfs", "tracefs", "securityfs", "efivarfs", "pstore", "fusectl", "binfmt_misc", "rpc_pipefs"}
@@ -18,22 +18,22 @@ OF_THE_KERNEL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file system and the folder where it is visible."""
+    """A part of a file system and the folder where this part is visible."""
 
     kind: str
     device: str
-    root: Path  # within the file system
-    point: Path  # among this process's mounts
+    root: Path  # path within the file system
+    point: Path  # path where this process sees it
 
     def overlaps(self, other: Part) -> bool:
-        """Returns whether both are the same part, or one lies in the other."""
+        """Returns whether the two parts are the same, or one lies in the other."""
         return self.device == other.device and (
             self.root.is_relative_to(other.root) or other.root.is_relative_to(self.root)
         )
 
 
 def parts(places: Iterable[Path]) -> list[Part]:
-    """Returns the parts of file systems that `places` show: their own, and those mounted below.
+    """Returns the parts of file systems that are visible in `places`, including file systems mounted below them.
 
     `places` must not contain links. Raises OSError.
     """
@@ -63,5 +63,5 @@ def _mounted() -> dict[int, Part]:
 
 
 def _path(written: bytes) -> Path:
-    """Decodes a path of /proc/self/mountinfo, in which spaces and some other characters are octal."""
+    """Decodes a path in /proc/self/mountinfo, which writes spaces and some other characters as octal escapes."""
     return Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), written)))

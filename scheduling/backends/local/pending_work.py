@@ -1,7 +1,7 @@
-"""Waits for work that stopped processes have already given to their GPUs.
+"""Waits for work that a GPU still has from processes that were stopped.
 
 SIGSTOP does not reach a GPU, which first finishes the work that it was given. Training queues about a second of work
-ahead. The next job on the GPU computes only in the gaps until that work is done.
+ahead. Until that work is done, the next job on the GPU computes only in the gaps.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # see `is_over`
+if TYPE_CHECKING:  # imported at run time only in `is_over`
     from scheduling.backends.local.gpus import Utilization
 
 logger = logging.getLogger(__name__)
 
-LONGEST = 5.0  # seconds; a kernel that waits for those of other processes, as collectives do, never ends
-EVERY = 0.1  # seconds; one question to the driver takes some hundredths of a second
+# Seconds; some kernels never end, such as collectives that wait for kernels of stopped processes.
+LONGEST = 5.0
+EVERY = 0.1  # seconds; a call to the driver takes some hundredths of a second
 
 
 def held_gpus(gang: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the UUIDs of the GPUs of a gang as in gang.json; empty for declared GPUs."""
-    named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]  # the node's name comes first
+    """Returns the UUIDs of the GPUs of a gang in gang.json; empty for declared GPUs."""
+    # The first entry is the node's name.
+    named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]
     return tuple(name for name in named if isinstance(name, str))
 
 
 class PendingWork:
-    """The period between stopping a gang's processes and the end of their work on the GPUs."""
+    """The work that a gang's GPUs still have after the gang's processes were stopped."""
 
     def __init__(self, gang: Mapping[str, Any]) -> None:
         self._uuids = held_gpus(gang)
@@ -37,9 +39,10 @@ class PendingWork:
         self._answer: Future[list[Utilization]] | None = None
 
     def is_over(self) -> bool:
-        """Returns whether the GPUs are idle, report nothing or take too long. Called once all processes are stopped.
+        """Returns whether the GPUs are idle, report no load, or have been busy for LONGEST seconds.
 
-        Never waits for the driver, whose answer is read in a later call.
+        Called repeatedly once all processes are stopped. Never waits for the driver: a later call reads the driver's
+        answer.
         """
         now = _clock()
         if not self._uuids or now >= self._latest:

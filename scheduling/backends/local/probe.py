@@ -1,4 +1,4 @@
-"""Probes repeatedly whether a program of this machine is ready, in a separate thread."""
+"""Probes repeatedly, in a separate thread, whether a program on this machine is ready."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from scheduling.backends.local import processes
 
-LONGEST_LINE = 4096  # bytes; the first line of a response is much shorter
+LONGEST_LINE = 4096  # bytes of a response's first line, which is usually much shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of the probes so far."""
+    """The result of all probes so far."""
 
-    ready_at: processes.Stamp | None  # when it became ready; None while it is not
-    trouble: str  # what is wrong, in words for users
+    ready_at: processes.Stamp | None  # when the program became ready; None while it is not ready
+    trouble: str  # why the program is not ready, in words for users
 
 
 class Probe:
@@ -44,7 +44,7 @@ class Probe:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the probing. A probe that is under way has no effect any more."""
+        """Ends the probing. The result of a probe that is under way is dropped."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -66,7 +66,7 @@ class Probe:
             self._changed()
 
     def _ask(self) -> str:
-        """Probes once and returns what is wrong; empty if the program is ready."""
+        """Probes once. Returns why the program is not ready, in words for users; empty if it is ready."""
         deadline = time.monotonic() + self._timeout
         try:
             with socket.create_connection(("127.0.0.1", self._port), self._timeout) as connection:

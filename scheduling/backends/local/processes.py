@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MARKER = "FAIRLOT_RUN"  # the variable that identifies the processes of a dead supervisor
+MARKER = "FAIRLOT_RUN"  # environment variable by which the processes of a dead supervisor are found
 Stamp = tuple[str, float, float]  # boot id, CLOCK_BOOTTIME, wall clock; both in seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One line of the process table."""
+    """A process with its parent, as one line of Linux' process table shows it."""
 
     pid: int
     start: int  # clock ticks since boot
-    state: str  # a letter: R, S, D, T, Z …
+    state: str  # a letter such as R, S, D, T or Z (see proc(5))
     parent: int
     group: int
 
@@ -40,17 +40,17 @@ def boot_id() -> str:
 
 
 def stamp() -> Stamp:
-    """Returns the present moment in a form from which `age` can count even after a reboot."""
+    """Returns the present time in a form from which `age` can count seconds even after a reboot."""
     return (boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
 def age(then: Stamp) -> float:
-    """Returns the seconds since `then`, by the boot clock, or by the wall clock if the machine was rebooted since."""
+    """Returns the seconds since `then`: by the boot clock, or by the wall clock if the machine has rebooted since."""
     boot, at, wall = then
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     if boot == boot_id():
         return max(0.0, uptime - at)
-    return max(uptime, time.time() - wall)  # it was before this boot, even if the wall clock disagrees
+    return max(uptime, time.time() - wall)  # `then` was before this boot, even if the wall clock disagrees
 
 
 def look(pid: int) -> Process | None:
@@ -60,12 +60,13 @@ def look(pid: int) -> Process | None:
             line = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = line[line.rindex(b")") + 2 :].split()  # the program's name comes before and may contain anything
+    # Skips the program's name, which may contain any character.
+    fields = line[line.rindex(b")") + 2 :].split()
     return Process(pid, int(fields[19]), fields[0].decode(), int(fields[1]), int(fields[2]))
 
 
 def cpu_seconds(counted: Iterable[Process]) -> float:
-    """Returns the processor seconds of these processes, including those of their reaped children."""
+    """Returns the total CPU time of these processes and of their reaped children, in seconds."""
     ticks = 0
     for process in counted:
         try:
@@ -78,10 +79,10 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 
 
 def is_namespace_init(pid: int) -> bool:
-    """Returns whether the process is the first one of its own process table (PID namespace).
+    """Returns whether the process is the first process of its own PID namespace.
 
-    When such a process is killed, it ends only after all others of its table, and their parents outside must reap
-    them.
+    When such a process is killed, it ends only after all other processes of its namespace, and parents outside the
+    namespace must reap these first.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -92,15 +93,15 @@ def is_namespace_init(pid: int) -> bool:
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Returns whether exactly this process exists and is no zombie."""
+    """Returns whether the process with this pid and start time exists and is no zombie."""
     process = look(pid)
     return process is not None and process.start == start and process.state not in "ZX"
 
 
 def descendants(root: int) -> list[Process]:
-    """Returns all processes below `root`, parents first. May miss a process that is forked meanwhile."""
+    """Returns all descendants of the process `root`, parents first. May miss a process that is forked meanwhile."""
     children: Callable[[int], list[int]] = _children
-    # Needs a kernel option that most kernels have.
+    # The file needs a kernel option that most kernels have.
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):
         table = _child_table()
         children = lambda pid: table.get(pid, [])  # noqa: E731
@@ -124,7 +125,7 @@ def _children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 pids += map(int, file.read().split())
     except (FileNotFoundError, ProcessLookupError):
-        return pids  # it ended meanwhile, and the subreaper adopted its children
+        return pids  # the process ended meanwhile, and the subreaper adopted its children
     return pids
 
 
@@ -141,7 +142,8 @@ def _all() -> list[Process]:
 
 
 def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
-    """Returns living processes that carry the marker in their environment or are in `known`, with all below them."""
+    """Returns living processes that have the marker in their environment or are in `known`, and all their
+    descendants."""
     wanted = f"{MARKER}={marker}".encode()
     known = {(int(pid), int(start)) for pid, start in known}
     found: dict[int, Process] = {}
@@ -153,7 +155,7 @@ def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
 
 
 def with_arguments(program: str, modes: Iterable[str], *arguments: str) -> list[Process]:
-    """Returns this user's living processes that run `program` in one of `modes`, with these first arguments."""
+    """Returns this user's living processes whose command line is `program`, one of `modes`, and then `arguments`."""
     wanted = {(mode, *arguments) for mode in modes}
     found = []
     for process in _all():
@@ -174,11 +176,12 @@ def _environment(pid: int) -> list[bytes]:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []  # gone, or another user's and therefore not a job's
+        return []  # the process is gone, or belongs to another user and therefore to no job
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """Sends a signal to exactly this process. Does nothing if it is gone."""
+    """Sends a signal to the process with this pid and start time. Does nothing if it is gone or belongs to another
+    user."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -188,7 +191,7 @@ def send(process: Process, number: signal.Signals) -> None:
         if now is not None and now.start == process.start:
             signal.pidfd_send_signal(handle, number)
     except (ProcessLookupError, PermissionError):
-        return  # gone, or running as another user by now: then it stays until it ends
+        return  # the process is gone, or now runs as another user
     finally:
         os.close(handle)
 
@@ -206,7 +209,7 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
-    """Waits at most `seconds` until all of these have ended, whether or not they are children."""
+    """Waits at most `seconds` until all these processes have ended. They need not be children of this process."""
     deadline = time.monotonic() + seconds
     for process in waited:
         try:
@@ -222,7 +225,8 @@ def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
 
 
 def oom_kills() -> int:
-    """Returns how often the kernel's out-of-memory killer has struck since boot; 0 where it does not say."""
+    """Returns how many processes the kernel's out-of-memory killer has killed since boot; 0 where the kernel does not
+    say."""
     for line in Path("/proc/vmstat").read_text().splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -230,13 +234,14 @@ def oom_kills() -> int:
 
 
 def parent_of_this_process() -> int:
-    """Returns the parent's pid as this /proc shows it. getppid() returns 0 in a process table without the parent."""
+    """Returns the parent's pid as this /proc shows it. os.getppid() returns 0 if the parent is in another PID
+    namespace."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()
     return int(fields[1])
 
 
 def own_identity() -> tuple[int, int]:
-    """Returns (pid, start time) of this process."""
+    """Returns the pid and the start time of this process."""
     process = look(os.getpid())
     if process is None:
         raise OSError("/proc does not show this process")

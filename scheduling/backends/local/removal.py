@@ -1,7 +1,7 @@
 """Deletes the files of an ended job.
 
-Jobs may leave anything behind: links to other places, folders that they closed, trees of any depth. Everything is
-reached from the open root folder, name by name. A link is deleted and never followed.
+Jobs may leave anything behind: links to other places, folders that they closed, trees of any depth. Every entry is
+therefore reached name by name from the open root folder. A link is deleted and never followed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from scheduling.backends.local.files import Busy, JobFiles, try_lock
 from scheduling.backends.opening import FOLDER, opened
 
 REMOVED = ".removed"
-AT_ONCE = 1000  # names of a folder that are read before they are deleted
-CLEAR_SECONDS = 15.0  # for files that block a start, and for temporary files while the next attempt waits
-REMOVE_SECONDS = 300.0  # for all files of a job
+AT_ONCE = 1000  # entries of a folder that are read before they are deleted
+CLEAR_SECONDS = 15.0  # to delete files that block a start, or temporary files while the next attempt waits
+REMOVE_SECONDS = 300.0  # to delete all files of a job
 
 
 def remove(files: JobFiles) -> None:
-    """Deletes the job's folder and its reports. Raises Busy while the job runs and OSError when the disk refuses.
+    """Deletes the job's folder and its reports. Raises Busy while the job runs and OSError if the disk refuses.
 
-    The folder is first moved aside, so the job has either all of its files or none. A second call only deletes what
-    the first one left when it was cut short, for example by TimeoutError after REMOVE_SECONDS.
+    The folder is first moved aside, so the job has either all of its files or none. If a call is interrupted, for
+    example by TimeoutError after REMOVE_SECONDS, the next call deletes the remaining files.
     """
     if not files.root.is_dir():
         return
@@ -55,7 +55,7 @@ def _remove_reports(files: JobFiles, aside: int) -> None:
 
 @contextmanager
 def _aside(root: int) -> Iterator[int]:
-    """Opens the folder of files that are being deleted. One process at a time may have it."""
+    """Opens the folder of files that are being deleted, for the block. Raises Busy if another process uses it."""
     with suppress(FileExistsError):
         os.mkdir(REMOVED, 0o700, dir_fd=root)
     with opened(os.open(REMOVED, FOLDER, dir_fd=root)) as aside:
@@ -66,7 +66,10 @@ def _aside(root: int) -> Iterator[int]:
 
 @contextmanager
 def _not_running(files: JobFiles, root: int) -> Iterator[None]:
-    """Holds the job's run lock, if any, and makes its folder writable. Raises Busy when a supervisor holds it."""
+    """Holds the job's run lock, if it exists, for the block, and makes the job's folder writable.
+
+    Raises Busy if a supervisor holds the lock.
+    """
     name = str(files.job_id)
     try:
         is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=root).st_mode)
@@ -78,13 +81,13 @@ def _not_running(files: JobFiles, root: int) -> Iterator[None]:
     with opened(_open(name, root)) as folder, _run_lock(folder) as run_lock:
         if run_lock is not None and not try_lock(run_lock):
             raise Busy(f"processes of job {name} still run")
-        os.close(_open_up(name, root))  # moving a folder needs write permission in it
+        os.close(_open_up(name, root))  # moving a folder needs write permission for the folder itself
         yield
 
 
 @contextmanager
 def _run_lock(folder: int) -> Iterator[int | None]:
-    """Opens the file of the run lock; None when the job never started or has replaced the file."""
+    """Opens the file of the run lock for the block. Yields None if the job never started or has replaced the file."""
     try:
         run_lock = opening.open_file("run.lock", os.O_RDWR, folder=folder)
     except (FileNotFoundError, IsADirectoryError, opening.NotPlain):
@@ -100,7 +103,8 @@ def _run_lock(folder: int) -> Iterator[int | None]:
 
 
 def _open(name: str, parent: int) -> int:
-    """Opens the folder `name`. Changes its mode only if it cannot be opened otherwise, as its job may still run."""
+    """Opens the folder `name`. Changes its mode only if it cannot be opened otherwise, because its job may still
+    run."""
     try:
         return os.open(name, FOLDER, dir_fd=parent)
     except PermissionError:
@@ -108,7 +112,7 @@ def _open(name: str, parent: int) -> int:
 
 
 def _open_up(name: str, parent: int) -> int:
-    """Makes the folder `name` accessible and opens it. Its job may have closed it even to the owner."""
+    """Sets the mode of the folder `name` to 0700 and opens it. Its job may have closed it even to the owner."""
     path_only = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with opened(os.open(name, path_only, dir_fd=parent)) as place:
         os.chmod(f"/proc/self/fd/{place}", 0o700)
@@ -116,10 +120,10 @@ def _open_up(name: str, parent: int) -> int:
 
 
 def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
-    """Deletes `name` from the folder `aside`, including parts that an earlier call moved there.
+    """Deletes `name` from the folder `aside`, including the parts `name.N` that an earlier call moved there.
 
-    Folders are moved out of their parents and emptied one by one, so only one is open at any depth. Raises
-    TimeoutError after `seconds`; the next call deletes the rest.
+    Subfolders are moved to `aside` and emptied one by one, so few folders are open whatever the depth. Raises
+    TimeoutError after `seconds`; the next call deletes the remaining parts.
     """
     until = time.monotonic() + seconds
     todo = deque(found for found in os.listdir(aside) if found == name or found.startswith(f"{name}."))
@@ -136,7 +140,8 @@ def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
                     _check(until)
                     if _unlinked(entry, folder):
                         continue
-                    os.close(_open_up(entry, folder))  # moving a folder needs write permission in it
+                    # Moving a folder needs write permission for the folder itself.
+                    os.close(_open_up(entry, folder))
                     part_of_it = next(free)
                     os.rename(entry, part_of_it, src_dir_fd=folder, dst_dir_fd=aside)
                     todo.append(part_of_it)
@@ -149,7 +154,7 @@ def _check(until: float) -> None:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Deletes the name unless it is a folder. Returns whether it was deleted."""
+    """Deletes the entry `name` unless it is a folder. Returns whether the entry was deleted."""
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:

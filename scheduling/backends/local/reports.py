@@ -1,4 +1,4 @@
-"""Reports on leases: reads those of supervisors, and writes the last one where no supervisor can."""
+"""Reports on leases: reads supervisors' reports, and writes the last report where no supervisor can."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scheduling.backends.local.files import Busy, JobFiles, read_json, write_jso
 
 logger = logging.getLogger(__name__)
 
-LAUNCH_SECONDS = 30.0  # until a supervisor's first heartbeat, on a machine that swaps
-KILL_SECONDS = 1.0  # for leftover processes to die of SIGKILL; only a blocked system call takes longer
+LAUNCH_SECONDS = 30.0  # until a supervisor's first heartbeat; long enough for a machine that swaps
+KILL_SECONDS = 1.0  # until processes have ended after SIGKILL; only a blocked system call takes longer
 
 
 def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
-    """Converts a report to an Observation. While the gang runs, adds its last heartbeat."""
+    """Converts a report to an Observation. Adds the last heartbeat unless the gang has ended."""
     beat = files.last_beat(status["epoch"]) if status["phase"] != "ended" else {}
 
     def age_of(key: str) -> float | None:
@@ -50,7 +50,7 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
 
 
 def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
-    """Returns an event for each log that cannot be written, with the reason."""
+    """Returns an event, with the reason, for each log that the supervisor could not write."""
     return [
         ClusterEvent(
             source=f"log {status['job_id']}-{status['epoch']}-{rank}",
@@ -64,7 +64,7 @@ def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
 
 
 def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-    """Returns the report. Ends the gang first if its supervisor is gone and did not report the end."""
+    """Returns the gang's report. First ends a gang whose supervisor is gone without having reported the end."""
     if status["phase"] == "ended":
         return status
     if status["supervisor"]:
@@ -85,25 +85,27 @@ def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
             finally:
                 os.close(run_lock)
     except Busy:
-        return status  # another process is doing it; the next observation shows the result
+        return status  # another process ends the gang now; the next observation shows the result
     return status
 
 
 def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
-    """Kills a hanging supervisor with everything that it runs, and reports the end. Survivors are left to the next
-    call."""
+    """Kills a hanging supervisor and all its descendants, and reports the end with the reason `why`.
+
+    Processes that survive SIGKILL for KILL_SECONDS are left to the next call.
+    """
     logger.error("job %s, epoch %s: %s", files.job_id, status["epoch"], why)
     supervisors = [processes.look(status["supervisor"][0])] if status["supervisor"] else launched(files)
     for supervisor in supervisors:
         if supervisor is None or (status["supervisor"] and supervisor.start != status["supervisor"][1]):
             continue
-        # Stopped first: while it lives, even detached processes of its job remain its descendants.
+        # The supervisor is stopped first. While it lives, even detached processes of its job remain its descendants.
         processes.send(supervisor, signal.SIGSTOP)
         deadline = time.monotonic() + KILL_SECONDS
         while left := [each for each in processes.descendants(supervisor.pid) if each.state not in "ZX"]:
             processes.kill(left)
             others = [each for each in left if not processes.is_namespace_init(each.pid)]
-            if not others:  # only zombies are left, which the supervisor's own end clears away
+            if not others:  # only first processes of PID namespaces are left, which end with the supervisor
                 break
             processes.wait_for_end(others, max(0.0, deadline - time.monotonic()))
             if time.monotonic() > deadline:
@@ -120,12 +122,16 @@ def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
 
 
 def launched(files: JobFiles) -> list[processes.Process]:
-    """Returns a job's supervisors by their command line. This finds one that hangs before it has reported its pid."""
+    """Returns a job's supervisors, found by their command line. This includes a supervisor that has not reported its
+    pid yet."""
     return processes.with_arguments("shim.py", ("start", "go-on"), str(files.root), str(files.job_id))
 
 
 def terminate(files: JobFiles, epoch: int, token: str) -> bool:
-    """Signals the supervisor to end its gang with grace. Returns whether there was a supervisor."""
+    """Sends SIGTERM to the supervisor, which then ends its gang with the grace period.
+
+    Returns False if the lease has no supervisor.
+    """
     status = read_json(files.status(epoch))
     if status is None or status["token"] != token or status["phase"] == "ended" or not status["supervisor"]:
         return False
@@ -137,10 +143,10 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Kills what a vanished supervisor left and reports the end. Returns whether nothing is left.
+    """Kills the processes that a vanished supervisor left and reports the end. Returns False while processes are left.
 
-    The caller holds both locks, or has killed the supervisor, which may hold one of them as long as the kernel keeps
-    it.
+    The caller holds both locks, or has killed the supervisor. The kernel may keep one of a killed supervisor's locks
+    for a while.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
@@ -162,7 +168,8 @@ def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> 
 
 
 def finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
-    """Writes the last report of an epoch that has no supervisor."""
+    """Writes the last report of an epoch that has no supervisor, and deletes the secrets of its job up to that
+    epoch."""
     secret_files.delete(files, epoch)
     now = processes.stamp()
     status = read_json(files.status(epoch)) or {"ordered_at": now}
