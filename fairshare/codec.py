@@ -14,9 +14,9 @@ import numpy as np
 from fairshare.model import Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot, Trade
 
 VERSION = 1
-# Takes half the time of zlib's default level 6; records become a sixteenth larger.
+# Takes half the time of zlib's default level 6; records are a sixteenth larger.
 COMPRESSION = 4
-# What fields of earlier records are called today.
+# Fields of earlier records, by old name, with their present names.
 _RENAMED = {"draw": "ordering", "only_idle": "preemptible", "residence": "min_hold"}
 _HEADER = "header"
 _TRADES = "trades"
@@ -27,7 +27,10 @@ class UnreadableRecord(Exception):
 
 
 def encode(value: Snapshot | Decision) -> bytes:
-    """Returns a compressed archive of the arrays, with a JSON header for the rest. Equal values give equal bytes."""
+    """Encodes a snapshot or decision as a compressed archive: its arrays, and a JSON header with all other fields.
+
+    Equal values give equal bytes.
+    """
     if isinstance(value, Snapshot):
         header = {
             "kind": "snapshot",
@@ -51,7 +54,7 @@ def encode(value: Snapshot | Decision) -> bytes:
 
 
 def encode_state(state: Mapping[str, Floats]) -> bytes:
-    """Returns named arrays as an archive."""
+    """Encodes named arrays as a compressed archive."""
     return _archive({"kind": "state"}, dict(state))
 
 
@@ -63,7 +66,7 @@ def decode_state(data: bytes) -> dict[str, Floats]:
 def _archive(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
     text = json.dumps({"version": VERSION, **header}).encode()
     buffer = io.BytesIO()
-    # Like `np.savez_compressed`, which does not let us choose the compression level.
+    # Does the same as `np.savez_compressed`, which offers no choice of the compression level.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION) as archive:
         for name, array in {_HEADER: np.frombuffer(text, np.uint8), **arrays}.items():
             with archive.open(f"{name}.npy", "w") as file:
@@ -84,8 +87,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arrays of jobs with `attained` by generation. Early records have only its sum; it goes to the first
-    one."""
+    """Returns the arrays of jobs with `attained` by generation, (J, K).
+
+    Early records contain only the sum over generations; the sum is put on the first generation.
+    """
     had = jobs.get("attained")
     if had is not None and had.ndim == 1:
         on_first = np.zeros_like(jobs["rate"])

@@ -1,10 +1,10 @@
-"""Computes how much an account can use of each generation, and of any set of generations together.
+"""Computes how many GPUs an account can use of each generation, and of any set of generations together.
 
-A job that accepts several generations uses only one at a time. So what the jobs below an account can use is not a
-number for each generation but a *polymatroid*: shares x can be used exactly when, for every set S of generations,
-the sum of x over S is at most `rank[S]`, the GPUs of the jobs that accept any generation of S. Ranks add up along
-the tree, and limits cut them down, without losing exactness. A set is written as the bits of an integer; there are
-2^K sets.
+A job that accepts several generations uses only one at a time. So the use of the jobs below an account is not
+described by one number for each generation but by a *polymatroid*: shares x can be used exactly when, for every set
+S of generations, the sum of x over S is at most `rank[S]`, the GPUs of the jobs that accept any generation of S.
+Ranks add up along the tree, and limits cut them down, without losing exactness. The bits of an integer represent a
+set; there are 2^K sets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 
 @cache
 def members(generations: int) -> Floats:
-    """Returns (2^K, K): 1 where the generation belongs to the set. The array is cached and read-only."""
+    """Returns an array (2^K, K) that is 1 where the generation belongs to the set. The array is cached and
+    read-only."""
     sets = np.arange(1 << generations)[:, None]
     found: Floats = ((sets >> np.arange(generations)) & 1).astype(np.float64)
     found.flags.writeable = False
@@ -29,13 +30,13 @@ def members(generations: int) -> Floats:
 
 
 def sets_of(accepted: Bools) -> Ints:
-    """Returns (J,) the set, as bits, that each row of `accepted` (J, K) marks."""
+    """Returns, for each row of `accepted` (J, K), the set of marked generations as the bits of an integer, (J,)."""
     bits: Ints = accepted @ (1 << np.arange(accepted.shape[1], dtype=np.int64))
     return bits
 
 
 def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floats:
-    """Returns (T, 2^K) the GPUs of each set of generations that jobs below each account can use within its limits.
+    """Returns how many GPUs of each set of generations the jobs below an account can use within its limits, (T, 2^K).
 
     `able` (J, K) marks the generations on which a job may run now.
     """
@@ -47,7 +48,7 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
     for k in range(generations):
         with_k = np.flatnonzero(np.arange(count) >> k & 1)
         within[:, with_k] += within[:, with_k ^ (1 << k)]
-    # The jobs that accept a generation of a set are all except those that accept only others.
+    # The jobs that accept some generation of a set are all jobs except those that accept only generations outside it.
     rank = within[:, [count - 1]] - within[:, ::-1]
     for level in tree.levels[::-1]:
         rank[level] = _cut(rank[level], accounts.cap[level], accounts.cap_total[level])
@@ -57,7 +58,7 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
 
 
 def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
-    """Returns the ranks cut by `cap` for each generation and `cap_total` for all."""
+    """Returns the ranks cut by the limits `cap` on single generations and `cap_total` on all together."""
     rank = rank.copy()
     for k in range(cap.shape[1]):
         with_k = np.flatnonzero(np.arange(rank.shape[1]) >> k & 1)
@@ -67,7 +68,8 @@ def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
 
 
 def room(rank: Floats, held: Floats, step: Floats) -> float:
-    """Returns how many times `step` (K,), which may have negative parts, can be added to `held` (K,)."""
+    """Returns how many times `step` (K,) can be added to `held` (K,) within the ranks; `step` may have negative
+    parts."""
     belongs = members(len(held))
     slack, flow = rank - belongs @ held, belongs @ step
     rising = flow > 0
@@ -77,10 +79,10 @@ def room(rank: Floats, held: Floats, step: Floats) -> float:
 
 
 def take(rank: Floats, held: Floats, offered: Floats, turn: Ints) -> Floats:
-    """Returns (C, K) what each account can use of what it is offered (C, K) besides what it holds (C, K).
+    """Returns the GPUs of `offered` (C, K) that each account can use besides the GPUs that it holds, `held` (C, K).
 
-    An account that cannot use everything uses the generations with turn 0 first, then those with turn 1 and so on,
-    and those of the same turn in equal proportion.
+    An account that cannot use everything takes the generations with turn 0 first, then those with turn 1 and so on,
+    and generations of the same turn in equal proportion.
     """
     belongs = members(offered.shape[1])
     taken = np.zeros_like(offered)

@@ -17,7 +17,7 @@ from fairshare.validate import validate
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A moment at which a policy can be asked: its view of the cluster and its state."""
+    """A moment at which a policy can be asked for a decision: the policy, its view of the cluster, and its state."""
 
     policy: Policy
     view: Snapshot
@@ -25,13 +25,13 @@ class Situation:
 
     @classmethod
     def first(cls, policy: Policy, view: Snapshot) -> Self:
-        """Returns the situation of a policy that makes its first decision."""
+        """Returns the situation of a policy before its first decision."""
         return cls(policy, view, policy.start(view))
 
     def decide(self, seed: int) -> Decision:
-        """Returns which gangs run where until the next decision; raises InvalidPlan when the policy breaks a rule.
+        """Returns which gangs run where until the next decision. Raises InvalidPlan when the policy breaks a rule.
 
-        Drops a request for another round at or after the end of the quantum, when a round happens anyway.
+        Drops the plan's `ask_again` if it is not before the end of the quantum, when the next round happens anyway.
         """
         plan = self.policy.decide(self.state, self.view, np.random.Generator(np.random.PCG64(seed)))
         validate(plan, self.view)
@@ -40,12 +40,12 @@ class Situation:
         return plan
 
     def fill(self, seed: int) -> Decision:
-        """Returns the decision of a round between two quanta; raises InvalidPlan."""
+        """Returns the decision of a round between two quanta. Raises InvalidPlan when the policy breaks a rule."""
         settings = between_quanta(self.policy, self.view.settings)
         return replace(self, view=replace(self.view, settings=settings)).decide(seed)
 
     def after(self, plan: Decision, seconds: float | None = None) -> Self:
-        """Returns the situation after the plan was in force for some `seconds`, by default a quantum.
+        """Returns the situation after the plan was in force for `seconds`, by default one quantum.
 
         Assumes that every gang is where the plan put it, no job came or ended, and no time was lost.
         """
@@ -56,25 +56,28 @@ class Situation:
 
 
 def between_quanta(policy: Policy, settings: Settings) -> Settings:
-    """Returns the settings of a round between two quanta, which at most takes surplus back, if the policy can."""
+    """Returns the settings of a round between two quanta.
+
+    Such a round takes back surplus if the policy supports that; otherwise it preempts nothing.
+    """
     if Need.RECLAIM in policy.needs:
         return replace(settings, may_preempt=True, reclaim=True)
     return replace(settings, may_preempt=False)
 
 
 def happened(plan: Decision, received: Floats, seconds: float) -> Happened:
-    """Returns what happened while a plan for the same accounts was in force, without corrections."""
+    """Returns what happened while a plan for the same accounts was in force. All corrections are 0."""
     nothing = np.zeros_like(plan.share)
     guaranteed = nothing if plan.guaranteed is None else plan.guaranteed
     return Happened(seconds, received, plan.share, guaranteed, corrected=nothing)
 
 
 def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
-    """Returns the (T,) or (T, K) array in another order of accounts and generations.
+    """Returns a copy of the array, (T,) or (T, K), in another order of accounts and generations.
 
-    `rows` and `columns` have the old index of each account and generation, or NOWHERE for new ones, which get 0.
+    `rows` and `columns` have the old index of each account and generation, or NOWHERE for a new one, which gets 0.
     """
-    # NOWHERE is -1: it selects the zeros that are appended at the end.
+    # NOWHERE is -1 and so selects the zeros that are appended at the end.
     found: Floats = np.concatenate([array, np.zeros((1, *array.shape[1:]))])[rows]
     if array.ndim == 1:
         return found
@@ -82,9 +85,10 @@ def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
 
 
 def owed_now(situation: Situation, plan: Decision) -> Floats:
-    """Returns (T, K) GPU-seconds that the next rounds will make good, as far as the policy's state says.
+    """Returns the GPU-seconds that the next rounds will make good, (T, K), according to the policy's state.
 
-    A policy that makes debts good on any generation has one total; it is split in proportion to the account's share.
+    Some policies make debts good on any generation and keep only a total for each account; the total is split in
+    proportion to the account's share.
     """
     state, share = situation.state, plan.share
     if "total" not in state:
@@ -96,7 +100,7 @@ def owed_now(situation: Situation, plan: Decision) -> Floats:
 
 
 def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Floats:
-    """Returns (T, K) GPUs that the picked gangs of each leaf hold until the next decision.
+    """Returns the GPUs that the picked gangs of each leaf hold until the next decision, (T, K).
 
     With `shared`, leaves out gangs on idle GPUs, which do not count as part of a share.
     """
@@ -110,7 +114,10 @@ def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Fl
 
 
 def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
-    """Returns the view with picked gangs where the plan put them, and others suspended with their last nodes."""
+    """Returns the view with picked gangs on the nodes of the plan, and all other gangs suspended.
+
+    A suspended gang keeps its last nodes as a preference.
+    """
     jobs: Jobs = view.jobs
     count, old = np.arange(len(jobs)), np.diff(jobs.place_start)
     running_on = np.full(len(jobs), NOWHERE, dtype=np.int64)
@@ -118,7 +125,7 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
     picked = running_on != NOWHERE
     sizes = old.copy()
     sizes[plan.run] = np.diff(plan.place_start)
-    # The job of each entry of place_node: in the view, after the plan, and in the plan.
+    # Two arrays with the job of each entry of place_node: the entries before the plan, and those of the plan.
     before, now = np.repeat(count, old), np.repeat(count, sizes)
     decided = np.repeat(plan.run, np.diff(plan.place_start))
     place_node = np.empty(len(now), dtype=np.int64)
@@ -137,7 +144,7 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
         resident=np.where(picked, np.where(stays, jobs.resident, 0.0) + seconds, 0.0),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=place_node,
-        unwarned=None,  # any notice is over by then
+        unwarned=None,  # because every notice is over by then
         attained=attained,
     )
     return replace(view, jobs=moved, now=view.now + seconds)

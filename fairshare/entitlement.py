@@ -17,9 +17,9 @@ from fairshare.tree import Tree
 
 
 def entitlements(view: Snapshot) -> Floats:
-    """Returns (T, K) the GPUs of each account's private cluster.
+    """Returns the GPUs of each account's private cluster, (T, K).
 
-    At each level of the tree an account gets its part, by tickets among its active siblings, of every generation.
+    At each level of the tree an account gets a part of every generation: by tickets among its active siblings.
     """
     tree = Tree.of(view.accounts.parent)
     able, _ = may_run(view, tree)
@@ -28,17 +28,18 @@ def entitlements(view: Snapshot) -> Floats:
 
 
 def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
-    """Returns `entitlements` without rounding. `able` (J, K) says where jobs that take part in the sharing may run."""
+    """Returns the same as `entitlements`, unrounded. `able` (J, K) says where the jobs that take part in the sharing
+    may run."""
     weight = active_tickets(with_claims(view.accounts), tree, view.jobs.account, able)
     return by_tickets(tree, weight, capacity_of(view.cluster))
 
 
 def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> Floats:
-    """Returns (T,) the tickets of active accounts, and 0 for the others.
+    """Returns the tickets of active accounts, and 0 for all others, (T,).
 
-    An account is active when a job below it takes part in the sharing and may run where limits up the tree leave
-    something. `leaf` (C,) are the accounts of jobs, or of classes of jobs, and `able` (C, K) says where they may
-    run.
+    An account is active when a job below it takes part in the sharing and may run on a generation of which limits up
+    the tree leave something. `leaf` (C,) has the accounts of jobs, or of classes of jobs, and `able` (C, K) says
+    where they may run.
     """
     each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
     some = (able & (each[leaf] > 0)).any(axis=1) & (total[leaf] > 0)
@@ -50,9 +51,11 @@ def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> F
 def by_tickets(
     tree: Tree, weight: Floats, capacity: Floats, passes_on: Callable[[Floats, Ints], Floats] | None = None
 ) -> Floats:
-    """Returns (T, K) GPUs: `capacity` (K,) divided by `weight` (T,) among siblings, level by level.
+    """Divides `capacity` (K,) by `weight` (T,) among siblings, level by level, and returns the GPUs of each account,
+    (T, K).
 
-    `passes_on` returns what accounts (A,) hand down of what they have (A, K); by default all of it.
+    `passes_on` gets the GPUs (A, K) of accounts (A,) and returns the GPUs that they hand down; by default all of
+    them.
     """
     found = np.zeros((len(weight), len(capacity)))
     for depth, level in enumerate(tree.levels):
@@ -68,7 +71,7 @@ def by_tickets(
 
 
 def capacity_of(cluster: Cluster) -> Floats:
-    """Returns (K,) the GPUs of each generation that may be given out now."""
+    """Returns the GPUs of each generation that may be given out now, (K,)."""
     gpus: Floats = np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations)).astype(
         np.float64
     )
@@ -76,7 +79,8 @@ def capacity_of(cluster: Cluster) -> Floats:
 
 
 def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -> Floats:
-    """Returns (T, K) GPUs: the capacity (K,) divided by tickets among active siblings, level by level.
+    """Divides `capacity` (K,) by tickets among active siblings, level by level, and returns each account's GPUs, (T,
+    K).
 
     `active` (T, K) says whether a job below the account may run on the generation.
     """
@@ -91,7 +95,8 @@ def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -
 
 
 def split(weight: Floats, amount: Floats) -> Floats:
-    """Returns (C, K): `amount` (K,) divided in proportion to the weights (C, K); zeros where all weights are zero."""
+    """Divides `amount` (K,) in proportion to the weights (C, K) and returns the parts, (C, K); zeros where all weights
+    are zero."""
     total = weight.sum(axis=0)
     a_ticket: Floats = np.divide(amount, total, out=np.zeros_like(total), where=total > 0)
     return weight * a_ticket

@@ -1,7 +1,8 @@
 """Measures how fair a division of GPU time was: indices over tenants, and finish-time fairness of jobs.
 
-A weight for each generation makes amounts comparable. There are two kinds of weights, never mixed: those published
-for all, to compare tenants, and the speeds that a tenant measured, for its own statement.
+A weight for each generation makes GPU time of different generations comparable. There are two kinds of weights,
+never mixed: the weights published for all tenants, to compare tenants, and the speeds that a tenant measured, for
+the tenant's own statement.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ NOTHING = 1e-9  # GPU-seconds; less counts as zero
 
 
 def delivered(received: float, due: float) -> float | None:
-    """Returns received / due; None where nothing was due."""
+    """Returns received / due; None if `due` is zero."""
     return received / due if due > NOTHING else None
 
 
 def jain(shares: Sequence[float]) -> float | None:
-    """Returns Jain's index of n shares ≥ 0: (Σx)² / (n Σx²), from 1/n (one has everything) to 1 (all are equal).
+    """Returns Jain's index of n shares ≥ 0: (Σx)² / (n Σx²), from 1/n (one tenant has everything) to 1 (all are equal).
 
-    It does not change when all shares are multiplied by the same number. Returns None for an empty list, 1 when all
-    are zero. Jain, Chiu, Hawe, "A Quantitative Measure of Fairness …" (DEC-TR-301, 1984), section 3.
+    The index does not change when all shares are multiplied by the same number. Returns None for an empty list, and
+    1 when all shares are zero. Jain, Chiu, Hawe, "A Quantitative Measure of Fairness …" (DEC-TR-301, 1984), section
+    3.
     """
     if not len(shares):
         return None
@@ -37,8 +39,10 @@ def jain(shares: Sequence[float]) -> float | None:
 
 
 def max_min(shares: Sequence[float]) -> float | None:
-    """Returns the lowest share as a fraction of the highest, which max-min fairness raises first; None for an empty
-    list."""
+    """Returns the lowest share divided by the highest share; None for an empty list.
+
+    Max-min fairness raises the lowest share first.
+    """
     if not len(shares):
         return None
     most = max(shares)
@@ -48,15 +52,14 @@ def max_min(shares: Sequence[float]) -> float | None:
 def finish_time_fairness(
     *, seconds: float, held: Floats, entitled: Floats, weight: Floats, gpus: int, sharers: float
 ) -> float | None:
-    """Returns ρ of an ended job: the time it took divided by its run time alone on its own part. Above 1 it lost by
-    sharing.
+    """Returns the finish-time fairness ρ of an ended job: its actual time divided by its time alone on its own part.
 
-    Themis (NSDI '20), section 3: ρ = T_shared / T_ideal, where T_ideal is the run time alone on 1/n of the cluster.
-    Here `seconds` is the time from submit to end. The work is what the job `held` (K,), in GPU-seconds, times
-    `weight` (K,). The job's own part is the tenant's entitlement in that time, `entitled` (K,), in GPU-seconds of
-    the generations that it accepts, divided by the average number of the tenant's unfinished jobs, `sharers`, which
-    includes this job. Of that part a gang uses at most `gpus` GPUs, each as fast as the average GPU that it held.
-    Returns None where the job held nothing, took no time or was entitled to nothing.
+    Above 1 the job lost time by sharing. Themis (NSDI '20), section 3: ρ = T_shared / T_ideal, where T_ideal is the
+    run time alone on 1/n of the cluster. Here `seconds` is the time from submit to end. The work is the GPU-seconds
+    that the job `held` (K,), times `weight` (K,). The job's own part is the tenant's entitlement in that time,
+    `entitled` (K,), in GPU-seconds of the generations that the job accepts, divided by `sharers`: the average number
+    of the tenant's unfinished jobs, this job included. A gang uses at most `gpus` GPUs of that part, each as fast as
+    the average GPU that it held. Returns None if the job held nothing, took no time or was entitled to nothing.
     """
     work, all_held = float(held @ weight), float(held.sum())
     if seconds <= 0 or work <= 0 or all_held <= 0 or sharers <= 0:
@@ -69,7 +72,10 @@ def finish_time_fairness(
 
 
 def unfinished_between(begins: Floats, ends: Floats, since: Floats, until: Floats) -> Floats:
-    """Returns the average number of jobs, which exist from `begins` to `ends`, in each interval `since` to `until`."""
+    """Returns the average number of jobs that exist in each interval from `since` to `until`.
+
+    Each job exists from its entry in `begins` to its entry in `ends`.
+    """
 
     def area(moments: Floats) -> Floats:
         return _ramp(begins, moments) - _ramp(ends, moments)
@@ -89,11 +95,12 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 
 
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
-    """Returns (K,) the speed of each generation by the tenant's own jobs; the slowest is 1, unmeasured ones are NaN.
+    """Returns the speed of each generation, measured by the tenant's own jobs, (K,): 1 for the slowest, NaN if
+    unmeasured.
 
-    `rate` (J, K) is in steps per second, NaN unknown. The base is the generation that most jobs measured together
-    with another. The speed of each other one is its mean ratio to the base over jobs measured on both, weighted by
-    `gpus` (J,), as in trades.
+    `rate` (J, K) is in steps per second, NaN where unknown. The base is the generation that most jobs measured
+    together with another generation. The speed of a generation is its mean ratio to the base over the jobs measured
+    on both, weighted by `gpus` (J,), as in trades.
     """
     rate = within_reason(rate)
     known = np.nan_to_num(rate) > 0

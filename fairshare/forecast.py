@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from fairshare.driver import Situation
 from fairshare.model import Decision
 
-# At most this many rounds between two quanta are played; a policy that wants more is asked less often than live.
+# At most this many rounds are played between two quanta. A policy that asks for more is asked less often than live.
 ROUNDS_BETWEEN = 4
 
 
 def rounds_until_start(now: Situation, job: int, *, seed: int, most: int) -> int | None:
-    """Returns the quantum rounds until `job` is picked: 0 if it fits on free GPUs at once, None if not within `most`.
+    """Returns the number of quanta until `job` is picked: 0 if it fits on free GPUs at once, None if not within `most`.
 
-    Assumes that no job is submitted or ends and no tickets change meanwhile. Running jobs may end sooner, so it
-    tends to be a latest time; it is not a promise.
+    Assumes that no job is submitted or ends and no tickets change meanwhile. Because running jobs may end sooner,
+    the result tends to be an upper limit, not a promise.
     """
     return first_rounds(now, [job], seed=seed, most=most)[job]
 
 
 def first_rounds(now: Situation, jobs: Iterable[int], *, seed: int, most: int) -> dict[int, int | None]:
-    """Returns `rounds_until_start` of several jobs, playing the rounds once.
+    """Returns the result of `rounds_until_start` for each of several jobs, playing the rounds only once.
 
-    Also plays the rounds between two quanta that the policy asks for. A job that starts in one counts as started by
-    the next quantum.
+    Also plays the rounds between two quanta that the policy asks for. A job that starts in such a round counts as
+    started by the next quantum.
     """
     found: dict[int, int | None] = dict.fromkeys(jobs)
     _note(found, now.fill(seed), 0)

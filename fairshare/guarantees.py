@@ -7,22 +7,23 @@ import numpy as np
 from fairshare.model import Bools, Decision, Floats, Snapshot
 from fairshare.tree import Tree
 
-# Guarantees are sums of rounded numbers.
+# Guarantees are sums of rounded numbers, so comparisons need this tolerance.
 ROUNDING = 1e-6
 
 
 def lent_to(view: Snapshot, plan: Decision) -> Bools:
-    """Returns (J,) the picked services and sessions that the guarantees of their accounts, up the tree, do not cover.
+    """Returns which picked services and sessions the guarantees of their accounts, up the tree, do not cover, (J,).
 
-    An account's guarantee covers its services and sessions in its own order (priority, then as listed), before its
-    other jobs, because these are preempted last. A policy without guarantees lends nothing.
+    An account's guarantee covers its services and sessions before its other jobs, because services and sessions are
+    preempted last. They are covered by priority, then in the order of the view. A policy without guarantees lends
+    nothing.
     """
     jobs = view.jobs
     lent = np.zeros(len(jobs), dtype=bool)
     if plan.guaranteed is None or jobs.keeps is None:
         return lent
     picked = plan.run[jobs.keeps[plan.run]]
-    if jobs.preemptible is not None:  # preemptible jobs are not covered
+    if jobs.preemptible is not None:  # guarantees do not cover preemptible jobs
         picked = picked[~jobs.preemptible[picked]]
     left, tree = plan.guaranteed.sum(axis=1), Tree.of(view.accounts.parent)
     for job in sorted(picked.tolist(), key=lambda job: (-int(jobs.priority[job]), job)):
@@ -35,7 +36,7 @@ def lent_to(view: Snapshot, plan: Decision) -> Bools:
 
 
 def held_by(view: Snapshot, jobs: Bools) -> Floats:
-    """Returns (T,) the GPUs of the gangs marked in `jobs` (J,), for each account with all accounts below it."""
+    """Returns the GPUs of the gangs marked in `jobs` (J,), summed over each account and all accounts below it, (T,)."""
     held = np.zeros(len(view.accounts.parent))
     np.add.at(held, view.jobs.account[jobs], (view.jobs.workers * view.jobs.gpus)[jobs])
     sums: Floats = Tree.of(view.accounts.parent).sums(held)

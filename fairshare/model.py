@@ -28,13 +28,13 @@ class Cluster:
     generations: tuple[str, ...]  # K names
     node_generation: Ints  # (N,) index of the node's generation
     capacity: Ints  # (N,) GPUs that may be given out now; 0 on drained and down nodes
-    installed: Ints  # (N,) GPUs of the node, also when it is drained or down
-    # (N,) nodes whose capacity only the gangs that run there may use; None: no node
+    installed: Ints  # (N,) GPUs of the node, also while it is drained or down
+    # (N,) nodes on which only the gangs that already run there may use GPUs; None: no node
     closed: Bools | None = None
     # (K,) relative speed of each generation as the operator publishes it; None: not published
     table: Floats | None = None
-    # (N,) number of the machine of each node: a machine has several nodes where its GPUs are sliced, one for each kind
-    # of slice. None: each node is a machine.
+    # (N,) number of the machine that each node belongs to. A machine whose GPUs are sliced has a node for each kind of
+    # slice. None: each node is a machine.
     machine: Ints | None = None
 
 
@@ -44,35 +44,37 @@ class Accounts:
 
     parent: Ints  # (T,) index of the parent; NOWHERE for a root
     tickets: Floats  # (T,) weight among siblings, > 0
-    trades: Bools  # (T,) whether this account (a team) trades, unless an account below it does
+    trades: Bools  # (T,) whether the account (a team) trades, unless an account below it trades
     owed: Floats  # (T, K) GPU-seconds entitled minus received so far; 0 except for leaves
     cap: Floats  # (T, K) limit of GPUs of a generation at once; inf when unlimited
     cap_total: Floats  # (T,) limit of GPUs at once
-    # Limits on trades that cross an account's border; None where no account has any.
+    # Limits on trades across an account's border; None if no account has such a limit.
     deals: Bools | None = None  # (T, K) whether the account trades a generation at all
     give_most: Floats | None = None  # (T, K) limit of GPUs given away at once; inf when unlimited
     # (T, K) the same limit as a fraction of the entitlement; inf when unlimited
     give_part: Floats | None = None
-    # What the limits leave of the caps in this round, for example when GPU-hours are nearly spent; None: everything.
+    # GPUs that the limits still allow in this round, which is less than `cap` when GPU-hours are nearly spent; None:
+    # all of `cap`.
     room: Floats | None = None  # (T, K) GPUs
     room_total: Floats | None = None  # (T,)
-    # GPUs up to which an account takes part in the sharing; beyond them it gets only idle GPUs. None: no bound.
+    # GPUs up to which an account takes part in the sharing; beyond them its jobs get only idle GPUs. None: no bound.
     claim: Floats | None = None  # (T, K)
     claim_total: Floats | None = None  # (T,)
     borrow: Floats | None = None  # (T, K) GPUs beyond the entitlement, as a fraction of it; None: any number
-    # The same limits on the total cost of an account's GPUs, of all generations; infinite where it is not limited.
+    # Limits like `cap_total`, `room_total` and `claim_total` on the total cost of an account's GPUs of all generations;
+    # infinite where the cost is not limited.
     price: Floats | None = None  # (K,) of one GPU
-    cap_cost: Floats | None = None  # (T,)
-    room_cost: Floats | None = None  # (T,)
-    claim_cost: Floats | None = None  # (T,)
-    # Accounts whose jobs of equal priority take turns by the GPU time that each has had, instead of running one after
-    # another. None: no account.
+    cap_cost: Floats | None = None  # (T,) limit of the cost at once
+    room_cost: Floats | None = None  # (T,) cost that the limits still allow in this round
+    claim_cost: Floats | None = None  # (T,) cost up to which an account takes part in the sharing
+    # Whether jobs of equal priority take turns by the GPU time that each job has had, instead of running one after
+    # another. None: for no account.
     evenly: Bools | None = None  # (T,)
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Gangs that run or wait, in the order that their owner wants."""
+    """Gangs that run or wait, in the order in which their owners want them."""
 
     account: Ints  # (J,) the leaf account that pays
     workers: Ints  # (J,) workers (processes) of the gang
@@ -80,37 +82,40 @@ class Jobs:
     accepts: Bools  # (J, K) generations that the job may use
     rate: Floats  # (J, K) measured steps per second of the whole gang; NaN where unknown
     priority: Ints  # (J,) higher goes first within its account
-    running_on: Ints  # (J,) generation of the GPUs that it holds; NOWHERE when it waits
+    running_on: Ints  # (J,) generation of the GPUs that the job holds; NOWHERE while it waits
     resident: Floats  # (J,) seconds since the gang got these GPUs
-    blocked: Ints  # (J,) the Reason that forbids it to run in this round, or 0
+    blocked: Ints  # (J,) the Reason why the job may not run in this round, or 0
     place_start: Ints  # (J + 1,) start of each job's slice of place_node
-    place_node: Ints  # node of each worker now, or where it ran last, which is only a preference
+    place_node: Ints  # node of each worker; for a waiting job the nodes where it ran last, which it prefers
     # Preemptible jobs: they take no part in the sharing and run only on idle GPUs. None: no job.
     preemptible: Bools | None = None  # (J,)
-    # Services and sessions, which keep the GPUs that they got while their account is within its guarantee. None: no
-    # job.
+    # Services and sessions, which are not preempted while their account is within its guarantee. None: no job.
     keeps: Bools | None = None  # (J,)
-    # The services and sessions that may not be preempted yet, because their notice is not over or not given. None: no
-    # job.
+    # Services and sessions that may not be preempted yet, because their notice has not been given or is not over. None:
+    # no job.
     unwarned: Bools | None = None  # (J,)
-    # GPU-seconds that each job has had so far: of all jobs if the policy needs it, else of accounts whose jobs share
-    # evenly. None: not known.
+    # GPU-seconds that each job has had so far: for all jobs if the policy needs them, else only for accounts whose jobs
+    # share evenly. None: not known.
     attained: Floats | None = None  # (J, K)
-    # Model that each job runs, as a number that jobs of one model share; NOWHERE where the owner names none. None: no
-    # job.
+    # Number of the model that each job trains or serves; jobs of the same model have the same number. NOWHERE if the
+    # owner names no model. None: no job names a model.
     model: Ints | None = None  # (J,)
     submitted: Floats | None = None  # (J,) submit time on the view's clock; None: not known
     # (J,) seconds that the owner expects the job to hold GPUs in total, NaN where unknown. None: unknown for all jobs.
     expected: Floats | None = None
-    # (J,) deadline on the view's clock, infinite for jobs without one. None: no job has one.
+    # (J,) deadline on the view's clock, infinite for jobs without a deadline. None: no job has a deadline.
     deadline: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
-        """Returns `able` (J, K), where jobs may run, without preemptible jobs, which take no part in the sharing."""
+        """Returns `able` (J, K), which says where jobs may run, with the rows of preemptible jobs cleared.
+
+        Preemptible jobs take no part in the sharing.
+        """
         return able if self.preemptible is None else able & ~self.preemptible[:, None]
 
     def on_any(self, nodes: Bools | None) -> Bools:
-        """Returns (J,) the gangs with a worker on a node marked in `nodes` (N,), now or where they ran last."""
+        """Returns which gangs have a worker on a node marked in `nodes` (N,), (J,): now, or where they ran last if they
+        wait."""
         found = np.zeros(len(self), dtype=bool)
         if nodes is not None:
             gang = np.repeat(np.arange(len(self)), np.diff(self.place_start))
@@ -122,7 +127,7 @@ class Jobs:
 
 
 def known(values: Sequence[float | None], without: float) -> Floats | None:
-    """Returns (J,) the known values, with `without` in place of unknown ones; None where no value is known."""
+    """Returns the values as an array (J,), with `without` in place of None. Returns None if all values are None."""
     if all(value is None for value in values):
         return None
     return np.array([without if value is None else value for value in values], dtype=np.float64)
@@ -130,13 +135,13 @@ def known(values: Sequence[float | None], without: float) -> Floats | None:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the scheduler."""
+    """The settings of the scheduler."""
 
     quantum: float = 60.0
     ordering: Literal["stride", "lottery"] = "stride"
     trading: bool = True
     pricing: Literal["between", "second_price"] = "between"
-    least_gain: float = 1.05  # ratio of speed-ups below which a trade is not worth its noise
+    least_gain: float = 1.05  # lowest ratio of the two sides' speed-ups at which they trade
     min_hold: float = 0.0  # seconds that a gang keeps the GPUs that it got
     switch_cost: float = 0.0  # seconds of GPU time that a stop and a resume lose
     memory: float = 3600.0  # seconds of entitlement up to which a debt is remembered
@@ -146,15 +151,16 @@ class Settings:
 
     @property
     def is_quantum(self) -> bool:
-        """Whether this round ends a quantum, so that any gang may be preempted, or is a round between two quanta."""
+        """Returns whether the round ends a quantum, so that any gang may be preempted, and is not between two
+        quanta."""
         return self.may_preempt and not self.reclaim
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a decision depends on, except the seed and the policy's state.
+    """The view of a policy: everything that a decision depends on, except the seed and the policy's state.
 
-    Entitlements are a function of it: `fairshare.entitlement.entitlements`.
+    Entitlements are a function of the view: `fairshare.entitlement.entitlements`.
     """
 
     cluster: Cluster
@@ -165,11 +171,11 @@ class Snapshot:
 
 
 class Reason(IntEnum):
-    """Why a job does not run. NEVER_… lasts until the hardware or a limit changes."""
+    """Why a job does not run. A reason whose name begins with NEVER_ lasts until the hardware or a limit changes."""
 
     NONE = 0
     NEVER_NO_SUCH_GENERATION = 1  # no node of an accepted generation exists
-    NEVER_TOO_LARGE = 2  # larger than all nodes of any one accepted generation together
+    NEVER_TOO_LARGE = 2  # larger than all nodes of any single accepted generation together
     NEVER_WORKER_TOO_LARGE = 3  # no node has as many GPUs as one worker needs
     NEVER_OVER_QUOTA = 4  # larger than what the tenant may hold at once
     QUOTA_IN_USE = 10  # the account's limits of GPUs at once are reached
@@ -177,7 +183,7 @@ class Reason(IntEnum):
     SHARE_IN_USE = 12  # the account has its share now; others are owed more
     OWN_JOBS_AHEAD = 13  # other jobs of the account go first
     FRAGMENTED = 14  # enough GPUs are free, but not together on nodes as the gang needs them
-    NODES_AWAY = 15  # would fit if drained or down nodes came back
+    NODES_AWAY = 15  # it would fit if drained or down nodes came back
     GPUS_DRAINING = 16  # picked; waits until the gangs that hold its GPUs have left
     CLUSTER_PAUSED = 17
     BACKING_OFF = 18  # a start failed and will be tried again later
@@ -193,7 +199,8 @@ class Reason(IntEnum):
 
 
 class Trade(NamedTuple):
-    """A trade of one round: `seller` gives `fast_gpus` of `fast` for `slow_gpus` of `slow` from `buyer`.
+    """A trade of one round: `seller` gives `fast_gpus` of generation `fast` and gets `slow_gpus` of `slow` from
+    `buyer`.
 
     `price` is slow_gpus / fast_gpus. Both sides gain when seller_speedup < price < buyer_speedup.
     """
@@ -220,13 +227,13 @@ class Decision:
     reason: Ints  # (J,) a Reason; 0 for picked jobs
     share: Floats  # (T, K) GPUs after surplus was lent and trades were made
     trades: tuple[Trade, ...]
-    # Picked jobs that run only on idle GPUs; None: no picked job.
+    # Picked jobs that run only on idle GPUs; None: no such jobs.
     preemptible: Ints | None = None
-    # (T, K) GPUs of `share` that cannot be taken away; None: the policy guarantees none
+    # (T, K) GPUs of `share` that jobs beyond their guarantees cannot take away; None: the policy guarantees none
     guaranteed: Floats | None = None
-    # (T, K) entitlement by the policy's own rules, which early versions had; None: `entitlements` of the view.
+    # (T, K) entitlement by the policy's own rules, as in early versions; None: the `entitlements` of the view.
     entitled: Floats | None = None
     # Seconds until the policy wants the next round even if nothing happens; None: when the quantum ends.
     ask_again: float | None = None
-    # Message for operators: which promise the policy could not keep in this plan, and what it did instead.
+    # Message for operators: which promise the policy could not keep in this plan, and what the policy did instead.
     remark: str | None = None

@@ -11,13 +11,14 @@ import numpy as np
 
 from fairshare.model import Bools, Cluster, Ints, Jobs
 
-_NO_NODE = np.iinfo(np.int64).max  # more than any node can have left: marks nodes that cannot hold the gang
+_NO_NODE = np.iinfo(np.int64).max  # more than any node can have free: marks nodes that cannot hold the gang
 
 
 def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
-    """Returns (workers,) positions in `free` for workers of `gpus` each, by rank; None if they do not fit.
+    """Returns the position in `free` of each worker of a gang, by rank, (workers,); None if the gang does not fit.
 
-    Prefers the fewest nodes, then those that leave the fewest GPUs free. A negative entry of `free` counts as 0.
+    Each worker needs `gpus` GPUs. Prefers the fewest nodes, then the nodes that keep the fewest GPUs free. A
+    negative entry of `free` counts as 0.
     """
     if not len(free):
         return None
@@ -41,8 +42,8 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
 
 
 def _take(free: Ints, spot: Ints, gpus: int) -> None:
-    """Subtracts `gpus` at each position of `spot`, once for each time that it occurs."""
-    if len(spot) == 1:  # most gangs; `at` is many times slower
+    """Subtracts `gpus` from `free` at each position in `spot`; a position that occurs n times is reduced n times."""
+    if len(spot) == 1:  # most gangs have one worker, and `np.subtract.at` is many times slower
         free[spot[0]] -= gpus
     else:
         np.subtract.at(free, spot, gpus)
@@ -54,14 +55,14 @@ class Packing:
     def __init__(self, cluster: Cluster, generation: int, jobs: Jobs, holds: Bools) -> None:
         """Reads the nodes of a generation; `holds` (J,) marks the gangs that have GPUs and may go on with them."""
         self.nodes = np.flatnonzero(cluster.node_generation == generation)
-        self.free = cluster.capacity[self.nodes]  # not given in this round
+        self.free = cluster.capacity[self.nodes]  # GPUs not given in this round
         self.free_gpus = int(self.free.sum())
         self.places: dict[int, Ints] = {}  # for each picked gang, the position of each worker
         self._capacity = self.free.copy()
         self._jobs = jobs
         position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
         position[self.nodes] = np.arange(len(self.nodes))
-        # For all gangs at once: one by one it is slow for thousands of gangs.
+        # Computed for all gangs at once, because a loop is slow for thousands of gangs.
         self._spots = position[jobs.place_node]
         self._bounds: list[int] = jobs.place_start.tolist()
         elsewhere = np.concatenate([[0], np.cumsum(self._spots < 0)])[jobs.place_start]
@@ -70,13 +71,13 @@ class Packing:
         self.pinned: set[int] = set()  # gangs that stay where they are
         here = np.flatnonzero(holds & (jobs.running_on == generation)).tolist()
         self._running = {job for job in here if self._home(job) is not None}
-        self._held = np.zeros_like(self.free)  # by running gangs that are not picked yet
+        self._held = np.zeros_like(self.free)  # GPUs of running gangs that are not picked yet
         self._holders: set[int] = set()
         for job in self._running:
             self._hold(job, True)
 
     def stay(self, job: int) -> bool:
-        """Gives a running gang the GPUs that it has and pins it there; returns False if its nodes are down."""
+        """Gives a running gang the GPUs that it has and pins it there. Returns False if its nodes are down."""
         home = self._home(job)
         if home is None or not self._fits(job, home, self.free):
             return False
@@ -85,17 +86,17 @@ class Packing:
         return True
 
     def close(self, closed: Bools) -> None:
-        """Closes the nodes marked in `closed` (N,) to all but the gangs that stay there."""
+        """Closes the nodes marked in `closed` (N,) to all gangs except those that already stay there."""
         here = closed[self.nodes]
         self._capacity[here] -= self.free[here]
         self.free[here] = 0
         self.free_gpus = int(self.free.sum())
 
     def place(self, job: int, *, may_move: bool = True) -> bool:
-        """Gives the gang GPUs; returns False if it does not fit.
+        """Gives the gang GPUs and returns True; returns False if it does not fit.
 
         Tries the nodes where it runs or ran last, then GPUs that no gang holds, then GPUs that only unpicked gangs
-        hold. With `may_move` it last makes room by moving other picked gangs.
+        hold. With `may_move` it finally tries to make room by moving other picked gangs.
         """
         workers, gpus = int(self._jobs.workers[job]), int(self._jobs.gpus[job])
         if workers * gpus > self.free_gpus:
@@ -114,11 +115,11 @@ class Packing:
         return True
 
     def leave(self, job: int) -> None:
-        """Frees what the gang holds here, because it goes on elsewhere."""
+        """Frees the GPUs that the gang holds on this generation, because it goes on elsewhere."""
         self._hold(job, False)
 
     def settle_down(self) -> None:
-        """Moves running gangs back to where they are, once all gangs are picked, if the others still fit."""
+        """Moves running gangs back to their nodes, once all gangs are picked, if all other gangs still fit."""
         homes = {job: self._home(job) for job in self.places if job in self._running}
         stay = {job: home for job, home in homes.items() if home is not None}
         if all(np.array_equal(self.places[job], home) for job, home in stay.items()):
@@ -128,12 +129,14 @@ class Packing:
         _ = self._pack(resumed | stay, list(self.places)) or self._pack(stay, list(self.places))
 
     def nodes_of(self, job: int) -> Ints:
-        """Returns (workers,) the node of each worker of a picked gang, by rank."""
+        """Returns the node of each worker of a picked gang, by rank, (workers,)."""
         return self.nodes[self.places[job]]
 
     def _make_room(self, job: int) -> bool:
-        """Repacks all gangs with `job`, moving only gangs up to a size, the smallest that suffices; returns False if
-        none does."""
+        """Repacks the picked gangs together with `job`. Moves only gangs up to a size: the smallest size that suffices.
+
+        Returns False without a change if no size suffices.
+        """
         size = {other: self._gpus(other) for other in self.places}
         for largest in sorted(set(size.values())):
             keep = {o: at for o, at in self.places.items() if size[o] > largest or o in self.pinned}
@@ -142,8 +145,10 @@ class Packing:
         return False
 
     def _pack(self, keep: dict[int, Ints], jobs: list[int]) -> bool:
-        """Places all `jobs`: those of `keep` where it says, the others largest first. Changes nothing and returns False
-        if they do not fit."""
+        """Places all `jobs`: those in `keep` at their given positions, the others largest first.
+
+        Returns False without a change if the jobs do not fit.
+        """
         free, places = self._capacity.copy(), dict(keep)
         for job, spot in keep.items():
             _take(free, spot, int(self._jobs.gpus[job]))
@@ -168,7 +173,7 @@ class Packing:
         self.places[job] = spot
 
     def _hold(self, job: int, holds: bool) -> None:
-        """Counts the GPUs of a running gang as held, or no longer."""
+        """Counts the GPUs of a running gang as held if `holds` is true, else as not held."""
         home = self._home(job)
         if home is None or job not in self._running or holds == (job in self._holders):
             return
@@ -176,7 +181,8 @@ class Packing:
         (self._holders.add if holds else self._holders.remove)(job)
 
     def _home(self, job: int) -> Ints | None:
-        """Returns the positions of the gang's workers where it runs or ran last, if that was on this generation."""
+        """Returns the positions of the nodes where the gang's workers run or ran last; None unless all are on this
+        generation."""
         return self._spots[self._bounds[job] : self._bounds[job + 1]] if self._is_whole[job] else None
 
     def _is_home(self, job: int, spot: Ints) -> bool:

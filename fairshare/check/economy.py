@@ -1,4 +1,5 @@
-"""Defines an economy: hardware, accounts, and jobs that come and go. It prints as a small test case."""
+"""Defines an economy: hardware, accounts, and jobs that arrive and leave. `str` prints an economy as a small test
+case."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Account:
     trades: bool = False
     cap: Mapping[int, float] = field(default_factory=dict)  # limit of GPUs of a generation at once
     cap_total: float = INF
-    evenly: bool = False  # whether its jobs of one priority take turns, instead of going by age
+    evenly: bool = False  # whether jobs of equal priority take turns, instead of the oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,14 @@ class Job:
 
     @property
     def size(self) -> int:
-        """GPUs of the gang."""
+        """Returns the number of GPUs of the whole gang."""
         return self.workers * self.gpus
 
 
 @dataclass(frozen=True)
 class Economy:
-    """What a policy has to schedule for `rounds` quanta. Jobs are in the order that their owners want."""
+    """The input of a simulation of `rounds` quanta: nodes, accounts, jobs and settings. Jobs are in their owners'
+    order."""
 
     nodes: tuple[tuple[int, int], ...]  # generation and GPUs of each node
     accounts: tuple[Account, ...]
@@ -63,7 +65,7 @@ class Economy:
 
     @cached_property
     def children(self) -> dict[int, list[int]]:
-        """The accounts below each account; the roots are below NOWHERE."""
+        """Returns the children of each account by its index; the key NOWHERE has the roots."""
         found: dict[int, list[int]] = {}
         for t, account in enumerate(self.accounts):
             found.setdefault(account.parent, []).append(t)
@@ -71,7 +73,7 @@ class Economy:
 
     @cached_property
     def paths(self) -> list[list[int]]:
-        """Each account with all above it, itself first."""
+        """Returns, for each account, the path from the account to its root."""
         found: list[list[int]] = []
         for t, account in enumerate(self.accounts):
             found.append([t, *(found[account.parent] if account.parent != NOWHERE else [])])
@@ -79,7 +81,7 @@ class Economy:
 
     @cached_property
     def capacity(self) -> Floats:
-        """(K,) GPUs of each generation."""
+        """Returns the GPUs of each generation, (K,)."""
         total = np.zeros(self.generations)
         for k, gpus in self.nodes:
             total[k] += gpus
@@ -87,7 +89,7 @@ class Economy:
 
     @cached_property
     def able(self) -> Bools:
-        """(J, K) where each job could run if it were alone."""
+        """Returns the generations on which each job would fit in an empty cluster and within its limits, (J, K)."""
         found = np.zeros((len(self.jobs), self.generations), dtype=bool)
         for j, job in enumerate(self.jobs):
             for k in range(self.generations) if job.accepts is None else job.accepts:
@@ -100,7 +102,7 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """(J, K) GPUs that whole gangs of each job's shape could use of a generation, with enough such gangs."""
+        """Returns the most GPUs of each generation that gangs of a job's shape can occupy together, (J, K)."""
         found = np.zeros((len(self.jobs), self.generations))
         for j, job in enumerate(self.jobs):
             for k, gpus in self.nodes:
@@ -110,7 +112,8 @@ class Economy:
 
     @cached_property
     def speed(self) -> Floats:
-        """(J, K) rate relative to the best known one where the job may run; 1 where unknown, 0 where it may not run."""
+        """Returns each job's rate relative to its best known rate, (J, K); 1 where unknown, 0 where the job may not
+        run."""
         found = self.able.astype(np.float64)
         for j, job in enumerate(self.jobs):
             known = {k: rate for k, rate in job.rate.items() if self.able[j, k]}
@@ -128,7 +131,7 @@ class Economy:
 
     @property
     def is_still(self) -> bool:
-        """Whether all jobs are there from the first round to the last."""
+        """Returns whether every job is active from the first round to the last."""
         return all(job.comes == 0 and job.goes is None for job in self.jobs)
 
     @cached_property
@@ -164,9 +167,11 @@ class Economy:
         *,
         now: float = 0.0,
     ) -> Snapshot:
-        """Returns the view of a policy; `running` and `last` give the node of each worker, now and when it last ran.
+        """Returns the view that a policy gets of the `active` jobs.
 
-        `resident` has the seconds since each job got its GPUs, `attained` the (K,) GPU-seconds that it has had.
+        `running` has the nodes of each running job's workers, `last` the nodes where a job ran last. `resident` has
+        the seconds since each job got its GPUs, `attained` the GPU-seconds that each job has had by generation,
+        (K,).
         """
         key = tuple(active)
         if key not in self._waiting:
@@ -186,11 +191,12 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Cached jobs by who is active: a policy that gets the same objects need not divide the cluster again."""
+        """Caches the arrays of waiting jobs by the set of active jobs. A policy that gets the same arrays can reuse its
+        results."""
         return {}
 
     def _all_waiting(self, jobs: Sequence[Job]) -> Jobs:
-        """Returns the view's jobs as if they never ran."""
+        """Returns the arrays of a view for jobs that have never run."""
         rate = np.full((len(jobs), self.generations), np.nan)
         accepts = np.zeros(rate.shape, dtype=bool)
         for i, job in enumerate(jobs):
@@ -230,7 +236,7 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _chosen(thing: Any) -> list[str]:
-    """Returns the fields that differ from their defaults, as keyword arguments."""
+    """Returns the keyword arguments for those fields of a dataclass that differ from their defaults."""
     found = []
     for one in fields(thing):
         value = getattr(thing, one.name)
@@ -256,5 +262,6 @@ def economy(
     rounds: int = 40,
     **settings: Any,
 ) -> Economy:
-    """Returns an economy in its printed notation: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100)."""
+    """Returns an economy from the notation that `str` prints: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)],
+    rounds=100)."""
     return Economy(tuple(nodes), tuple(accounts), tuple(jobs), Settings(**settings), rounds)

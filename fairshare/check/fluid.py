@@ -1,8 +1,9 @@
 """Computes how far whole gangs must lag behind their shares, by stride scheduling on divisible hardware.
 
 The GPUs of a generation are one pool without nodes, and switches cost nothing. In each quantum the user furthest
-behind relative to its share starts its next gang that still fits. The lag of this scheduler is the yardstick for one
-that has to place gangs on nodes (Waldspurger and Weihl 1995 for stride; Gandiva_fair, EuroSys '20, §3, for gangs).
+behind relative to its share starts its next gang that still fits. A scheduler that has to place gangs on nodes is
+compared with the lag of this ideal scheduler (Waldspurger and Weihl 1995 for stride; Gandiva_fair, EuroSys '20, §3,
+for gangs).
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from fairshare.model import Floats
 
 
 def earned(share: Floats, received: Floats) -> Floats:
-    """Returns (T,) what shares are worth in a round where leaves `received` (T,): no leaf is due time that did not
-    exist."""
+    """Returns the GPU-quanta that each leaf earned in a round, (T,): its share, scaled down in proportion where all
+    leaves together received less than the sum of shares.
+
+    `received` (T,) has the GPUs that each leaf held in the round.
+    """
     total = share.sum()
     return share * min(1.0, received.sum() / total) if total > 0 else share * 0.0
 
 
 def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
-    """Returns (R, T) GPU-quanta received beyond `shares` (T,) of leaves, and the size of the largest gang that ran."""
+    """Returns a pair: the GPU-quanta that leaves received beyond `shares` after each round, (R, T), and the GPUs of the
+    largest gang that ran.
+
+    `shares` has the GPUs that leaves are due in each round, (T,).
+    """
     ahead, found, largest = np.zeros(len(economy.accounts)), [], 0
     for number, share in enumerate(shares):
         runs = _round(economy, economy.active(number), share, ahead)
@@ -35,7 +43,8 @@ def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
 
 
 def _round(economy: Economy, active: tuple[int, ...], share: Floats, ahead: Floats) -> list[int]:
-    """Returns the jobs that run."""
+    """Returns the active jobs that run in a round, chosen by stride: the leaf with the least time per GPU of share
+    first."""
     free = economy.capacity.copy()
     received, runs = np.zeros(len(share)), []
     queues: dict[int, list[int]] = {}

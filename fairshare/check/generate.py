@@ -1,4 +1,5 @@
-"""Generates random economies, of kinds that test different promises. A seed and a number determine an economy."""
+"""Generates random economies of several kinds, each made to test certain promises. The seed and the number of an
+economy determine it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ TICKETS = (1.0, 1.0, 2.0, 3.5, 4.0, 8.0, 100.0)
 
 
 class Maker:
-    """Draws random parts of one economy."""
+    """A source of random parts for one economy."""
 
     def __init__(self, seed: int, number: int) -> None:
         self.chance = np.random.default_rng([seed, number])
@@ -41,7 +42,7 @@ class Maker:
         return of[int(self.chance.integers(len(of)))]
 
     def number(self, low: int, high: int) -> int:
-        """Returns a number from low to high, both included."""
+        """Returns a random integer between `low` and `high`, both included."""
         return int(self.chance.integers(low, high + 1))
 
     def often(self, part: float) -> bool:
@@ -57,13 +58,13 @@ class Maker:
     def tree(
         self, leaves: int, levels: int, tickets: tuple[float, ...] = TICKETS
     ) -> tuple[list[Account], list[int]]:
-        """Returns accounts, parents first, and the indices of leaves."""
+        """Returns a random ticket tree: its accounts, parents first, and the indices of its leaves."""
         accounts: list[Account] = []
         above = [NOWHERE]
         for level in range(levels):
             last = level == levels - 1
             count = leaves if last else max(2, min(leaves, 2 * len(above)))
-            # Every inner account has an account below it.
+            # Every inner account has at least one child.
             parents = [above[i % len(above)] for i in range(count)]
             begin = len(accounts)
             accounts += [Account(self.one(tickets), parent) for parent in sorted(parents)]
@@ -73,7 +74,7 @@ class Maker:
     def shape(
         self, economy: Economy, shapes: tuple[tuple[int, int], ...], accepts: tuple[int, ...] | None
     ) -> Job:
-        """Returns a job of one of the shapes that fits somewhere, or else of one GPU."""
+        """Returns a job with one of the `shapes` that fits in the economy, or a job of one GPU if none of them fits."""
         for _ in range(8):
             workers, gpus = self.one(shapes)
             job = Job(0, workers, gpus, accepts)
@@ -82,7 +83,7 @@ class Maker:
         return Job(0, 1, 1, accepts)
 
     def accepts(self, generations: int, part: float) -> tuple[int, ...] | None:
-        """Returns None for any generation, or in `part` of the cases some generations."""
+        """Returns the generations that a job accepts: some of them with probability `part`, else None for all."""
         if not self.often(part):
             return None
         some = [k for k in range(generations) if self.often(0.5)]
@@ -94,7 +95,8 @@ class Maker:
 
 
 def mixed(make: Maker) -> Economy:
-    """Returns an economy with everything: gangs, limits, generations, priorities, trees, accounts that come and go."""
+    """Returns an economy that mixes gangs, limits, generations, priorities, trees, and accounts that arrive and
+    leave."""
     generations = make.number(1, 4)
     leaves, levels = make.number(2, 6), make.number(1, 3)
     accounts, below = make.tree(leaves, levels)
@@ -117,7 +119,7 @@ def mixed(make: Maker) -> Economy:
             last = first + make.number(2, 30) if comes and make.often(0.5) else None
             priority = make.number(0, 2) if ranks else 0
             jobs.append(replace(job, account=t, comes=first, goes=last, priority=priority))
-    jobs.sort(key=lambda job: job.comes)  # an account's own order is by age
+    jobs.sort(key=lambda job: job.comes)  # so that an account's own order is by age
     for t in below:
         if make.often(0.2):
             accounts[t] = replace(accounts[t], evenly=True)
@@ -125,7 +127,7 @@ def mixed(make: Maker) -> Economy:
 
 
 def services(make: Maker) -> Economy:
-    """Returns a mixed economy with services and sessions, which their owners want before all other jobs."""
+    """Returns a mixed economy that also has services and sessions, first in their owners' order."""
     given = mixed(make)
     jobs = tuple(replace(job, keeps=True, priority=10) if make.often(0.3) else job for job in given.jobs)
     return replace(given, jobs=jobs)
@@ -141,7 +143,8 @@ def _settings(make: Maker, hold: tuple[float, ...] = (0.0, 0.0, 0.0, 120.0)) -> 
 
 
 def fits(make: Maker) -> Economy:
-    """Returns an economy whose demand fits by construction: gangs are put on nodes until a part of the GPUs is used."""
+    """Returns an economy whose jobs all fit by construction: gangs are put on nodes until a chosen part of the GPUs is
+    used."""
     generations = make.number(1, 3)
     accounts, below = make.tree(make.number(1, 5), make.number(1, 3))
     empty = Economy(make.nodes(generations), (Account(),), (), rounds=12)
@@ -167,7 +170,7 @@ def fits(make: Maker) -> Economy:
 
 
 def saturated(make: Maker) -> Economy:
-    """Returns an economy where every user wants more than the cluster, on any generation."""
+    """Returns an economy in which every user's jobs accept all generations and want more GPUs than the cluster has."""
     generations = make.number(1, 3)
     nodes = tuple((k, make.one((4, 8, 8))) for k in range(generations) for _ in range(make.number(1, 3)))
     accounts, below = make.tree(make.number(2, 6), make.number(1, 3), (1.0, 2.0, 4.0, 8.0))
@@ -194,7 +197,7 @@ def saturated(make: Maker) -> Economy:
 
 
 def speeds(make: Maker) -> Economy:
-    """Returns an economy, without trades, whose jobs are faster on some generations than on others."""
+    """Returns an economy without trades whose jobs are faster on some generations than on others."""
     generations = make.number(2, 4)
     nodes = tuple((k, make.one((4, 8))) for k in range(generations) for _ in range(make.number(1, 2)))
     accounts, below = make.tree(make.number(2, 5), 1)
@@ -209,7 +212,8 @@ def speeds(make: Maker) -> Economy:
 
 
 def holds(make: Maker) -> Economy:
-    """Returns an economy with a minimum hold, a gang of most of the cluster, and users with many small jobs."""
+    """Returns an economy with a minimum hold, one gang as large as most of the cluster, and users with many small
+    jobs."""
     nodes = ((0, 8),) * make.number(2, 8)
     gpus = 8 * len(nodes)
     accounts = [Account(make.one((1.0, 1.0, 2.0, 3.5))) for _ in range(make.number(2, 8))]
@@ -222,7 +226,8 @@ def holds(make: Maker) -> Economy:
 
 
 def packing(make: Maker) -> Economy:
-    """Returns an economy of odd gangs, enough of each, that fill nodes of 8 GPUs in the right combinations."""
+    """Returns an economy of gangs of odd sizes that fill nodes of 8 GPUs only in the right combinations. There are
+    enough gangs of each size to fill all nodes."""
     nodes = ((0, 8),) * make.number(1, 6)
     pairs = ((3, 5), (6, 2), (7, 1), (5, 3), (4, 4), (3, 5))
     accounts = [Account(make.one((1.0, 2.0))) for _ in range(make.number(1, 4))]
@@ -236,7 +241,8 @@ def packing(make: Maker) -> Economy:
 
 
 def trades(make: Maker) -> Economy:
-    """Returns an economy of trading teams whose jobs differ in speed and want more than the cluster."""
+    """Returns an economy of teams that trade. Their jobs differ in speed and together want more GPUs than the cluster
+    has."""
     generations, teams = make.number(2, 3), make.number(2, 5)
     spread = make.one((0.1, 0.3, 0.6))
     nodes = tuple((k, make.one((2, 4, 8))) for k in range(generations))
@@ -252,7 +258,7 @@ def trades(make: Maker) -> Economy:
 
 
 def lotteries(make: Maker) -> Economy:
-    """Returns an economy of one GPU and a lottery."""
+    """Returns an economy with a single GPU that is assigned by lottery."""
     accounts, below = make.tree(make.number(2, 6), make.number(1, 3), (1.0, 2.0, 3.5, 4.0))
     jobs = tuple(Job(t) for t in below for _ in range(make.number(1, 3)))
     return Economy(((0, 1),), tuple(accounts), jobs, Settings(ordering="lottery", trading=False), rounds=4)
@@ -262,5 +268,5 @@ FLAVOURS = (mixed, fits, mixed, saturated, speeds, services, holds, packing, tra
 
 
 def random_economy(seed: int, number: int) -> Economy:
-    """Returns the economy of a seed and a number."""
+    """Returns the random economy with this number in the sequence of the seed."""
     return FLAVOURS[number % len(FLAVOURS)](Maker(seed, number))

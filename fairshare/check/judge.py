@@ -12,7 +12,7 @@ from fairshare.check.played import Played
 from fairshare.check.promises import PROMISES, Promise, Verdict
 from fairshare.check.shrink import shrink
 
-VALID = "0"  # name of the promise that decisions can be carried out
+VALID = "0"  # name of the check that decisions can be carried out
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Breach:
 
 @dataclass
 class Tally:
-    """Results of many economies for one promise."""
+    """The number of economies that tested one promise, the number that broke it, and the figures of all."""
 
     promise: Promise
     judged: int = 0
@@ -54,7 +54,8 @@ class Tally:
 def judge(
     economy: Economy, policy: PolicyUnderTest, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Iterator[tuple[Promise, Verdict]]:
-    """Yields a verdict for each promise that the economy tests; raises Invalid."""
+    """Yields a pair (promise, verdict) for each promise that the economy tests. Raises Invalid when the policy fails or
+    its decision cannot be carried out."""
     played = Played.of(economy, policy, seed)
     for promise in promises:
         verdict = promise.judge(played)
@@ -65,7 +66,8 @@ def judge(
 def breach(
     economy: Economy, policy: PolicyUnderTest, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Breach | None:
-    """Returns the first promise that the economy breaks, or None."""
+    """Returns the first breach in the economy, or None. A decision that cannot be carried out is a breach of
+    `VALID`."""
     try:
         for promise, verdict in judge(economy, policy, promises, seed=seed):
             if verdict.broken:
@@ -76,7 +78,7 @@ def breach(
 
 
 def smallest(found: Breach, policy: PolicyUnderTest, *, seed: int = 0) -> Breach:
-    """Returns a breach of the same promise in a smaller economy."""
+    """Shrinks the economy of a breach and returns a breach of the same promise in the smaller economy."""
     promises = [promise for promise in PROMISES if promise.name == found.name]
 
     def broken(economy: Economy) -> Breach | None:
@@ -90,7 +92,10 @@ def smallest(found: Breach, policy: PolicyUnderTest, *, seed: int = 0) -> Breach
 def judged(
     policy: PolicyUnderTest, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
 ) -> tuple[list[Tally], Iterator[Breach]]:
-    """Returns tallies of the promises and breaches in random economies; iterating the breaches fills the tallies."""
+    """Returns a pair: a tally for each promise, and an iterator over the breaches in random economies.
+
+    The tallies are filled while the iterator runs.
+    """
     tallies = {promise.name: Tally(promise) for promise in promises}
 
     def breaches() -> Iterator[Breach]:

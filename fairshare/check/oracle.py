@@ -17,13 +17,13 @@ from fairshare.check.economy import INF, Economy
 from fairshare.model import NOWHERE, Floats
 
 ROUNDING = 1e-6  # GPUs; linear programs are solved to about a tenth of this
-TOLERANCE = 1e-4  # GPUs by which a share may differ from the exact one
+TOLERANCE = 1e-4  # GPUs by which a share may be below the largest possible one
 
 _Kind = tuple[int, tuple[float, ...], tuple[int, int]]
 
 
 class Oracle:
-    """What is due in an economy while the jobs `active` are there."""
+    """Computes what accounts are due in an economy while the jobs `active` are present."""
 
     def __init__(self, economy: Economy, active: Iterable[int]) -> None:
         self.economy = economy
@@ -39,10 +39,11 @@ class Oracle:
         self._speed = np.array([speed for _, speed, _ in sizes]).reshape(len(sizes), economy.generations)
         filled = {self._kind(j): economy.filled[j] for j in self.active}
         together = np.array(list(filled.values())).reshape(len(sizes), economy.generations)
-        # There is one variable for each class and generation where it may run.
+        # There is one variable for each pair of a class and a generation on which the class may run.
         self._cell = np.argwhere(self._speed > 0)
         self._value = self._speed[self._speed > 0]
-        self._together = together[self._speed > 0]  # GPUs of a generation that the gangs of a class can use
+        # The most GPUs of the generation that the gangs of the class can use.
+        self._together = together[self._speed > 0]
         below = np.zeros((len(economy.accounts), len(self._cell)))
         for i, (c, _) in enumerate(self._cell.tolist()):
             below[list(self._class_path[c]), i] = 1.0
@@ -51,7 +52,7 @@ class Oracle:
         self._of_class = (self._cell[:, 0] == np.arange(len(sizes))[:, None]).astype(np.float64)
 
     def _kind(self, job: int) -> _Kind:
-        """Returns the class of a job: its account, its speeds and its shape."""
+        """Returns the key of a job's class: its account, its speeds and its shape."""
         economy = self.economy
         return (
             economy.jobs[job].account,
@@ -61,27 +62,30 @@ class Oracle:
 
     @property
     def plain(self) -> bool:
-        """Whether every job is equally fast wherever it may run."""
+        """Returns whether every job is equally fast on all generations on which it may run."""
         return bool(np.all(self._value == 1.0))
 
     @cached_property
     def leaves(self) -> list[int]:
-        """The accounts with jobs that can run."""
+        """Returns the accounts with active jobs that can run, in ascending order."""
         return sorted(set(self._class_leaf))
 
     @cached_property
     def present(self) -> set[int]:
-        """The accounts with such jobs, and all accounts above them."""
+        """Returns the leaves with active jobs that can run, and all accounts above these leaves."""
         return set().union(*self._class_path) if self._class_path else set()
 
     @cached_property
     def entitled(self) -> Floats:
-        """(T, K) the private clusters."""
+        """Returns the private cluster of each account: GPUs by generation, (T, K)."""
         return self._handed_down(within_limits=False)
 
     @cached_property
     def means(self) -> Floats:
-        """(T, K) what limits up the tree leave of the private clusters; the guarantees of a family fit there."""
+        """Returns each account's private cluster cut by the limits of the account and of the accounts above, (T, K).
+
+        The guarantees of siblings together fit into what their parent has here.
+        """
         return self._handed_down(within_limits=True)
 
     def _handed_down(self, *, within_limits: bool) -> Floats:
@@ -102,7 +106,8 @@ class Oracle:
         return found
 
     def _limits(self, limit: Floats) -> tuple[list[Floats], list[float]]:
-        """Returns `row @ x <= bound` for hardware `limit` (K,), demand, whole gangs, and the limits of accounts."""
+        """Returns the rows and bounds of `row @ x <= bound` for `limit` (K,) GPUs, demand, whole gangs, and limits of
+        accounts."""
         rows, bounds = [*self._on, *self._of_class], [*limit.tolist(), *self._class_size]
         rows += list(np.eye(len(self._cell)))
         bounds += self._together.tolist()
@@ -118,7 +123,8 @@ class Oracle:
     def _best(
         self, gain: Floats, rows: list[Floats], bounds: list[float], most: Floats | None = None
     ) -> Floats | None:
-        """Returns the x ≥ 0, at most `most`, with the largest gain @ x; None where there is none."""
+        """Returns the x with the largest gain @ x, 0 ≤ x ≤ `most`, that satisfies rows @ x ≤ bounds; None if no x
+        does."""
         upper = np.full(len(gain), np.inf) if most is None else most
         found = linprog(
             -gain, A_ub=np.array(rows), b_ub=np.array(bounds), bounds=np.stack([upper * 0, upper], axis=1)
@@ -127,7 +133,8 @@ class Oracle:
         return None if found.x is None else np.asarray(found.x, dtype=np.float64)
 
     def made_of(self, gpus: Floats, account: int) -> Floats:
-        """Returns the best use that an account can make of `gpus` (K,): GPUs of each class and generation."""
+        """Returns the best use that an account can make of `gpus` (K,): the GPUs of each variable (class and
+        generation)."""
         rows, bounds = self._limits(gpus)
         upper = np.where(self._below[account] > 0, self.economy.capacity.sum(), 0.0)
         best = self._best(self._value * self._below[account], rows, bounds, upper)
@@ -135,12 +142,13 @@ class Oracle:
         return best
 
     def progress_of(self, gpus: Floats, account: int) -> float:
-        """Returns the GPUs of full speed that an account can make of `gpus` (K,)."""
+        """Returns the most progress that an account can make with `gpus` (K,), counted in GPUs of full speed."""
         return float(self._value @ self.made_of(gpus, account))
 
     @cached_property
     def guarantee(self) -> tuple[Floats, Floats, Floats]:
-        """(T,) each: progress of the private cluster in GPUs of full speed, and the fewest and most GPUs for it."""
+        """Returns three arrays (T,): the progress of each account's private cluster, in GPUs of full speed, and the
+        fewest and the most GPUs that can make this progress."""
         count = len(self.economy.accounts)
         progress, fewest, most = np.zeros(count), np.zeros(count), np.zeros(count)
         for t in sorted(self.present):
@@ -155,16 +163,17 @@ class Oracle:
                 least, largest = (self._best(sign * mine, rows, bounds, upper) for sign in (-1.0, 1.0))
                 fewest[t] = fewest[t] if least is None else least.sum()
                 most[t] = most[t] if largest is None else largest.sum()
-        if not self.plain:  # what is best for a team may not be best for each of its users
+        if not self.plain:  # The best use for a team may not be the best for each of its users.
             for t in range(count - 1, -1, -1):
                 children = [fewest[child] for child in self.economy.children.get(t, [])]
                 fewest[t] = min(fewest[t], sum(children)) if children else fewest[t]
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Returns the progress of a leaf's private cluster if its `jobs` get GPUs there one after another.
+        """Returns the progress that a leaf makes if its `jobs` get GPUs of its private cluster one after another.
 
-        Each job gets as much as those before it leave. They run where that is best for all of them together.
+        Each job gets as much as the jobs before it leave. The jobs run on the generations that give the largest sum
+        of progress.
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))
@@ -179,14 +188,16 @@ class Oracle:
         return 0.0 if best is None else float(self._value * self._below[leaf] @ best)
 
     def _floors(self) -> tuple[list[Floats], list[float]]:
-        """Returns rows that keep the progress of every leaf, and of inner accounts too if all speeds are equal."""
+        """Returns rows and bounds that keep the progress of every leaf; if all speeds are equal, also that of inner
+        accounts."""
         progress = self.guarantee[0]
         kept = sorted(self.present) if self.plain else self.leaves
         rows = [-self._value * self._below[t] for t in kept]
         return rows, [ROUNDING - progress[t] for t in kept]
 
     def unfair(self, share: Floats) -> tuple[str | None, float]:
-        """Returns why `share` (T, K) is not max-min fair, and by how many GPUs; None and 0 where it is."""
+        """Returns why `share` (T, K) is not max-min fair, and by how many GPUs. Returns (None, 0.0) for a fair
+        share."""
         total = share.sum(axis=1)
         rows, bounds = self._limits(self.economy.capacity)
         floors, least = self._floors()
@@ -199,8 +210,8 @@ class Oracle:
             members = [t for t in group if t in self.present]
             level = {t: total[t] / self.economy.accounts[t].tickets for t in members}
             for t in members:
-                # Accounts with no more by tickets keep what they have, and so do all of upper levels and other
-                # families.
+                # Siblings with no more GPUs per ticket keep what they have, and so do all accounts of upper levels and
+                # of other families on the same level.
                 keeps = [o for o in members if o == t or level[o] <= level[t] + ROUNDING]
                 keeps += [o for o in self.present if o not in members and depth[o] <= depth[t]]
                 wanted = [-self._below[o] for o in keeps]
@@ -223,7 +234,10 @@ class Oracle:
         return worst
 
     def best_trade(self, least: Floats) -> Floats:
-        """Returns (T,) the progress of leaves with the largest sum of gains over `least` (T,), and no leaf below it."""
+        """Returns the progress of leaves, (T,), in the trade with the largest sum of relative gains over `least` (T,).
+
+        No leaf makes less than its `least`. Raises ArithmeticError when that is impossible.
+        """
         rows, bounds = self._limits(self.economy.capacity)
         made = [self._value * self._below[t] for t in self.leaves]
         worth = sum(
@@ -238,7 +252,7 @@ class Oracle:
 
     @cached_property
     def share(self) -> Floats:
-        """(T,) GPUs of each account, max-min fair by tickets: levels rise together until one can rise no more."""
+        """Returns the GPUs of each account, (T,), max-min fair by tickets within each family, parents first."""
         fixed = np.full(len(self.economy.accounts), np.nan)
         rows, bounds = self._limits(self.economy.capacity)
         floors, least = self._floors()
@@ -251,7 +265,7 @@ class Oracle:
         return found
 
     def _fix(self, group: list[int], fixed: Floats, rows: list[Floats], bounds: list[float]) -> None:
-        """Writes the totals of one family into `fixed`, and keeps what earlier families were given."""
+        """Writes the totals of one family into `fixed`. Accounts that already have a total there keep it."""
         held = [t for t in range(len(fixed)) if np.isfinite(fixed[t])]
         rows = rows + [-self._below[t] for t in held]
         bounds = bounds + [ROUNDING - fixed[t] for t in held]
@@ -288,7 +302,8 @@ class Oracle:
 def all_fit(
     economy: Economy, active: Iterable[int], *, least: Floats | None = None, most: int = 20_000
 ) -> bool | None:
-    """Returns whether an assignment exists in which all jobs run; None where the search gave up after `most` steps.
+    """Returns whether an assignment exists in which all jobs run. Returns None if this is unknown: after `most` steps
+    of search, or where an account limits a single generation.
 
     With `least` (T,) every leaf also has to make that progress, in GPUs of full speed. Jobs that can never run do
     not count. The search places the largest workers first, treats nodes of one generation with equal free GPUs as
@@ -337,12 +352,13 @@ def all_fit(
 
 
 def _ways(free: tuple[int, ...], workers: int, gpus: int) -> Iterable[tuple[int, ...]]:
-    """Yields what may be left of `free` after so many workers are placed on it, each result once."""
+    """Yields each distinct result, as free GPUs of the nodes, of placing `workers` of `gpus` each on nodes with `free`
+    GPUs."""
     if workers == 0:
         yield free
         return
     found: set[tuple[int, ...]] = set()
-    # (node, workers still to place, what is left of the nodes before).
+    # (node, workers still to place, free GPUs that remain on the nodes before)
     stack: list[tuple[int, int, tuple[int, ...]]] = [(0, workers, ())]
     while stack:
         node, rest, left = stack.pop()

@@ -13,7 +13,7 @@ from fairshare.driver import Situation
 from fairshare.model import Decision, Floats, Settings
 from fairshare.policies.base import Policy
 
-Placements = dict[int, tuple[int, ...]]  # the node of each worker, by running job
+Placements = dict[int, tuple[int, ...]]  # nodes of the workers, by running job
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class PolicyUnderTest:
 
 @dataclass(frozen=True)
 class PlayedRound:
-    """One quantum of a played economy."""
+    """One quantum of a played economy: which jobs were active, and where they ran before and after the decision."""
 
     number: int
     active: tuple[int, ...]  # jobs that want to run
-    before: Placements  # active jobs that ran until now
-    after: Placements  # jobs that run until the next round
+    before: Placements  # active jobs that ran in the previous round
+    after: Placements  # jobs that run in this round
     resident: dict[int, float]  # for jobs in `before`, seconds since they got their GPUs
-    share: Floats  # (T, K) the share of each account by the policy
-    # `after`, if a round between two quanta decided; None unless jobs came or went.
+    share: Floats  # (T, K) the share of each account in the policy's plan
+    # The placements that a round between two quanta would have given at this moment; None unless jobs came or went.
     between: Placements | None = None
 
     @cached_property
@@ -60,7 +60,7 @@ class PlayedRound:
 
 @dataclass(frozen=True)
 class Invalid(Exception):
-    """A decision cannot be carried out: the policy breaks rules that come before any promise."""
+    """The policy raised an exception, or returned a decision that cannot be carried out."""
 
     number: int
     why: str
@@ -70,7 +70,8 @@ class Invalid(Exception):
 
 
 def play(economy: Economy, judged: PolicyUnderTest, *, seed: int = 0) -> list[PlayedRound]:
-    """Returns all rounds of an economy; raises Invalid where the policy fails or its decision cannot be carried out."""
+    """Plays an economy and returns its rounds. Raises Invalid when the policy fails or its decision cannot be carried
+    out."""
     policy = judged.make(economy.settings)
     now: Situation | None = None
     running: Placements = {}
@@ -113,7 +114,7 @@ def _places(active: tuple[int, ...], plan: Decision) -> Placements:
 
 
 def invalid(economy: Economy, places: Placements) -> str | None:
-    """Returns why the places cannot be carried out, or None."""
+    """Returns why the placements cannot be carried out, or None if they can."""
     free = [gpus for _, gpus in economy.nodes]
     used = np.zeros((len(economy.accounts), economy.generations))
     for j, nodes in places.items():

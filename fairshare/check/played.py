@@ -1,4 +1,4 @@
-"""A played economy, and what an outside judge computes about each round."""
+"""Contains a played economy, and what an independent judge computes about each round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairshare.model import NOWHERE, Bools, Floats
 
 @dataclass(frozen=True)
 class Played:
-    """An economy and the rounds that a policy made of it."""
+    """An economy and the rounds in which a policy scheduled it."""
 
     economy: Economy
     judged: PolicyUnderTest
@@ -42,7 +42,8 @@ class Played:
 
     @property
     def rounds_and_between(self) -> Iterator[PlayedRound]:
-        """All rounds, each preceded by the round between two quanta that could have happened instead."""
+        """Yields all rounds. Before a round where jobs came or went, yields the alternative: a round between two
+        quanta."""
         for one in self.rounds:
             if one.between is not None:
                 yield replace(one, after=one.between)
@@ -50,7 +51,7 @@ class Played:
 
     @cached_property
     def phases(self) -> list[list[PlayedRound]]:
-        """Runs of consecutive rounds with the same active jobs."""
+        """Returns the rounds grouped into runs of consecutive rounds with the same active jobs."""
         found: list[list[PlayedRound]] = []
         for one in self.rounds:
             if found and found[-1][0].active == one.active:
@@ -61,7 +62,7 @@ class Played:
 
     @cached_property
     def shares(self) -> list[Floats]:
-        """(T,) for each round, what leaves are due by the oracle, in GPUs."""
+        """Returns, for each round, the GPUs that each leaf is due by the oracle, (T,)."""
         found = []
         for one in self.rounds:
             share = np.zeros(len(self.economy.accounts))
@@ -72,11 +73,11 @@ class Played:
 
     @cached_property
     def used(self) -> list[Floats]:
-        """(T,) for each round, the GPUs of each account with all accounts below it."""
+        """Returns, for each round, the GPUs that each account holds together with all accounts below it, (T,)."""
         return [used(self.economy, one.after) for one in self.rounds]
 
     def received(self, number: int) -> Floats:
-        """Returns (T,) the GPUs of leaves in a round."""
+        """Returns the GPUs that each leaf holds in a round, (T,)."""
         found = np.zeros(len(self.economy.accounts))
         for j in self.rounds[number].after:
             found[self.economy.jobs[j].account] += self.economy.jobs[j].size
@@ -84,16 +85,16 @@ class Played:
 
     @property
     def lag(self) -> Floats:
-        """(R, T) GPU-quanta that leaves received beyond what they were due, up to each round.
+        """Returns the GPU-quanta that each leaf received beyond what it was due, up to each round, (R, T).
 
-        GPUs that only leaves that are ahead could use are no loss to others: they count up to the lag that gangs
-        need. A leaf that is due more than its gangs could use of an empty cluster is not behind for another reason.
+        GPUs that nobody but leaves ahead of their share could use are no loss to others: they count only up to
+        `fluid`. A leaf that is due more than its gangs could use in an empty cluster never counts as behind.
         """
         return self._counted[0]
 
     @cached_property
     def _counted(self) -> tuple[Floats, Floats]:
-        """(R, T) the `lag`, and (T,) the GPU-quanta of leaves that it counts."""
+        """Returns the `lag`, (R, T), and the GPU-quanta of each leaf that count towards it, (T,)."""
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
         for one, share in zip(self.rounds, self.shares, strict=True):
@@ -101,7 +102,7 @@ class Played:
             off = ahead + received - earned(share, received) - np.maximum(ahead, self.fluid)
             for leaf in np.flatnonzero((share > 0) & (off > 0)).tolist():
                 if not could_use(self.economy, one, leaf, ahead < 1e-9):
-                    # Time that does not count earns less for all, also for the leaf itself.
+                    # Time that does not count lowers what all leaves earn, this one included.
                     received[leaf] -= min(
                         off[leaf] / max(1.0 - share[leaf] / share.sum(), 1e-9), received[leaf]
                     )
@@ -112,7 +113,10 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """(T,) by active jobs, what leaves could use of an empty cluster, in the best of three orders."""
+        """Returns, by active jobs, the progress that each leaf could make alone in an empty cluster, (T,).
+
+        Tries three orders of its jobs (their own, largest first, smallest first) and takes the best.
+        """
         return {active: self._most_alone(active) for active in self._oracles}
 
     def _most_alone(self, active: tuple[int, ...]) -> Floats:
@@ -128,22 +132,24 @@ class Played:
 
     @cached_property
     def fluid(self) -> float:
-        """The largest lag in GPU-quanta of any leaf in the fluid stride, and at least the largest gang that it runs."""
+        """Returns the largest lag of any leaf in the fluid stride, in GPU-quanta; at least the size of the largest gang
+        there."""
         lag, largest = fluid_lag(self.economy, self.shares)
         return max(float(np.abs(lag).max(initial=0.0)), float(largest))
 
     @property
     def served(self) -> float:
-        """The fraction of all shares that was received, as `lag` counts it; less than 1 where gangs leave gaps."""
+        """Returns the fraction of all shares that leaves received, as `lag` counts it; below 1 where gangs leave
+        gaps."""
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0
 
     @cached_property
     def credit(self) -> list[Floats]:
-        """(T,) for each round, the most GPU-quanta that an account can have saved of its guarantee.
+        """Returns, for each round, the most GPU-quanta of its guarantee that an account can have saved, (T,).
 
-        Only the memory limits it, and absence ends it. A policy may forget more. An account that has more than this
-        and its guarantee has surplus by any way of counting.
+        Savings are limited by the memory setting and end when the account is absent. A policy may forget more. GPUs
+        beyond the guarantee and these savings are surplus, however a policy counts.
         """
         settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
         largest = max((job.size for job in self.economy.jobs), default=0)
@@ -155,7 +161,7 @@ class Played:
         return found
 
     def progress(self, since: int = 0) -> Floats:
-        """Returns (T,) GPU-quanta of full speed that leaves received from round `since` on."""
+        """Returns the progress of each leaf from round `since` on, in GPU-quanta of full speed, (T,)."""
         found = np.zeros(len(self.economy.accounts))
         for one in self.rounds[since:]:
             for j, nodes in one.after.items():
@@ -164,20 +170,23 @@ class Played:
         return found
 
     def wants_more(self, one: int, other: int) -> bool:
-        """Returns whether the owner of two jobs of one account wants the first more: by priority, then by age if in
-        order."""
+        """Returns whether the owner wants job `one` more than job `other` of the same account.
+
+        Compares priorities, then age; an account that shares evenly has no preference within a priority.
+        """
         jobs = self.economy.jobs
         if self.economy.accounts[jobs[one].account].evenly:
             return jobs[one].priority > jobs[other].priority
         return (-jobs[one].priority, one) < (-jobs[other].priority, other)
 
     def may_go_first(self, one: int, other: int) -> bool:
-        """Returns whether the first of two jobs of one account may go before the other."""
+        """Returns whether job `one` may run before job `other` of the same account."""
         return one != other and not self.wants_more(other, one)
 
 
 def alone(economy: Economy, jobs: list[int]) -> float:
-    """Returns the progress of a round in which only these jobs use the cluster, each in order where it is fastest."""
+    """Returns the progress of one round in an empty cluster where `jobs` are placed in order, each where it is
+    fastest."""
     free, found = [gpus for _, gpus in economy.nodes], 0.0
     held = np.zeros((len(economy.accounts), economy.generations))
     for j in jobs:
@@ -199,7 +208,8 @@ def alone(economy: Economy, jobs: list[int]) -> float:
 
 
 def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
-    """Returns whether limits let the job run on a generation where accounts hold `held` (T, K) GPUs."""
+    """Returns whether the limits of its accounts let the job run on generation `k`, where accounts hold `held` (T, K)
+    GPUs."""
     size = economy.jobs[job].size
     return all(
         held[t].sum() + size <= economy.accounts[t].cap_total
@@ -209,8 +219,8 @@ def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
 
 
 def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> bool:
-    """Returns whether a waiting job of another of `some` (T,) leaves would fit, without moves, if this leaf had
-    nothing."""
+    """Returns whether, without the leaf's gangs, a waiting job of another leaf marked in `some` (T,) would fit without
+    moves."""
     rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
     kinds = {
         (economy.jobs[j].account, economy.jobs[j].workers, economy.jobs[j].gpus, economy.able[j].tobytes()): j
@@ -221,7 +231,7 @@ def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> boo
 
 
 def used(economy: Economy, places: Placements) -> Floats:
-    """Returns (T,) the GPUs of each account with all accounts below it."""
+    """Returns the GPUs that each account holds together with all accounts below it, (T,)."""
     found = np.zeros(len(economy.accounts))
     for j in places:
         found[economy.paths[economy.jobs[j].account]] += economy.jobs[j].size
@@ -229,7 +239,7 @@ def used(economy: Economy, places: Placements) -> Floats:
 
 
 def would_fit(economy: Economy, job: int, places: Placements) -> bool:
-    """Returns whether the job fits beside `places` without moves and within the limits of its accounts."""
+    """Returns whether the job fits beside `places` without moving other gangs and within the limits of its accounts."""
     free = [gpus for _, gpus in economy.nodes]
     held = np.zeros((len(economy.accounts), economy.generations))
     for j, nodes in places.items():
@@ -245,6 +255,6 @@ def would_fit(economy: Economy, job: int, places: Placements) -> bool:
 
 
 def siblings(economy: Economy, account: int) -> list[int]:
-    """Returns the other accounts of its family."""
+    """Returns the other accounts with the same parent."""
     parent = economy.accounts[account].parent if account != NOWHERE else NOWHERE
     return [t for t in economy.children[parent] if t != account]

@@ -15,11 +15,11 @@ POLICIES: dict[str, PolicyUnderTest] = {
     for version in policies.versions(name)
 }
 VERSION_1 = POLICIES["gandiva_fair:1"]
-# The one that clusters use by default.
+# The version of the default policy that clusters use.
 DEFAULT = POLICIES[f"{policies.DEFAULT}:{policies.policy_type(policies.DEFAULT).version}"]
-# Its newest version, which may be checked and compared before clusters use it.
+# The newest version of the default policy, which may be checked and compared before clusters use it.
 NEWEST = POLICIES[f"{policies.DEFAULT}:{policies.versions(policies.DEFAULT)[-1]}"]
-# The promises of policies that do not keep all of them: those left out are broken in some random economies.
+# For policies that do not keep all promises, the promises that they keep. Random economies break the others.
 _LESS = {
     VERSION_1.name: ("8a", "15"),
     "gandiva_fair:2": ("1", "2", "3", "5", "5b", "7", "8a", "8b", "9b", "10", "13", "14", "15"),

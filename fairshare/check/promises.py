@@ -1,6 +1,6 @@
 """Defines the promises, each a predicate over a played economy, with its exact meaning and its tolerance.
 
-Where two promises seem to contradict each other, `reading` says how both hold.
+Where two promises seem to contradict each other, the `reading` of a promise says how both hold.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ EPSILON = 1e-6  # GPUs
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one economy shows about a promise."""
+    """The result of one promise in one economy."""
 
-    broken: str | None = None  # how it was broken, in a sentence; None: it held
+    broken: str | None = None  # a sentence that says how the promise was broken; None if it held
     figure: float | None = None  # the worst value of the promise's measure
 
 
@@ -35,7 +35,7 @@ UNTESTED = None  # the economy does not test the promise
 
 @dataclass(frozen=True)
 class Promise:
-    """A property that a policy promises."""
+    """A property that a policy promises, and the predicate that checks it."""
 
     name: str
     title: str
@@ -48,11 +48,12 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
     return Verdict(broken[0] if broken else None, len(broken) if figure is None else figure)
 
 
-# ---- 1 and 14: accounts within their guarantees come before all surplus
+# ---- 1 and 14: gangs within their account's guarantee go before all surplus
 
 
 def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
-    """Returns the gangs of an account above its guarantee and savings, for each order in which they may be counted."""
+    """Returns the gangs of an account beyond its guarantee and savings, once for each order in which gangs may be
+    counted."""
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
     own = [j for j in one.after if account in economy.paths[economy.jobs[j].account]]
@@ -79,7 +80,11 @@ def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]
 
 
 def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
-    """Returns which accounts above their guarantees have the GPUs that a waiting job within its guarantee needs."""
+    """Returns a sentence about the accounts above their guarantees whose surplus keeps out a waiting job within its
+    guarantee.
+
+    Returns None where the job has no guarantee left or would not fit even without that surplus.
+    """
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
     ways: list[list[Placements]] = []
@@ -92,7 +97,7 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
             if any(surplus):
                 above.append(other)
                 ways.append([way for i, way in enumerate(surplus) if way not in surplus[:i]])
-    # Each account may count its surplus in another way.
+    # The order in which surplus is counted may differ from account to account.
     gone = (set().union(*way) for way in product(*ways))
     left = ({j: nodes for j, nodes in one.after.items() if j not in some} for some in gone)
     if not above or not all(would_fit(economy, job, rest) for rest in left):
@@ -107,7 +112,7 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
 
 
 def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
-    """Returns whether the job's account wants no other waiting job more."""
+    """Returns whether no other waiting job of its account may go before the job."""
     leaf = played.economy.jobs[job].account
     return not any(
         played.economy.jobs[j].account == leaf
@@ -123,7 +128,7 @@ def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
     broken = []
     for one in played.rounds_and_between:
         if played.economy.settings.ordering == "lottery" and not one.before:
-            continue  # all take part in the first lottery
+            continue  # all jobs take part in the first lottery
         for job in one.waiting:
             if (job in one.before) == ran and played.economy.able[job].any() and _is_next(played, one, job):
                 why = _kept_out(played, one, job)
@@ -199,7 +204,7 @@ def _own_order(played: Played) -> Verdict | None:
     return _verdict(broken)
 
 
-# ---- 3: demand that fits
+# ---- 3: all jobs run if they fit
 
 
 def _stays(played: Played) -> Verdict | None:
@@ -233,7 +238,7 @@ def _stays(played: Played) -> Verdict | None:
 
 
 def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
-    """Returns the jobs that leaves want most, as many as their private clusters hold."""
+    """Returns, for each leaf, the jobs that its owner wants most, as many as fit into its private cluster."""
     economy, found = played.economy, []
     for t in oracle.leaves:
         left = float(oracle.entitled[t].sum())
@@ -262,7 +267,7 @@ def _not_locked_out(played: Played) -> Verdict | None:
     broken, worst = [], 1.0
     for t in oracle.leaves:
         if due[t] > EPSILON and all(had[above] < team[above] for above in economy.paths[t][1:]):
-            # A debt of two of the largest gangs may be due to the order of turns.
+            # The order of turns may leave an account behind by two of the largest gangs.
             worst = min(worst, (got[t] + 2 * played.fluid) / due[t])
             if got[t] < 0.95 * due[t] - 2 * played.fluid:
                 broken.append(
@@ -298,7 +303,8 @@ def _max_min(played: Played, *, limited: bool) -> Verdict | None:
 
 
 def _saturated(oracle: Oracle) -> bool:
-    """Returns whether no account has surplus: all want more than their private clusters, so shares are guarantees."""
+    """Returns whether no account has surplus: all want more than their private clusters, so that shares equal
+    guarantees."""
     progress = oracle.guarantee[0]
     return oracle.plain and all(
         abs(progress[t] - oracle.entitled[t].sum()) < EPSILON * 100 for t in oracle.leaves
@@ -320,7 +326,7 @@ def _held_lag(played: Played) -> Verdict | None:
         return UNTESTED
     if not all(_saturated(played.oracle(one)) for one in played.rounds if played.oracle(one).leaves):
         return UNTESTED
-    # While others hold GPUs, an account goes on earning what it may not use yet.
+    # While other gangs keep their GPUs for the minimum hold, an account goes on earning time that it cannot use yet.
     most = max(float(share.max(initial=0.0)) for share in played.shares)
     bound = 1.25 * played.fluid + 1.0 + most * np.ceil(settings.min_hold / settings.quantum)
     return _lag(played, bound, np.maximum(-played.lag, 0.0))
@@ -358,7 +364,7 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether `more` GPUs leave a leaf within its guarantee, or it is above its guarantee already."""
+    """Returns whether a leaf stays within its guarantee with `more` additional GPUs, or already has surplus."""
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
     within = all(use[t] + more <= oracle.guarantee[1][t] + EPSILON for t in path)
@@ -366,7 +372,7 @@ def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool
 
 
 def _well_packed(played: Played) -> Verdict | None:
-    """Checks that an account does not start a job where another of its next jobs would have filled a node."""
+    """Checks that an account starts no job where another of its next jobs would have filled the node."""
     economy, broken = played.economy, []
     if economy.settings.ordering == "lottery":
         return UNTESTED
@@ -385,7 +391,7 @@ def _well_packed(played: Played) -> Verdict | None:
                 if fills and _equal_claim(played, one, mine.account, gap):
                     rest = {j: nodes for j, nodes in one.after.items() if j != job}
                     own = [j for j in one.stopped if economy.jobs[j].account == mine.account]
-                    # A job stopped for this one goes before jobs that are wanted less (2).
+                    # A job that was stopped for this one goes before jobs that its account wants less (promise 2).
                     again = any(played.wants_more(j, other) and would_fit(economy, j, rest) for j in own)
                     if would_fit(economy, other, rest) and not again:
                         broken.append(
@@ -400,8 +406,8 @@ def _well_packed(played: Played) -> Verdict | None:
 
 
 def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
-    """Returns whether a larger job of the account and priority starts instead, and fills a node that the first would
-    not."""
+    """Returns whether a larger job of the same account and priority starts instead of `first` and fills a node that
+    `first` would not fill."""
     jobs, nodes = played.economy.jobs, played.economy.nodes
     used = [0] * len(nodes)
     for j, places in one.after.items():
@@ -417,12 +423,14 @@ def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
 
 
 def _saved_for(played: Played, first: int) -> float:
-    """Returns the GPU-quanta that its account, and each one above, can have saved for the account's first job.
+    """Returns the most GPU-quanta that an account, and each account above it, can have saved for the account's first
+    job.
 
-    GPU time of other jobs below the account while the first one waits counts as used where only accounts that are
-    ahead want their GPUs, and where one fills a node that the first would not (8b). What they have beside the first
-    counts as used too, and where others want it, more than the guarantee of that round. The savings are at most what
-    private clusters have of the generations where the job may run, and at most what the others leave of the share.
+    Time of the account's other jobs counts as used while the first job runs, where a larger job fills a node that
+    the first job would not fill (8b), and where without the other jobs neither the first job nor a job of an account
+    that is not ahead would fit. Where accounts that are not ahead want the GPUs, use beyond the guarantee reduces
+    earlier savings. Savings are at most the private cluster's GPUs of the generations where the job may run, and at
+    most the part of the share that the other jobs leave.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf
@@ -449,7 +457,7 @@ def _saved_for(played: Played, first: int) -> float:
 
 
 def _wanted_most(played: Played, one: PlayedRound) -> list[int]:
-    """Returns the jobs that their accounts want most; several of an account that shares evenly."""
+    """Returns the job that each account wants most; several jobs for an account that shares evenly."""
     jobs, active = played.economy.jobs, played.oracle(one).active
     first: dict[int, int] = {}
     for j in sorted(active, key=lambda j: (-jobs[j].priority, j)):
@@ -488,7 +496,7 @@ def _first_gets_turns(played: Played) -> Verdict | None:
 
 
 def _takes_turns(played: Played) -> Verdict | None:
-    """Checks that jobs of one shape, account and priority get equal time if the account shares evenly."""
+    """Checks that jobs of the same shape, account and priority get equal time where the account shares evenly."""
     economy = played.economy
     settings = economy.settings
     if not economy.is_still or settings.trading or settings.min_hold or settings.ordering == "lottery":
@@ -560,7 +568,7 @@ def _fair_chances(played: Played) -> Verdict | None:
     expected = draws * oracle.entitled[leaves, 0]
     distance = float(((wins[leaves] - expected) ** 2 / expected).sum())
     chance = float(chi2.sf(distance, len(leaves) - 1))
-    if chance < 1e-6:  # one in a million among all economies that are checked
+    if chance < 1e-6:  # one in a million over all economies that are checked
         return Verdict(
             f"wins {wins[leaves].tolist()} where {expected.tolist()} were due: chance {chance:.1e}", chance
         )

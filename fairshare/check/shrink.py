@@ -1,4 +1,4 @@
-"""Shrinks an economy that breaks a promise by removing what the breach does not need."""
+"""Shrinks an economy that breaks a promise: removes every part that the breach does not need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairshare.model import NOWHERE, Settings
 
 
 def shrink(economy: Economy, breaks: Callable[[Economy], bool], *, tries: int = 400) -> Economy:
-    """Returns a smaller economy that still `breaks`, found by removing one thing after another."""
+    """Returns a smaller economy for which `breaks` still holds, found by removing one part after another."""
     changed = True
     while changed and tries > 0:
         changed = False
@@ -25,7 +25,7 @@ def shrink(economy: Economy, breaks: Callable[[Economy], bool], *, tries: int = 
 
 
 def _smaller(economy: Economy) -> Iterator[Economy]:
-    """Yields simpler economies, the largest steps first."""
+    """Yields simpler variants of the economy, those with the most removed first."""
     if economy.rounds > 2:
         for rounds in (economy.rounds // 2, economy.rounds * 3 // 4, economy.rounds - 1):
             yield replace(economy, rounds=max(rounds, 1))

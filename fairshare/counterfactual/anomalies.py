@@ -1,4 +1,4 @@
-"""Finds sharing anomalies: jobs that waited longer, or ended later, than on their tenant's private cluster.
+"""Finds sharing anomalies: jobs that started or ended later than they would have on their tenant's private cluster.
 
 Each tenant is analysed separately, so that the work can be divided and resumed. The same past gives the same
 findings.
@@ -15,14 +15,15 @@ from fairshare.counterfactual.past import Cause, Past, PastJob
 from fairshare.counterfactual.private import Purchase, fits, replay
 from fairshare.simulator.model import Fate
 
-# Pairs of load and the fraction of compared jobs that are found although the live policy shared the cluster without
-# fault, as `python -m tests.fairshare.bench_false_rate` measures it.
+# Pairs (load, fraction of compared jobs that are reported although the live policy shared the cluster without fault),
+# as measured by `python -m tests.fairshare.bench_false_rate`.
 FALSE_RATES = ((0.5, 0.009), (0.8, 0.012), (0.95, 0.015))
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How much later a job may be: a number of seconds, or a fraction of its time on the private cluster."""
+    """How late a job may be without being reported: a number of seconds, or a fraction of its time on the private
+    cluster."""
 
     seconds: float = 300.0
     part: float = 0.1
@@ -36,8 +37,9 @@ class Anomaly:
     """A job that was `late` seconds later than on the private cluster: at its end if `at_end`, else at its start.
 
     `late` leaves out the time that the job waited only for its tenant's other jobs of equal priority. `start` and
-    `finish` are the actual times, None where it had not started or ended; `late` is then a lower bound. `causes` are
-    seconds by cause, the largest first; `holders` are keys of the jobs in its way, with their GPU-seconds.
+    `finish` are the actual times; a time is None for a job that had not started or ended, and `late` is then a lower
+    bound. `causes` has the seconds by cause, and `holders` the GPU-seconds by key of the jobs in its way, both
+    largest first.
     """
 
     key: int
@@ -59,13 +61,13 @@ class Anomaly:
 class Findings:
     """The findings for one tenant.
 
-    `judged` jobs were compared, `unfinished` of them only at their start. Not compared are `carried` jobs, which
-    came before the period, and jobs `too_large` for the private cluster, which could never run there. Preemptible
-    jobs, `preemptible`, are in none of the other numbers.
+    `judged` counts the jobs that were compared, `unfinished` those compared only at their start. Two kinds of jobs
+    are not compared: `carried` jobs arrived before the period, and `too_large` jobs never fit on the private
+    cluster. `preemptible` counts the preemptible jobs, which are in none of the other counts.
     """
 
     anomalies: tuple[Anomaly, ...]
-    gpus: tuple[int, ...]  # of its private cluster for most of the period, by generation
+    gpus: tuple[int, ...]  # GPUs of the private cluster for most of the period, by generation
     judged: int
     unfinished: int
     carried: int
@@ -74,19 +76,20 @@ class Findings:
 
 
 class Analysis:
-    """The analysis of one period of a cluster, read once; `of` returns the findings for each tenant."""
+    """The analysis of one period of a cluster. It reads the period once; `of` returns the findings for each tenant."""
 
     def __init__(self, past: Past, tolerance: Tolerance | None = None) -> None:
         self.past, self.tolerance = past, tolerance or Tolerance()
         self.purchase = Purchase.of(past)
         self._of_tenant: list[list[PastJob]] = [[] for _ in past.parts]
-        # In the order that their owner wants, which is by arrival as in live rounds.
+        # Owners want their jobs in the order of arrival, as in live rounds.
         for job in sorted(past.jobs, key=lambda job: (job.arrival, job.key)):
             self._of_tenant[job.tenant].append(job)
         self._timeline = Timeline(past, self.purchase)
 
     def of(self, tenant: int) -> Findings:
-        """Replays the tenant's jobs on its private cluster and returns which were late on the shared one, and why."""
+        """Replays the tenant's jobs on its private cluster and returns its findings: which jobs were late in reality,
+        and why."""
         owned = self.purchase.machines(tenant)
         own = [job for job in self._of_tenant[tenant] if not job.preemptible]
         jobs = [job for job in own if fits(job, owned)]
@@ -118,11 +121,11 @@ class Analysis:
         return min(1.0, exact / float(bought[tenant].sum() or 1))
 
     def _late(self, job: PastJob, fate: Fate) -> LateJob | None:
-        """Returns how late the job was, or None if that is tolerated."""
+        """Returns the job with its lateness, or None if it was not late by more than the tolerance."""
         if fate.first_start is None:
-            return None  # it would not have run on the private cluster either
+            return None  # would not have run on the private cluster either
         start = next((attempt.begins for attempt in job.attempts if not attempt.failed), None)
-        # A job that never started has waited until it ended otherwise, or until now.
+        # A job that never started waited until it ended without running, or until the period ended.
         started = start if start is not None else self.past.ends if job.ended is None else job.ended
         begun_late = started - fate.first_start
         ended_late = 0.0
@@ -159,11 +162,11 @@ def _anomaly(late: LateJob, why: Blame) -> Anomaly:
 
 
 def analyse(past: Past, tolerance: Tolerance | None = None) -> Sequence[Findings]:
-    """Returns the findings for all tenants, in their order."""
+    """Returns the findings for each tenant, in the order of tenants."""
     analysis = Analysis(past, tolerance)
     return [analysis.of(tenant) for tenant in range(len(past.parts))]
 
 
 def total_late(findings: Sequence[Findings]) -> float:
-    """Returns the total seconds by which jobs were late."""
+    """Returns the sum of `late` over all anomalies, in seconds."""
     return math.fsum(one.late for some in findings for one in some.anomalies)

@@ -1,8 +1,8 @@
-"""Explains why a job was late, from the state of the shared cluster while it waited but would have run alone.
+"""Explains why a job was late, from the state of the shared cluster while the job waited but would have run alone.
 
 The wait goes from when the job would have run on the private cluster until it last waited. It is cut into equal
-steps. Each step gets one cause, from who held GPUs then compared with what their tickets would have bought. A cause
-that lasted less than a step may be missed; it is not the main one.
+steps. Each step gets one cause: the GPUs that each tenant held at that moment are compared with what its tickets
+would have bought. A cause that lasted less than a step may be missed; it is not the main cause.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class LateJob:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Seconds of a job's wait by cause, and GPU-seconds of the jobs in its way, both largest first.
+    """The seconds of a job's wait by cause, and the GPU-seconds of the jobs in its way, both largest first.
 
-    Time in which the job waited only for its tenant's other jobs of equal priority is in `own_order` alone.
+    Time in which the job waited only for its tenant's other jobs of equal priority counts in `own_order` alone.
     """
 
     causes: tuple[tuple[Cause, float], ...]
@@ -53,7 +53,8 @@ class Blame:
 
 
 class Timeline:
-    """The state of the shared cluster at a moment. It moves only forward, until it is rewound."""
+    """The state of the shared cluster at one moment. `go_to` only moves it forward; `rewind` takes it back to the
+    start."""
 
     def __init__(self, past: Past, purchase: Purchase) -> None:
         self.past, self.bought_at = past, purchase.at
@@ -62,7 +63,8 @@ class Timeline:
         for change in past.nodes:
             self.kind[change.node] = change.generation
         self.of_kind = [np.flatnonzero(self.kind == k) for k in range(past.generations)]
-        # (time, kind of event so that ends come before begins, whether it ends a reservation, indices).
+        # (time, kind of event, 1 for the end of a reservation, two indices); kinds are numbered so that attempts end
+        # before others begin.
         changes = [(change.at, 0, 0, i, 0) for i, change in enumerate(past.nodes)]
         for i, job in enumerate(past.jobs):
             for n, attempt in enumerate(job.attempts):
@@ -85,7 +87,7 @@ class Timeline:
         self.attempts: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
         self.reservations: dict[Key, None] = {}
         self.now = 0.0
-        # The moving average of the GPUs that each tenant held, and the time at which it was last updated.
+        # The moving average of the GPUs that each tenant held, and the time at which the average was last updated.
         self._lately = np.zeros(self.bought.shape)
         self._lately_at = np.zeros(len(self.bought))
 
@@ -103,7 +105,10 @@ class Timeline:
         self.now, self.bought = moment, self.bought_at(moment)
 
     def held_lately(self, tenant: int) -> Floats:
-        """Returns (K,) GPUs that the tenant held on average, with the same memory as the balances of live rounds."""
+        """Updates and returns the GPUs that the tenant held on average, (K,).
+
+        The average forgets as fast as the balances of live rounds.
+        """
         part = math.exp((self._lately_at[tenant] - self.now) / MEMORY)
         lately: Floats = self._lately[tenant] * part + self.by_tenant[tenant] * (1 - part)
         self._lately[tenant], self._lately_at[tenant] = lately, self.now
@@ -113,7 +118,7 @@ class Timeline:
         job, attempt = self.job(key), self.attempt(key)
         if attempt.ends <= attempt.begins:
             return
-        self.held_lately(job.tenant)  # updates the average with what it held until now
+        self.held_lately(job.tenant)  # adds the GPUs held until now to the average
         for node in attempt.nodes:
             self.held[node] += sign * job.gpus_per_worker
         self.by_tenant[job.tenant, attempt.generation] += sign * job.gpus
@@ -156,7 +161,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Running totals of GPU-seconds: all of a tenant's jobs on the shared cluster, and those replayed alone."""
+    """Running totals of a tenant's GPU-seconds: of all its jobs on the shared cluster, and of those replayed alone."""
 
     shared: tuple[Floats, Floats]  # moments, and the total at each
     alone: tuple[Floats, Floats]
@@ -191,7 +196,7 @@ def _running_total(held: Sequence[tuple[float, float, int]]) -> tuple[Floats, Fl
 
 
 def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> list[Blame]:
-    """Returns why each late job of one tenant was late, in their order."""
+    """Returns why each late job of one tenant was late, in the order of `late`."""
     steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
     causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
     holders: list[dict[int, float]] = [defaultdict(float) for _ in late]
@@ -222,14 +227,16 @@ def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> li
 
 
 def _would_wait(fate: Fate, moment: float) -> bool:
-    """Returns whether the job would also have waited then on the private cluster, which is no part of its lateness."""
+    """Returns whether the job would also have waited on the private cluster at the moment. Such time is no part of its
+    lateness."""
     if fate.finish is not None and moment >= fate.finish:
         return False
     return not any(span.begins <= moment < span.ends for span in fate.spans)
 
 
 def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
-    """Yields moments at which the job waited but would not have waited alone, and the seconds that each represents."""
+    """Yields pairs (moment, seconds): moments at which the job waited but would have run alone, and the seconds that
+    each moment stands for."""
     gaps = list(_waits(late))
     whole = math.fsum(end - begin for begin, end in gaps)
     if whole <= 0:
@@ -244,8 +251,10 @@ def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
 
 
 def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
-    """Yields the intervals without GPUs, from when it would have run alone until its end, or its start if only that was
-    late."""
+    """Yields the intervals in which the job held no GPUs, from its start in the replay.
+
+    The last interval ends when the job ended; if only its start was late, when the job started.
+    """
     job = late.job
     since = late.fate.first_start or 0.0
     until = since + late.seconds if job.ended is None else job.ended
@@ -260,7 +269,7 @@ def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
 
 
 def _beside_waiting(late: LateJob) -> dict[Cause, float]:
-    """Returns the seconds that the job lost by each cause while it held GPUs."""
+    """Returns the seconds that the job lost while it held GPUs, by cause."""
     job, found = late.job, dict[Cause, float]()
     failed = math.fsum(attempt.ends - attempt.begins for attempt in job.attempts if attempt.failed)
     if failed > 0:
@@ -287,11 +296,11 @@ def _beside_waiting(late: LateJob) -> dict[Cause, float]:
 def why_waiting(
     timeline: Timeline, late: LateJob, moment: float, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns the cause at the timeline's moment, and the attempts in the job's way.
+    """Returns the cause of the wait at the timeline's moment, and the attempts in the job's way.
 
-    `is_behind` says that the tenant had received less than alone by then, by more than its private cluster delivers
-    in the tolerated time. The cause is None when the tenant was not behind and had its share, now or on average
-    lately, so that only the order of its own jobs of equal priority made this one wait.
+    `is_behind` says whether the tenant had by then received less than in the replay, by more than its private
+    cluster delivers in the tolerated time. The cause is None if the job waited only because of the order of its
+    tenant's jobs of equal priority: the tenant was not behind and had its share, at the moment or on average lately.
     """
     job = late.job
     ineligible = [one.cause for one in job.ineligible if one.begins <= moment < one.ends]
@@ -328,9 +337,10 @@ def _slots(free: Ints, job: PastJob) -> int:
 def _within_limits(
     timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """Returns the generations on which no limit blocks the job now, and the attempts that use up the limits that do.
+    """Returns the generations on which no limit blocks the job at the moment, and the attempts that use up the limits
+    which block it.
 
-    With `leaves_idle` it considers the limits beyond which jobs get only idle GPUs, else the limits that block.
+    Considers the limits beyond which jobs get only idle GPUs if `leaves_idle` is true, else all other limits.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -346,7 +356,8 @@ def _within_limits(
 
 
 def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
-    """Returns the attempts on nodes that have some GPUs free."""
+    """Returns the attempts with workers on partly free nodes: nodes of generation `k` that have at least one free
+    GPU."""
     broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
     return [
         key
@@ -359,12 +370,17 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 def _others_or_own(
     timeline: Timeline, late: LateJob, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns the cause when no GPU is free: others beyond their share, hardware, or the tenant's own jobs."""
+    """Returns the cause for a job when no GPUs are free for it, and the attempts in its way.
+
+    The cause is that other tenants borrow too much, that hardware is missing, or that the tenant's own jobs go
+    first; it is None if only the order of its own jobs of equal priority makes the job wait.
+    """
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:
         nodes = timeline.of_kind[k]
         mine, bought = int(timeline.by_tenant[tenant, k]), int(timeline.bought[tenant, k])
-        # The tenant lacks what the gang needs, unless it misses at least as much of its own as it has.
+        # Others are at fault only if the tenant's unused part holds the gang, or is at least as large as the part that
+        # it uses.
         if bought - mine < job.gpus and not 0 < bought - mine >= mine:
             continue
         there = int(np.maximum(free[nodes], 0).sum())
@@ -374,7 +390,7 @@ def _others_or_own(
         over[tenant] = 0
         over = np.maximum(over, 0)
         if over.sum() >= missing or (over.sum() > 0 and gone < missing):
-            # Whole GPUs may be more than the tenant's entitlement.
+            # The whole GPUs that a tenant buys may exceed its entitlement.
             worth = min(bought, timeline.past.parts[tenant] * float(timeline.bought[:, k].sum()))
             if timeline.held_lately(tenant)[k] >= worth - NOISE:
                 return None, ()
@@ -395,8 +411,8 @@ def _others_or_own(
 def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
     """Returns whether only the order of the tenant's jobs of equal priority makes the job wait.
 
-    That is so when no job of another priority holds GPUs, and no other user holds more of the tenant's GPUs than
-    that user's tickets are worth.
+    This is the case when no job of another priority holds the tenant's GPUs, and no other user holds more of them
+    than the user's tickets are worth.
     """
     held: dict[int, int] = {job.user: 0}
     for key in own:

@@ -1,6 +1,7 @@
 """Defines what happened on a shared cluster: its machines, its tenants, and every attempt of their jobs.
 
-Times are in seconds since the period began. Tenants, generations and nodes are indices. `key` belongs to the caller.
+Times are in seconds since the period began. Tenants, generations and nodes are indices. `key` is the caller's
+identifier of a job.
 """
 
 from __future__ import annotations
@@ -11,55 +12,55 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a job did not run while it would have run, or been done, on its tenant's private cluster."""
+    """Why a job waited or took longer than on its tenant's private cluster."""
 
-    OVER_BORROWING = "over_borrowing"  # others held more than their fair share, and its tenant less
-    FRAGMENTATION = "fragmentation"  # enough GPUs were free, but not together as the gang needs them
-    RESERVATION = "reservation"  # free GPUs were reserved for another gang until it had all of its GPUs
-    PRIORITY = "priority"  # its tenant had its share; the tenant's other jobs went first
-    FAILURE = "failure"  # its own attempts failed
+    OVER_BORROWING = "over_borrowing"  # other tenants held more than their fair share, its tenant less
+    FRAGMENTATION = "fragmentation"  # enough GPUs were free, but not together on nodes as the gang needs them
+    RESERVATION = "reservation"  # free GPUs were reserved for another gang that still lacked some GPUs
+    PRIORITY = "priority"  # the tenant had its share; other jobs of the tenant went first
+    FAILURE = "failure"  # attempts of the job failed
     HARDWARE = "hardware"  # nodes were down or drained, or some of their GPUs had failed
     QUOTA = "quota"  # a limit of GPUs at once, or of GPU-hours, was reached
-    IDLE_LIMIT = "idle_limit"  # beyond a limit it could use only idle GPUs, and there were none
+    IDLE_LIMIT = "idle_limit"  # beyond a limit the job could use only idle GPUs, and no GPUs were idle
     PAUSE = "pause"  # the cluster was paused
-    SLOWER_GPUS = "slower_gpus"  # it ran on a slower generation than it would have had
-    SWITCHING = "switching"  # it was stopped and started more often
+    SLOWER_GPUS = "slower_gpus"  # the job ran on a slower generation than it would have had
+    SWITCHING = "switching"  # the job was stopped and started more often
     LOST_WORK = "lost_work"  # work was lost and repeated
-    UNEXPLAINED = "unexplained"  # enough GPUs were free for it
+    UNEXPLAINED = "unexplained"  # enough GPUs were free for the job
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt: an interval in which a gang held GPUs.
+    """An interval in which a gang held GPUs.
 
-    From `reserved` on, free GPUs were reserved for it; all workers ran from `ready` on. `failed`: it did not start,
-    or did not last, and made no progress. `lost_from`: its work from then on was lost, and a later attempt repeated
-    it.
+    Free GPUs were reserved for it from `reserved` on, and all workers ran from `ready` on. A `failed` attempt did
+    not start, or stopped early, and made no progress. Work after `lost_from` was lost and repeated by a later
+    attempt.
     """
 
     generation: int
     begins: float
     ready: float
     ends: float
-    nodes: tuple[int, ...]  # of each worker
+    nodes: tuple[int, ...]  # node of each worker
     failed: bool = False
     reserved: float | None = None
     lost_from: float | None = None
 
     @property
     def ran(self) -> float:
-        """Seconds in which all workers ran."""
+        """Returns the seconds in which all workers ran."""
         return self.ends - self.ready
 
     @property
     def lost(self) -> float:
-        """Seconds of `ran` whose work was lost and repeated."""
+        """Returns the seconds of `ran` whose work was lost and repeated."""
         return 0.0 if self.lost_from is None else max(self.ends - max(self.lost_from, self.ready), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Ineligible:
-    """An interval in which a job could not start for its own reason; with IDLE_LIMIT, only on free GPUs."""
+    """An interval in which its own state kept a job from starting; with IDLE_LIMIT it could start only on free GPUs."""
 
     begins: float
     ends: float
@@ -70,15 +71,15 @@ class Ineligible:
 class PastJob:
     """A job of the period, with its attempts.
 
-    `speeds` are its speeds by generation, 0 where it may not run. `ended` is None while it has not ended.
-    `runs_to_its_end`: it ended when its work was done, not by a user or a time limit. `carried`: it came before the
-    period, and only attempts within the period are listed; it takes part in the replay but is not judged.
-    `preemptible`: it was preemptible, so that it is left out of the comparison.
+    `speeds` has its speed on each generation, 0 where it may not run. `ended` is None for a job that has not ended.
+    `runs_to_its_end` is true for a job that ended because its work was done, not by a user or a time limit. A
+    `carried` job arrived before the period, and only its attempts within the period are listed; it is replayed but
+    not judged. A `preemptible` job is left out of the comparison.
     """
 
     key: int
     tenant: int
-    user: int  # among those of its tenant
+    user: int  # index within its tenant
     arrival: float
     workers: int
     gpus_per_worker: int
@@ -98,7 +99,8 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The state of a node from `at` on: it has `gpus`, of which `usable` may be given to gangs or are held by them."""
+    """The state of a node from `at` on: it has `gpus` GPUs, of which `usable` are held by gangs or may be given to
+    gangs."""
 
     at: float
     node: int
@@ -109,11 +111,11 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class PastLimit:
-    """A limit of GPUs at once, in force for some time.
+    """A limit of GPUs at once, in force from `begins` to `ends`.
 
-    It bounds what `tenants` hold together of a generation (None: of all), or what one of their users holds, an index
-    within its tenant. With `leaves_idle`, gangs beyond the limit may hold idle GPUs, and preemptible jobs do not
-    count towards it.
+    It limits the GPUs of a generation (None: of all generations) that the `tenants` hold together, or that one user
+    holds, given by the user's index within the tenant. With `leaves_idle`, gangs beyond the limit may still hold
+    idle GPUs, and preemptible jobs do not count towards it.
     """
 
     tenants: frozenset[int]
@@ -127,7 +129,7 @@ class PastLimit:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the cluster is scheduled; see fairshare.model.Settings."""
+    """The settings that the cluster is scheduled by; see fairshare.model.Settings."""
 
     quantum: float = 60.0
     ordering: str = "stride"
@@ -139,8 +141,8 @@ class Rules:
 class Past:
     """A period of a shared cluster.
 
-    `parts` is the fraction of the cluster that each tenant's tickets are worth among all; they sum to 1.
-    `user_tickets` are the tickets of each tenant's users. `nodes` is in the order of time.
+    `parts` has the fraction of the cluster that each tenant's tickets are worth; the fractions sum to 1.
+    `user_tickets` has the tickets of each tenant's users. `nodes` is sorted by time.
     """
 
     ends: float

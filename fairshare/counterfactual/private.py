@@ -1,10 +1,10 @@
-"""Builds a tenant's private cluster from what its tickets would have bought, and replays its own jobs there.
+"""Builds a tenant's private cluster, which is what its tickets would have bought, and replays the tenant's jobs there.
 
 This is the counterfactual of HiveD (OSDI '20, section 2: sharing anomaly) with tickets in place of a quota: a tenant
-should not fare worse on the shared cluster than on its own machines. It buys whole GPUs: its tickets' part of what
-the cluster had of each generation. GPUs left by rounding down go to the largest remainders, so that all tenants
-together buy exactly what exists. They come in nodes of the cluster's usual size, with the rest in a smaller one.
-When the cluster gains or loses nodes, they are bought or given back at that moment.
+should not fare worse on the shared cluster than on its own machines. A tenant buys whole GPUs: the part of each
+generation of the cluster that its tickets are worth. GPUs left by rounding down go to the largest remainders, so
+that all tenants together buy exactly the cluster. The GPUs come in nodes of the cluster's usual size, and a smaller
+node for the remainder. When the cluster gains or loses nodes, tenants buy or return GPUs at that moment.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fairshare.simulator.model import Fate, Machines, SimJob
 
 
 def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]:
-    """Returns the fraction of the whole that each account's tickets are worth, level by level; parents come first.
+    """Returns the fraction of the cluster that each account's tickets are worth, level by level; parents come first.
 
-    It is 0 where no account of a level has tickets.
+    The fraction is 0 for accounts of a family in which no account has tickets.
     """
     siblings: dict[int, float] = {}
     for above, some in zip(parent, tickets, strict=True):
@@ -42,9 +42,10 @@ def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]
 
 
 def apportion(parts: Sequence[float], gpus: int) -> list[int]:
-    """Returns whole GPUs by largest remainder (Hamilton); of equal remainders the first goes first."""
+    """Divides `gpus` into whole GPUs by largest remainder (Hamilton). Of equal remainders the first part gets the
+    GPU."""
     exact = [part * gpus for part in parts]
-    # The tolerance restores whole numbers that rounding of the parts made slightly smaller.
+    # The tolerance restores whole numbers that rounding errors of the parts made slightly smaller.
     whole = [math.floor(amount + 1e-9) for amount in exact]
     most_left = sorted(range(len(parts)), key=lambda i: (round(whole[i] - exact[i], 9), i))
     for i in most_left[: gpus - sum(whole)]:
@@ -53,7 +54,8 @@ def apportion(parts: Sequence[float], gpus: int) -> list[int]:
 
 
 def usual_gpus(past: Past) -> Ints:
-    """Returns (K,) the median over time of the cluster's GPUs of each generation, since it first had any of it."""
+    """Returns the median over time of the cluster's GPUs of each generation, (K,), from when the cluster first had
+    any."""
     found = np.zeros(past.generations, dtype=np.int64)
     for k in range(past.generations):
         lasted: dict[int, float] = {}
@@ -72,7 +74,7 @@ def usual_gpus(past: Past) -> Ints:
 
 
 def _median(lasted: Mapping[int, float]) -> int:
-    """Returns the largest number that was reached or exceeded for at least half of the time."""
+    """Returns the largest number of GPUs that the cluster had, or exceeded, for at least half of the time."""
     half, reached = sum(lasted.values()) / 2, 0.0
     for number in sorted(lasted, reverse=True):
         reached += lasted[number]
@@ -82,7 +84,8 @@ def _median(lasted: Mapping[int, float]) -> int:
 
 
 def usual_node(past: Past, generation: int) -> int:
-    """Returns the most common number of GPUs of a node of the generation, of ties the larger; 1 where none is known."""
+    """Returns the most common number of GPUs of a node of the generation; the larger number of a tie; 1 without
+    nodes."""
     sizes: dict[int, int] = {}
     for change in past.nodes:
         if change.generation == generation and change.gpus:
@@ -92,7 +95,10 @@ def usual_node(past: Past, generation: int) -> int:
 
 
 def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
-    """Returns the GPUs of each generation, with drained and broken ones, from each moment on; the first moment is 0."""
+    """Returns pairs (moment, GPUs of each generation from that moment on), including drained and broken GPUs.
+
+    The first moment is 0.
+    """
     totals = [0] * past.generations
     of_node: dict[int, NodeState] = {}
     found = [(0.0, tuple(totals))]
@@ -109,16 +115,16 @@ def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
     return found
 
 
-# The machines from each moment on, in the order of time; the first moment is 0.
+# Pairs (moment, machines from that moment on), sorted by time; the first moment is 0.
 MachinesOverTime: TypeAlias = Sequence[tuple[float, Machines]]
 
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """What each tenant buys.
+    """The GPUs that each tenant buys.
 
-    `gpus` (tenants, K) is for most of the period, `node_gpus` (K,) are the GPUs of a usual node, and `over_time` has
-    the amounts from each moment on, in the order of time.
+    `gpus` (tenants, K) is what tenants have for most of the period, `node_gpus` (K,) the size of a usual node, and
+    `over_time` has pairs (moment, GPUs from that moment on), sorted by time.
     """
 
     gpus: Ints
@@ -140,13 +146,13 @@ class Purchase:
         )
 
     def at(self, moment: float) -> Ints:
-        """Returns (tenants, K) the GPUs at a moment."""
+        """Returns the GPUs that each tenant owns at a moment, (tenants, K)."""
         place = bisect_right(self.over_time, moment, key=itemgetter(0))
         return self.over_time[max(place - 1, 0)][1]
 
     def machines(self, tenant: int) -> MachinesOverTime:
-        """Returns the tenant's machines over time. Nodes stay the same; those not bought yet, or given back, have no
-        GPUs."""
+        """Returns the tenant's machines over time. The list of nodes does not change: a node has 0 GPUs before it is
+        bought and after it is returned."""
         steps = [(since, gpus[tenant].tolist()) for since, gpus in self.over_time]
         most = [
             max(math.ceil(gpus[k] / self.node_gpus[k]) for _, gpus in steps)
@@ -167,11 +173,12 @@ class Purchase:
 
 
 def work_of(job: PastJob, past: Past) -> float:
-    """Returns the seconds that the job has to run at speed 1, as far as its attempts tell.
+    """Returns the seconds that the job has to run at speed 1, estimated from its attempts.
 
-    Leaves out failed attempts and work that was repeated. The first start counts as it was; the time of later starts
-    is due to the shared cluster. A job that has not ended holds its GPUs until the period ends, and one that never
-    ran counts as needing as long as it waited. Both leave the tenant's other jobs less, not more.
+    Leaves out failed attempts and repeated work. The first start counts as long as it took; the time of later starts
+    is due to the shared cluster. A job that has not ended counts as holding its GPUs until the period ends, and a
+    job that never ran counts as running for as long as it waited. Both assumptions leave the tenant's other jobs
+    less time, not more.
     """
     if job.ended is None:
         return math.inf
@@ -187,7 +194,7 @@ def work_of(job: PastJob, past: Past) -> float:
 
 
 def fits(job: PastJob, over_time: MachinesOverTime) -> bool:
-    """Returns whether the gang could ever run on the machines after its arrival."""
+    """Returns whether the gang could run on the machines at any moment after its arrival."""
     untils = [*(since for since, _ in over_time[1:]), math.inf]
     return any(
         until > job.arrival and _holds(machines, job)
@@ -205,15 +212,16 @@ def _holds(machines: Machines, job: PastJob) -> bool:
 def replay(
     past: Past, jobs: Sequence[PastJob], over_time: MachinesOverTime, tickets: Sequence[float]
 ) -> list[Fate]:
-    """Returns the fate of each of a tenant's jobs, which must all fit, alone on the machines.
+    """Replays a tenant's jobs alone on the machines and returns the fate of each job. Every job must fit on the
+    machines.
 
-    The tenant's users share them by their tickets, as on the shared cluster. No limits apply.
+    The tenant's users share the machines by their tickets, as on the shared cluster. No limits apply.
     """
     rules = past.rules
     settings = Settings(
         quantum=rules.quantum,
         ordering="lottery" if rules.ordering == "lottery" else "stride",
-        trading=False,  # there is no other tenant
+        trading=False,  # because there is no other tenant
         min_hold=rules.min_hold,
         switch_cost=rules.switch_cost,
     )
@@ -231,7 +239,7 @@ def replay(
         for job in jobs
     ]
     (_, machines), *changes = over_time
-    # Rounds while all jobs run would only move gangs, which does not matter here.
+    # While all jobs run, a round would only move gangs, which changes no times.
     scheduler = LiveScheduler(machines, users, settings, asks_idly=False)
     engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost, changes=changes)
     return list(engine.run(past.ends).fates)

@@ -1,4 +1,4 @@
-"""Estimates the speed of jobs on generations where they never ran, from jobs that were measured on both."""
+"""Estimates the speed of jobs on generations where they were not measured, from jobs that were measured on both."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from fairshare.rates import within_reason
 
 
 def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ...]]:
-    """Returns (J, K) speeds relative to each job's slowest measured generation, 0 where it may not run.
+    """Returns the speed of each job relative to its slowest measured generation, (J, K); 0 where the job may not run.
 
-    `rates` (J, K) are steps per second, NaN where not measured. Missing ones are estimated by the median ratio of
-    the team's other jobs (`team` (J,)), else of all jobs. Without any ratio a job counts as equally fast.
+    `rates` (J, K) has steps per second, NaN where not measured. A missing rate is estimated by the median ratio of
+    the team's other jobs (`team` (J,)), or of all jobs if the team has none. Without any ratio a job counts as
+    equally fast.
     """
     rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)
@@ -28,7 +29,10 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
 
 
 def _ratios(rates: Floats, known: Bools) -> Floats:
-    """Returns (K, K) the median of rate on the second / rate on the first; NaN where no job was measured on both."""
+    """Returns the median over jobs of the rate on the second generation divided by the rate on the first, (K, K).
+
+    The median is NaN for pairs of generations on which no job was measured.
+    """
     kinds = rates.shape[1]
     found = np.full((kinds, kinds), np.nan)
     for first in range(kinds):
@@ -40,7 +44,8 @@ def _ratios(rates: Floats, known: Bools) -> Floats:
 
 
 def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -> None:
-    """Fills in unknown rates of `jobs`, by the first source and the first known generation that have a ratio."""
+    """Fills in the unknown rates of `jobs`: from the first source that has a ratio to a known generation, and the first
+    such generation."""
     for second in range(known.shape[1]):
         for ratios in sources:
             for first in range(known.shape[1]):
@@ -50,7 +55,8 @@ def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -
 
 
 def _by_the_slowest(rates: Floats, accepts: Bools) -> Floats:
-    """Returns the rates relative to the least accepted and known one of each row; 1 for others."""
+    """Returns each rate divided by the lowest known rate of its row among accepted generations; 1 where unknown or not
+    accepted."""
     counts = accepts & np.isfinite(rates)
     least = np.where(counts, rates, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     relative: Floats = np.where(counts, rates / np.where(np.isfinite(least), least, 1.0), 1.0)

@@ -1,4 +1,4 @@
-"""The registry of scheduling policies: the only place that names them."""
+"""The registry of scheduling policies, the only module that names every policy."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.policies.market.policy import Market
 
 DEFAULT = "gandiva_fair"
-FIRST = "gandiva_fair"  # decided all rounds before rounds recorded their policy
+FIRST = "gandiva_fair"  # the policy of all rounds from before rounds recorded their policy
 
-# All versions that ever decided a round of a released Fairlot; their records are verified with them.
+# All versions that ever decided a round of a released Fairlot. Records of rounds are verified with the version that
+# decided them.
 _ALL: tuple[type[Policy], ...] = (GandivaFair1, GandivaFair, Market)
-# A newer version is checked and compared (python -m fairshare check) before clusters use it. Of policies that are not
-# listed here the newest version is in force.
+# The version in force of policies whose newest version is still checked and compared (python -m fairshare check). For
+# all other policies the newest version is in force.
 _IN_FORCE: Mapping[str, int] = {"gandiva_fair": 2}
 _BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): one for one in _ALL}
 
 
 class UnknownPolicy(LookupError):
-    """No policy has that name, or that version. The message says which exist."""
+    """No policy has the given name or version. The message lists those that exist."""
 
 
 def names() -> list[str]:
@@ -33,7 +34,7 @@ def names() -> list[str]:
 
 
 def versions(name: str) -> list[int]:
-    """Returns the versions of a policy, the newest last."""
+    """Returns the versions of a policy in ascending order."""
     return sorted(number for known, number in _BY_VERSION if known == name)
 
 
@@ -43,7 +44,7 @@ def all_versions() -> list[tuple[str, int]]:
 
 
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
-    """Returns a version of a policy, by default the one in force; raises UnknownPolicy."""
+    """Returns the class of a policy's version, by default the version in force. Raises UnknownPolicy."""
     known = versions(name)
     if not known:
         raise UnknownPolicy(f"{name!r} is not a policy. Available: {', '.join(names())}")
@@ -55,13 +56,15 @@ def policy_type(name: str, version: int | None = None) -> type[Policy]:
 def policy_named(
     name: str = DEFAULT, version: int | None = None, options: Mapping[str, object] | None = None
 ) -> Policy:
-    """Returns a version (by default the one in force) with options; raises UnknownPolicy or InvalidOption."""
+    """Creates a version of a policy, by default the version in force, with options. Raises UnknownPolicy or
+    InvalidOption."""
     kind = policy_type(name, version)
     return kind(read_options(kind, options or {}))
 
 
 def policy_of(settings: Settings, name: str = DEFAULT, version: int | None = None) -> Policy:
-    """Returns a policy with the options that are in the settings, where records of the first rounds keep them."""
+    """Creates a policy with the options that `settings` contains. Records of the first rounds keep their options
+    there."""
     kind = policy_type(name, version)
     known = {one.name for one in fields(kind.options_type)} & {one.name for one in fields(Settings)}
     given: dict[str, Any] = {name: getattr(settings, name) for name in known}

@@ -1,8 +1,8 @@
 """Defines the interface between a scheduling policy and its callers.
 
-A policy reads a view (fairshare.model.Snapshot) and returns a plan (fairshare.model.Decision). What it remembers
-between two plans is its state. The driver (fairshare.driver) keeps the state, reports what happened, and validates
-plans, so that live rounds, previews, forecasts and replays treat all policies alike.
+A policy reads a view (fairshare.model.Snapshot) and returns a plan (fairshare.model.Decision). The data that it
+keeps between two plans is its state. The driver (fairshare.driver) keeps the state, reports what happened, and
+validates plans, so that live rounds, previews, forecasts and replays treat all policies alike.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy as np
 from fairshare.model import Bools, Decision, Floats, Snapshot
 
 # Named arrays of shape (T,) or (T, K), in the order of the view's accounts and generations. Callers store each value by
-# account and generation, and put 0 where an account or a generation is new. All policies use the same name for debts:
-# `total` (T,) GPU-seconds, or `owed` (T, K) where each generation is made good separately.
+# account and generation, and put 0 where an account or a generation is new. All policies use the same names for debts:
+# `total` (T,) GPU-seconds, or `owed` (T, K) where a debt is paid back on its own generation.
 State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """Input that a policy needs and others do not, or a kind of round that it supports."""
+    """An input that only some policies need, or a kind of round that only some policies support."""
 
     RATES = "rates"  # measured speeds of jobs on generations
     OWN_ORDER = "own_order"  # accounts whose jobs take turns by the GPU time that each has had
     ATTAINED = "attained"  # GPU-seconds that each job has had, by generation
-    # Rounds between two quanta take surplus back. Those of other policies only fill free GPUs.
+    # Rounds between two quanta take surplus back. A policy without this need only fills free GPUs in such rounds.
     RECLAIM = "reclaim"
 
 
@@ -44,7 +44,7 @@ class Happened:
 
     @property
     def active(self) -> Bools:
-        """(T,) whether an account had a share in the last plan."""
+        """Returns whether each account had a share in the last plan, (T,)."""
         active: Bools = np.any(self.share > 0, axis=1)
         return active
 
@@ -58,29 +58,31 @@ class Policy(Protocol):
     options_type: ClassVar[type[Any]]  # a frozen dataclass whose fields are made by `option`
 
     def __init__(self, options: Any) -> None:
-        """Creates the policy; `options` is an instance of `options_type`."""
+        """Creates the policy. `options` is an instance of `options_type`."""
 
     @property
     def options(self) -> Any: ...
 
     def start(self, view: Snapshot) -> State:
-        """Returns the state before the first plan. `view.accounts.owed` is what a previous policy left owed, or 0."""
+        """Returns the state before the first plan. `view.accounts.owed` has what an earlier policy still owed accounts,
+        or 0."""
 
     def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
-        """Returns the state after what happened. Accounts without jobs may still have received time."""
+        """Returns the state updated with what happened. An account may have received time even if it has no jobs
+        now."""
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
-        """Returns which gangs run where until the next plan. `random` is the only source of chance."""
+        """Returns which gangs run where until the next plan. `random` is the only source of randomness."""
 
     def divide(self, view: Snapshot) -> Floats:
-        """Returns (T, K) GPUs, the shares that `decide` would give accounts before trades.
+        """Returns the shares that `decide` would give accounts before trades, in GPUs, (T, K).
 
         Entitlements do not depend on the policy: see `fairshare.entitlement.entitlements`.
         """
 
 
 class InvalidOption(ValueError):
-    """An option that the policy does not have, or a value that it does not accept; says what is accepted."""
+    """The policy has no such option, or does not accept the value. The message says what is accepted."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"{option}: {problem}")
@@ -95,12 +97,13 @@ class Option:
     kind: type  # bool, float, int or str
     default: Any
     doc: str
-    choices: Sequence[str] = ()  # the accepted values of a str
+    choices: Sequence[str] = ()  # the accepted values if `kind` is str
     least: float | None = None
     most: float | None = None
 
     def read(self, value: object) -> Any:
-        """Returns the value in the option's type; raises InvalidOption."""
+        """Returns the value converted to the option's type. Raises InvalidOption if the option does not accept the
+        value."""
         if self.choices:
             if value not in self.choices:
                 raise InvalidOption(self.name, f"{value!r} is not one of {', '.join(self.choices)}")
@@ -119,7 +122,7 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """Returns the accepted range in words."""
+        """Returns the accepted range in words, such as "from 0 to 1"."""
         if self.least is not None and self.most is not None:
             return f"from {self.least:g} to {self.most:g}"
         return f"at least {self.least:g}" if self.least is not None else f"at most {self.most:g}"
@@ -129,7 +132,7 @@ _KINDS: Mapping[type, str] = {bool: "true or false", float: "a number", int: "a 
 
 
 def option(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """Returns a field for an options dataclass."""
+    """Returns a dataclass field for an option, with its description and range as metadata."""
     return field(default=default, metadata={"doc": doc, "least": least, "most": most})
 
 
@@ -146,7 +149,7 @@ def options_of(policy: type[Policy]) -> list[Option]:
 
 
 def read_options(policy: type[Policy], given: Mapping[str, object]) -> Any:
-    """Returns the options dataclass with the given values and defaults for the rest; raises InvalidOption."""
+    """Returns the options dataclass with the given values, and defaults for all others. Raises InvalidOption."""
     known = {one.name: one for one in options_of(policy)}
     for name in given:
         if name not in known:

@@ -1,9 +1,10 @@
 """Computes on which generations an account's jobs would run if its share could be divided at will.
 
-Turns are of whole gangs, and come when an account as a whole is due time, on whichever generation it is due most
-then. To give the account's time on a generation to the jobs that gain most by it, these claim that time sooner than
-others and yield it later, by one gang in each direction. What accounts get of each generation in the long run does
-not change (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
+Turns are of whole gangs. A turn comes when an account as a whole is due time, on the generation on which it is due
+most at that moment. To give the account's time on a generation to the jobs that gain most by it, these jobs claim
+that time sooner than others and yield it later, by one gang in each direction. The time that accounts get of each
+generation in the long run does not change (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter
+4).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from fairshare.policies.gandiva_fair.own_order import Rows
 
 
 def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
-    """Returns (J, K) from 1, where jobs of the same kind would have all their time, to -1, where they would have none.
+    """Returns how strongly each job should prefer a generation, (J, K), from -1 to 1.
 
-    It is 0 for jobs that would not run, and for all jobs of accounts whose jobs are equally fast wherever they may
-    run, `able` (J, K). `share` (T, K) is what accounts have; `evenly` (T,) marks those whose jobs of one priority
-    share evenly.
+    It is 1 where jobs of the same kind would spend all their time and -1 where they would spend none. It is 0 for
+    jobs that would not run, and for all jobs of an account whose jobs are equally fast on all generations where they
+    may run, `able` (J, K). `share` (T, K) is what accounts have; `evenly` (T,) marks accounts whose jobs of one
+    priority share evenly.
     """
     found, speed = np.zeros(able.shape), speeds_of(jobs, able)
     if not able.size:

@@ -1,8 +1,8 @@
-"""Tracks what each account is owed: the scheduler's memory between rounds.
+"""Tracks the GPU time that each account is owed: the scheduler's memory between rounds.
 
-An account's guaranteed time has its own balance, which never falls below zero, so that lent surplus is no debt of
-the account that used it within its guarantee. The balance of all time only decides the order: of the accounts that
-may go, the one furthest behind relative to its share goes first.
+An account's guaranteed time has its own balance, which never falls below zero. So an account that used lent surplus
+while it was within its guarantee owes nothing for it. The balance of all time only decides the order: of the
+accounts that may go, the account furthest behind relative to its share goes first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """GPU-seconds due minus GPU-seconds received."""
+    """GPU-seconds that accounts were due minus GPU-seconds that they received."""
 
     guaranteed: Floats  # (T,) of guaranteed time, never negative
-    total: Floats  # (T,) of guaranteed time and surplus together; of inner accounts the sum over leaves
+    total: Floats  # (T,) of guaranteed time and surplus together; for inner accounts the sum over leaves
     owed: Floats  # (T, K) by generation; 0 except for leaves
 
     @classmethod
@@ -30,7 +30,8 @@ class Balances:
 
 
 def tier_one(shares: Shares) -> Floats:
-    """Returns (T, K) guaranteed GPUs, scaled down where trades left an account fewer but faster GPUs."""
+    """Returns guaranteed GPUs, (T, K), scaled down for accounts that trades left with fewer (but faster) GPUs than
+    guaranteed."""
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
     scaled: Floats = shares.guaranteed * part[:, None]
@@ -49,12 +50,12 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 ) -> Balances:
     """Returns the balances after `dt` seconds in which leaves `received` (T, K) GPU-seconds.
 
-    `active` (T,) marks accounts with jobs below them. The others restart at zero, as absence earns no credit.
-    `largest` (T,) is the size in GPUs of the largest gang below each account. Balances may grow to two quanta of it
-    even where `settings.memory` seconds of the share are less.
+    `active` (T,) marks accounts with jobs below them. All other accounts restart at zero, because absence earns no
+    credit. `largest` (T,) has the GPUs of the largest gang below each account. A balance may grow to
+    `settings.memory` seconds of the share, or to two quanta of that gang if this is more.
 
-    Where all accounts together received less of a generation than their shares, what is due shrinks to what was
-    received, surplus first: no account is owed time that did not exist.
+    Where all accounts together received less of a generation than their shares, only what was received counts as
+    due, and surplus is reduced before guarantees: no account is owed time that did not exist.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
@@ -81,12 +82,13 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 
 
 def _part(due: Floats, there_was: Floats) -> Floats:
-    """Returns (K,) the fraction of what is `due` (K,) that can be met."""
+    """Returns the fraction of `due` (K,) that `there_was` (K,) can meet on each generation, from 0 to 1, (K,)."""
     met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
     return met
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Returns the balance within `limit`. A share that shrinks does not cancel a debt but stops it from growing."""
+    """Returns the balance clipped to between -`limit` - `received` and `limit`. A balance that was already beyond
+    these bounds stays, but may not move further."""
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))
     return limited

@@ -16,24 +16,25 @@ from fairshare.tree import Tree
 
 
 class Divided(Protocol):
-    """What accounts have before they trade, as `share_out` divides it."""
+    """The GPUs that accounts have before they trade, as `share_out` divides them."""
 
     @property
     def entitled(self) -> Floats:
-        """(T, K) entitlement in GPUs."""
+        """Returns the entitlement of each account in GPUs, (T, K)."""
 
     @property
     def share(self) -> Floats:
-        """(T, K) GPUs with what others leave; of each account with all accounts below it."""
+        """Returns each account's GPUs, surplus included, (T, K); for inner accounts the sum over all accounts below
+        them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """What accounts give and take in trades: N legs, each of one account on one side of one trade."""
+    """The legs of trades: what one account on one side of one trade gives and takes. There are N legs."""
 
     trade: Ints  # (N,)
     account: Ints  # (N,)
-    other: Ints  # (N,) the party on the other side
+    other: Ints  # (N,) the account on the other side of the trade
     gives: Ints  # (N,) a generation
     given: Floats  # (N,) GPUs of it for each GPU of the trade
     takes: Ints  # (N,) a generation
@@ -47,7 +48,7 @@ class Legs:
         return Legs(*both)
 
     def changes(self, gpus: Floats, accounts: int, generations: int) -> Floats:
-        """Returns (accounts, K) the GPUs that accounts gain or lose by `gpus` (D,) of the trades."""
+        """Returns the GPUs that accounts gain or lose by `gpus` (D,) of each trade, (accounts, K)."""
         found = np.zeros(accounts * generations)
         for k, amount in ((self.gives, -self.given), (self.takes, self.taken)):
             found += np.bincount(self.account * generations + k, amount * gpus[self.trade], len(found))
@@ -55,14 +56,14 @@ class Legs:
 
 
 def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """Returns (D,) how much of each trade fits into the room, the first trades first.
+    """Returns how much of each trade fits into the room, (D,). The first trades are served first.
 
-    Each of `needs` (N,), per GPU of its `trade` (N,), takes some of the `room` (M,) at its index `room_of` (N,).
+    Need n takes `needs[n]` for each GPU of trade `trade[n]` from the room `room[room_of[n]]`.
     """
     some = np.flatnonzero(np.isfinite(room[room_of]) & (needs > 0))
     if not len(some):
         return gpus
-    # All needs of one trade for one room are served together.
+    # All needs of one trade for the same room are served together.
     key, which = np.unique(room_of[some] * len(gpus) + trade[some], return_inverse=True)
     at, of = key // len(gpus), key % len(gpus)
     need = np.bincount(which, needs[some]) * gpus[of]
@@ -73,10 +74,13 @@ def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats
 
 
 class Borders:
-    """Counts what crosses the borders of accounts. A trade does not cross the border of an account above both sides."""
+    """Counts the GPUs that trades move across the borders of accounts.
+
+    A trade does not cross the border of an account that is above both sides.
+    """
 
     def __init__(self, accounts: Accounts, tree: Tree, entitled: Floats, limits: TradeLimits) -> None:
-        """Reads the limits of accounts; `entitled` (T, K) is what borrowing is relative to."""
+        """Reads the limits of accounts. Limits on borrowing are relative to the entitlement `entitled` (T, K)."""
         capped = within_borrowing(with_claims(accounts), entitled)
         self._cap, self._cap_total = capped.cap, capped.cap_total
         self._cap_cost = np.full(len(accounts.parent), np.inf) if capped.cap_cost is None else capped.cap_cost
@@ -89,14 +93,14 @@ class Borders:
             | np.isfinite(limits.left).any(axis=1)
             | ~limits.deals.all(axis=1)
         )
-        # Whether the account or one above it is limited.
+        # Whether the account, or an account above it, is limited.
         self._is_below = tree.least_on_path(np.where(self._is_limited, 0.0, 1.0)) < 1
 
     def crossed(self, legs: Legs) -> Legs:
-        """Returns the legs of limited accounts: of the accounts that trade and all above them, up to those above the
-        other party.
+        """Returns the legs of all limited accounts whose border a trade crosses.
 
-        A trade between users of one party crosses the borders of all accounts below the party.
+        These are the trading account and the accounts above it, up to the first account that is also above the other
+        side. A trade between users of one party crosses the borders of accounts below the party only.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
@@ -107,7 +111,7 @@ class Borders:
         return found
 
     def _above(self, account: Ints, below: Ints) -> Bools:
-        """Returns which accounts equal `below` or are above it."""
+        """Returns whether each entry of `account` equals the entry of `below` or is above it."""
         found: Bools = account == below
         at = below
         while (at != NOWHERE).any():
@@ -116,7 +120,7 @@ class Borders:
         return found
 
     def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
-        """Returns (D,) how much of each trade the limits allow accounts that hold `share` (T, K)."""
+        """Returns the GPUs of each trade that the limits allow, (D,), for accounts that hold `share` (T, K)."""
         legs, kinds = crossed, share.shape[1]
         given = np.where(self._limits.deals, self._limits.left, 0.0)
         deals = np.where(self._limits.deals, np.inf, 0.0)
@@ -132,7 +136,7 @@ class Borders:
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Subtracts what accounts give by `gpus` (D,) of the trades from what they may still give."""
+        """Subtracts what accounts give by `gpus` (D,) of the trades from what their limits still allow them to give."""
         left = self._limits.left
         np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])
         np.maximum(left, 0.0, out=left)

@@ -1,4 +1,5 @@
-"""Moves picked gangs to generations where they are faster and their account is due time; accounts ahead there yield."""
+"""Moves picked gangs to generations where they are faster and their account is due time. Gangs of accounts that are
+ahead there yield."""
 
 from __future__ import annotations
 
@@ -10,23 +11,23 @@ from fairshare.policies.gandiva_fair.making_room import Moved, Yields, make_room
 from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.preempting import preempt_for
 
-# After this many gangs failed to get faster GPUs of a generation, no other one tries.
+# After this many gangs failed to move to a generation, no further gang tries to.
 _TRIES = 32
-# For this many gangs that are ahead on a generation, the gangs due there try to make room elsewhere.
+# For this many gangs that are ahead on a generation, gangs that are due there try to free room on their own generation.
 _SWAPS = 4
 
 
 def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
-    """Moves gangs where they are faster and their account is due time; gangs that are ahead there yield.
+    """Moves gangs to generations where they are faster and their account is due time; gangs that are ahead there yield.
 
-    Of one account's gangs those that gain more per GPU go first, and the account saves for them. Returns the gangs
-    that were stopped for this, which is allowed only with `may_stop`.
+    Of one account's gangs, those that gain most per GPU go first, and the account saves for them. Returns the gangs
+    that were stopped for this; without `may_stop` none is stopped.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
     swaps = _Swaps(picked, jobs, generations)
     saving = set[tuple[int, int]]()
-    # Pairs of generations between which no larger gang changed places since the last move.
+    # Pairs of generations on which no larger gang could be swapped since the last successful move.
     stuck = set[tuple[int, int]]()
     in_vain, stopped = [0] * speed.shape[1], list[int]()
     for job, k in zip(jobs.tolist(), generations.tolist(), strict=True):
@@ -55,7 +56,8 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
 
 
 def _faster(picked: Picked) -> tuple[Ints, Ints]:
-    """Returns picked jobs with the generations on which they are faster, of the account furthest behind first."""
+    """Returns picked jobs paired with the generations on which they are faster, those of the account furthest behind
+    first."""
     facts, share = picked.facts, np.maximum(picked.facts.shares.share, 1e-9)
     some = np.flatnonzero(picked.chosen & ~facts.stays)
     now = facts.speed[some, picked.generation[some]]
@@ -67,8 +69,10 @@ def _faster(picked: Picked) -> tuple[Ints, Ints]:
 
 
 def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False) -> bool:
-    """Moves a gang to a generation where other gangs (with `only_own` of its account) yield; returns False if it
-    cannot."""
+    """Moves a gang to generation `k` by making other gangs yield. Returns False without a change if that fails.
+
+    With `only_own` only gangs of the same account yield.
+    """
     if not picked.may_change(job, here, k):
         return False
     places, due = picked.places, picked.due[picked.facts.account[job]]
@@ -87,7 +91,8 @@ def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = Fals
 
 
 def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
-    """Returns a function that says whether a picked gang leaves its generation to the job, which runs `here`."""
+    """Returns a function that says whether a picked gang has to leave its generation for the job, which runs on
+    `here`."""
     facts = picked.facts
     speed, account = facts.speed, facts.account
 
@@ -101,17 +106,17 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
 
 
 class _Swaps:
-    """Larger gangs that are ahead on a generation change places with smaller gangs that are due there."""
+    """Swaps larger gangs that are ahead on a generation with smaller gangs that are due there."""
 
     def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
-        """Takes the `jobs` and `generations` that _faster returns."""
+        """Takes the `jobs` and `generations` that `_faster` returns."""
         self._picked = picked
         self._movable = np.flatnonzero(picked.chosen & ~picked.facts.stays)
         self._wanting = [jobs[generations == k] for k in range(picked.facts.speed.shape[1])]
 
     def try_for(self, job: int, here: int, k: int) -> bool:
-        """Swaps one larger gang on `k` with the job, and with others that are `here` and want to go; returns whether it
-        did."""
+        """Swaps a larger gang on `k` with the job and with other gangs on `here` that are faster on `k`. Returns
+        whether it did."""
         generation = self._picked.generation
         wanting = self._wanting[k]
         group = [job, *wanting[generation[wanting] == here][:_TRIES].tolist()]
@@ -119,12 +124,15 @@ class _Swaps:
         return any(self._swap(larger, due, here, k) for larger in self._ahead(here, k)[:_SWAPS])
 
     def _leaving(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
-        """Returns those of the group that make room for the larger gang, node by node; none if they are too few."""
+        """Returns the gangs of the group that make room for the larger gang if they leave, node by node.
+
+        Returns an empty list if not even the whole group makes enough room.
+        """
         facts, places = self._picked.facts, self._picked.places
         most = places.free_gpus[k] + facts.size[larger]
         spots = {job: places.places[job].nodes for job in group if facts.size[job] <= most}
         free, gpus = places.free[here], facts.gpus[larger]
-        left: dict[int, int] = {}  # by node, once the whole group is gone
+        left: dict[int, int] = {}  # free GPUs by node once the whole group is gone
         for job, nodes in spots.items():
             for node in nodes:
                 left[node] = left.get(node, free.gpus[node]) + facts.gpus[job]
@@ -138,7 +146,8 @@ class _Swaps:
         return sorted(leaving, key=lambda job: first[spots[job][0]])
 
     def _ahead(self, here: int, k: int) -> list[int]:
-        """Returns gangs on `k` that are ahead there and may run `here`, of the account furthest ahead first."""
+        """Returns gangs on `k` that are ahead there and may run on `here`, those of the account furthest ahead
+        first."""
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]
         due = picked.due[facts.jobs.account[some], k]
@@ -149,7 +158,8 @@ class _Swaps:
         return largest
 
     def _swap(self, larger: int, group: list[int], here: int, k: int) -> bool:
-        """Swaps as many of the group as needed with the larger gang; returns False without a change if that fails."""
+        """Swaps as many gangs of the group as needed with the larger gang. Returns False without a change if that
+        fails."""
         picked, places = self._picked, self._picked.places
         leaving = self._leaving(larger, group, here, k)
         if not leaving:

@@ -1,6 +1,6 @@
 """Groups jobs into classes that shares treat alike: one leaf, the same accepted generations, the same speeds.
 
-Gangs that cannot fill the nodes of a generation are alike only if they also have the same shape.
+Jobs whose gangs cannot fill the nodes of a generation are alike only if they also have the same shape.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Classes:
     """C classes, in the order of their leaves."""
 
     leaf: Ints  # (C,)
-    able: Bools  # (K, C) where its jobs may run
+    able: Bools  # (K, C) where the jobs of the class may run
     # Speed as a power of SAME_SPEED relative to the best: 0 for the best and where unknown, 1 where it may not run.
     step: Steps  # (K, C)
-    gpus: Floats  # (C,) of all its jobs together
-    most: Floats  # (C, K) GPUs of a generation that its gangs could use in an empty cluster
+    gpus: Floats  # (C,) of all jobs of the class together
+    most: Floats  # (C, K) GPUs of a generation that the class's gangs could use in an empty cluster
 
 
 def speeds_of(jobs: Jobs, able: Bools) -> Floats:
-    """Returns (J, K) the rate on each generation relative to the best among those that the job may use.
+    """Returns each job's rate relative to its best rate among generations that it may use, (J, K).
 
     It is 1 where a rate is unknown, so that untried generations are tried, and 0 where the job may not run.
     """
@@ -46,7 +46,7 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
 
 
 def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
-    """Returns the classes of all jobs that may run somewhere, as `able` (J, K) says."""
+    """Returns the classes of all jobs that may run somewhere according to `able` (J, K)."""
     some = np.flatnonzero(anywhere(able))
     may, speed = able.take(some, axis=0), speeds_of(jobs, able).take(some, axis=0)
     may, speed = np.ascontiguousarray(may.T), np.ascontiguousarray(speed.T)
@@ -71,9 +71,9 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """Returns (J,) the number of each gang's shape, and (S, K) the GPUs that gangs of each shape can use together.
+    """Returns the number of each gang's shape, (J,), and the GPUs that gangs of each shape can use together, (S, K).
 
-    Shapes whose gangs can fill every generation have the number 0.
+    All shapes whose gangs can fill every generation have the number 0.
     """
     base = int(jobs.gpus.max(initial=0)) + 1
     shapes, which = np.unique(jobs.workers * base + jobs.gpus, return_inverse=True)

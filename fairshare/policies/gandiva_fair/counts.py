@@ -1,4 +1,4 @@
-"""Counts picked gangs against all kinds of limits together."""
+"""Counts the GPUs of picked gangs against all kinds of limits."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from fairshare.quotas import Left, Quotas
 
 
 class Counts:
-    """Counts the GPUs of picked gangs against the limits of their accounts."""
+    """The GPUs of picked gangs, counted against the limits of their accounts."""
 
     def __init__(self, facts: Facts) -> None:
         jobs, limits, tree = facts.jobs, facts.limits, facts.tree
         self._facts = facts
         self._quotas = Quotas(tree, limits.most)
-        # Preemptible jobs are bound only by what limits leave, and count towards nothing else.
+        # Preemptible jobs are bound only by what these limits leave. They do not count towards other limits.
         self._room = Quotas(tree, limits.room) if jobs.preemptible is not None else None
         self._claims = Quotas(tree, limits.claims) if limits.claims else None
-        # What GPU-hours leave was checked when the quantum began; between two quanta only caps bind running gangs.
+        # Limits on GPU-hours were checked when the quantum began; between two quanta only limits of GPUs at once bind
+        # running gangs.
         self._caps = Quotas(tree, facts.snapshot.accounts) if facts.settings.reclaim else None
         all_kinds = (self._quotas, self._room, self._claims, self._caps)
         counted = [each.below for each in all_kinds if each is not None]
         self.is_limited: list[bool] = np.any(counted, axis=0).tolist()
-        # Accounts with limits on gangs that take part in the sharing.
+        # Accounts whose limits bind gangs that take part in the sharing.
         self.is_strict: list[bool] = self._quotas.below.tolist()
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns the same counts for idle GPUs, on which claims do not bind."""
+        """Returns a copy of the counts for idle GPUs, on which claims do not bind."""
         counts = copy(self)
         counts._binding_claims = None
         return counts
@@ -48,7 +49,8 @@ class Counts:
                 self._claims.use(account, generation, gpus)
 
     def allow(self, job: int, generation: int) -> bool:
-        """Returns whether limits let the job's account run the gang there, in the sharing or later on idle GPUs."""
+        """Returns whether limits let the job's account run the gang on the generation: in the sharing, or on idle GPUs
+        once the sharing is done."""
         facts = self._facts
         account, size, takes_part = facts.account[job], facts.size[job], facts.takes_part(job)
         if self._caps is not None and facts.running_on[job] == generation:

@@ -1,8 +1,8 @@
-"""Bounds how far the speeds that jobs report are believed.
+"""Bounds how far the scheduler believes the speeds that jobs report.
 
-A job's rate is what its own program reports, and a team trades by it: a claim that is too high for fast GPUs earns a
-higher price for them, and one that is too low buys them for less. Only ratios between generations count in trades.
-What others know bounds these ratios: jobs of other teams with the same model, or the operator's table.
+A job's rate is what its own program reports, and its team trades by the rate: reporting too high a rate on fast GPUs
+earns a higher price for them, and too low a rate buys them for less. Only ratios between generations count in
+trades. Independent evidence bounds these ratios: jobs of other teams with the same model, or the operator's table.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ import numpy as np
 
 from fairshare.model import NOWHERE, Floats, Ints
 
-# How far the ratio of a job's speeds on two generations may differ from each source, as a fraction.
+# Fraction by which the ratio of a job's speeds on two generations may differ from each source.
 SLACK_OF_MODEL, SLACK_OF_TABLE = 0.02, 0.2
-LEAST_TEAMS = 3  # of which one may lie
+LEAST_TEAMS = 3  # teams needed, so that a single team that lies cannot move the median far
 ROUNDING = 1e-9
 
 
 class Source(IntEnum):
     """What a job's speeds are compared with."""
 
-    OWN = 0  # nothing: they are believed
+    OWN = 0  # no source: the job's speeds are believed
     TABLE = 1  # the operator's table of generations
     MODEL = 2  # jobs of most teams with the same model
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of the speeds of J jobs besides what they report."""
+    """Evidence on the speeds of J jobs from sources other than their own reports."""
 
-    expected: Floats  # (J, K) speed up to a factor of each job; NaN unknown
-    slack: Floats  # (J,) fraction by which the ratio of two generations may differ; infinite if believed
+    expected: Floats  # (J, K) speed, up to a factor for each job; NaN if unknown
+    slack: Floats  # (J,) fraction by which the ratio of two generations may differ; infinite if the job is believed
     source: Ints  # (J,) a Source
 
 
 def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | None) -> Evidence:
-    """Returns the best evidence for each job: of its model, else of the table.
+    """Returns the best evidence for each job: of its model, or else of the operator's table.
 
-    `rate` (J, K) is as reported, NaN unknown; `team` and `model` are (J,), `model` being NOWHERE where a job names
-    none; `table` (K,) is the speed of a generation by the operator, NaN unknown. A source counts where it knows two
-    generations. For a model it takes the median of at least three teams, one value for each, so that no team can
-    move it far, neither its own nor others'.
+    `rate` (J, K) is as reported, NaN if unknown. `team` and `model` are (J,); `model` is NOWHERE for a job that
+    names no model. `table` (K,) is the operator's speed of each generation, NaN if unknown. A source counts only if
+    it knows two generations. For a model the evidence is the median over at least three teams, one value for each
+    team, so that no team can move it far in either direction.
     """
     sources = []
     if table is not None:
@@ -59,13 +59,15 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
 
 
 def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
-    """Returns (J, K) speeds of each job's model: the median over teams, up to a factor; NaN with fewer than 3 teams."""
+    """Returns the speeds of each job's model, up to a factor, (J, K): the median over teams; NaN with fewer than 3
+    teams."""
     found = np.full(rate.shape, np.nan)
     log = np.log(np.where(np.nan_to_num(rate) > 0, rate, np.nan))
     named = np.flatnonzero(model != NOWHERE)
     named = named[np.argsort(model[named], kind="stable")]
     for jobs in np.split(named, np.flatnonzero(np.diff(model[named])) + 1) if len(named) else ():
-        first = int(np.isfinite(log[jobs]).sum(axis=0).argmax())  # the generation that most of them know
+        # the generation on which most of the jobs were measured
+        first = int(np.isfinite(log[jobs]).sum(axis=0).argmax())
         against = log[jobs] - log[jobs, first][:, None]
         of_team = np.stack([_median(against[team[jobs] == one], 1) for one in np.unique(team[jobs])])
         found[jobs] = np.exp(_median(of_team, LEAST_TEAMS))
@@ -73,7 +75,7 @@ def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
 
 
 def _median(rows: Floats, least: int) -> Floats:
-    """Returns (K,) the median of the rows that know it; NaN where fewer than `least` do."""
+    """Returns the median of the known values in each column, (K,); NaN where fewer than `least` rows are known."""
     known = np.isfinite(rows).sum(axis=0) >= least
     found = np.full(rows.shape[1], np.nan)
     found[known] = np.nanmedian(rows[:, known], axis=0)
@@ -81,11 +83,12 @@ def _median(rows: Floats, least: int) -> Floats:
 
 
 def bounded(rate: Floats, evidence: Evidence) -> Floats:
-    """Returns (J, K) the rates that jobs offer in trades; NaN where the evidence does not know the generation.
+    """Returns the rates that jobs offer in trades, (J, K); NaN for generations that the evidence does not know.
 
-    Where the ratios of a job's rates differ from the evidence by more than its slack, they are reduced to the slack.
-    So a false claim pays no more than one within the slack, and a job that honestly differs from all others can
-    still trade. No job trades generations that the evidence does not know while it knows others.
+    Where the ratio of a job's rates differs from the evidence by more than its slack, the rates are adjusted to the
+    edge of the slack. So a false report earns no more than one within the slack, and a job that honestly differs
+    from all others can still trade. No job trades generations that the evidence does not know while the evidence
+    knows others.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

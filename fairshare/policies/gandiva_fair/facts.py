@@ -1,4 +1,4 @@
-"""What a decision knows before it picks the first gang, as arrays and, for access by gang, as lists."""
+"""Contains what a decision knows before it picks the first gang, as arrays and, for access by gang, as lists."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The input of everything that picks gangs. It does not change during a decision."""
+    """The input of all code that picks gangs. It does not change during a decision."""
 
     snapshot: Snapshot
     jobs: Jobs
     settings: Settings
     tree: Tree
     able: Bools  # (J, K) where each job may run now
-    sharing: Bools  # (J, K) `able`, cleared for jobs that take no part in the sharing
+    sharing: Bools  # (J, K) `able`, but False for jobs that take no part in the sharing
     shares: Shares
     balances: Balances
     limits: Limits
-    affinity: Floats  # (J, K) as affinities returns
-    speed: Floats  # (J, K) as speeds_of returns
-    order: Ints  # (J,) as wanted_order returns
+    affinity: Floats  # (J, K) the result of `affinities`
+    speed: Floats  # (J, K) the result of `speeds_of`
+    order: Ints  # (J,) the result of `wanted_order`
     sizes: Ints  # (J,) GPUs of the whole gang
     size: list[int]  # `sizes` as a list
     workers: list[int]
-    gpus: list[int]  # of one worker
+    gpus: list[int]  # GPUs of one worker
     account: list[int]
     running_on: list[int]
-    # (J,) services and sessions that have GPUs: while they run, they stay there.
+    # (J,) services and sessions that have GPUs; they do not move while they run
     rooted: Bools
-    stays: Bools  # (J,) gangs that do not move because others are due their generation
+    stays: Bools  # (J,) gangs that do not leave a generation for gangs that are due time there
     may_move: bool  # whether running gangs may change places
 
     @classmethod
@@ -53,7 +53,7 @@ class Facts:
         balances: Balances,
         limits: Limits,
     ) -> Facts:
-        """Returns the facts, from results of may_run, share_out, affinities and limits_of."""
+        """Returns the facts. The arguments are results of `may_run`, `share_out`, `affinities` and `limits_of`."""
         jobs, settings = snapshot.jobs, snapshot.settings
         sizes, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
         rooted = runs & (False if jobs.keeps is None else jobs.keeps)
@@ -83,20 +83,20 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Whether some gangs may run only on idle GPUs."""
+        """Returns whether some gangs may run only on idle GPUs."""
         return self.limits.claims is not None or self.jobs.preemptible is not None
 
     def takes_part(self, job: int) -> bool:
         return self.jobs.preemptible is None or not self.jobs.preemptible[job]
 
     def in_order(self, chosen: Bools) -> list[int]:
-        """Returns the `chosen` (J,) gangs in the order that their owners want."""
+        """Returns the gangs marked in `chosen` (J,) in the order that their owners want."""
         some = np.flatnonzero(chosen)
         ordered: list[int] = some[np.argsort(self.order[some])].tolist()
         return ordered
 
     def holders(self) -> Bools:
-        """Returns (J,) the gangs that have GPUs and may keep them; if no gang may be preempted, all that have GPUs."""
+        """Returns the gangs that have GPUs and may keep them, (J,): all that have GPUs if the round may not preempt."""
         jobs = self.jobs
         holds: Bools = jobs.running_on != NOWHERE
         if self.settings.may_preempt and len(jobs) and self.able.shape[1]:
@@ -104,7 +104,8 @@ class Facts:
         return holds
 
     def within_guarantee(self, chosen: Bools) -> Bools:
-        """Returns (J,) the chosen gangs that the guarantees up the tree cover, counted in their owners' order."""
+        """Returns which gangs of `chosen` (J,) the guarantees up the tree cover, (J,), counted in their owners'
+        order."""
         jobs, tree = self.jobs, self.tree
         if not chosen.any():
             return chosen
@@ -114,7 +115,7 @@ class Facts:
         some = some[np.argsort(self.order[some])]
         within, account = np.ones(len(some), dtype=bool), jobs.account[some]
         for _ in tree.levels:
-            # The first gangs of each account, up to what is due to it.
+            # The first gangs of each account, as many as its guarantee covers.
             there = np.flatnonzero(within & (account != NOWHERE))
             there = there[np.argsort(account[there], kind="stable")]
             size = self.sizes[some[there]]

@@ -1,10 +1,12 @@
-"""Computes the totals of accounts of one depth of the tree: exact weighted max-min fairness within each family.
+"""Computes the total share of each account of one depth of the tree: exact weighted max-min fairness within each
+family.
 
-The totals are decided here; which generations they consist of stays open until the last depth. All accounts of a
-depth rise together, each family towards the level at which its members would share what their parent has. When a set
-of generations is full that some accounts cannot avoid, and no member of their families can leave it to them, those
-stop and the others continue. Newton's method for cuts finds the level of each bottleneck from above, as in the
-parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989).
+Only the totals are decided here; which generations they consist of stays open until the last depth. All accounts of
+a depth rise together, each family towards the level at which its members would share what their parent has. A set of
+generations is full when accounts that cannot avoid it need all of its GPUs and no member of their families can leave
+GPUs there to them. These accounts then stop, and all others continue. Newton's method for cuts finds the level of
+each bottleneck from above, as in the parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on
+Computing 18, 1989).
 """
 
 from __future__ import annotations
@@ -19,24 +21,24 @@ from fairshare.policies.gandiva_fair.flow import EPSILON, Flow
 from fairshare.policies.gandiva_fair.gates import Gates
 from fairshare.policies.gandiva_fair.network import Exchange, Groups, Network
 
-_HALVINGS = 64  # of an interval, until it is as short as floats allow
+_HALVINGS = 64  # halvings of an interval that make it as short as floats allow
 
 
 @dataclass(frozen=True, slots=True)
 class _Rise:
-    """Accounts that rise together from one level of their families to another, and accounts that have stopped."""
+    """The accounts that still rise from one level of their families to another, and the accounts that have stopped."""
 
     rising: Bools  # (A,)
     has: Floats  # (A,) GPUs of accounts that have stopped
-    floor: Floats  # (A,) GPUs guaranteed to each
-    top: Floats  # (A,) GPUs that each can use
+    floor: Floats  # (A,) GPUs guaranteed to each account
+    top: Floats  # (A,) GPUs that each account can use
     tickets: Floats  # (A,)
     family: Ints  # (A,)
     low: Floats  # (F,) GPUs per ticket
     high: Floats
 
     def at(self, part: float | Floats) -> Floats:
-        """Returns (A,) what all accounts have after a fraction of the way up."""
+        """Returns what all accounts have after they rose by the fraction `part` of the way, (A,)."""
         level = self.low + part * (self.high - self.low)
         return np.where(
             self.rising, np.clip(level[self.family] * self.tickets, self.floor, self.top), self.has
@@ -44,14 +46,15 @@ class _Rise:
 
 
 class Families(Network):
-    """The accounts of one depth, in families of the same parent; all share one pool."""
+    """A network of the accounts of one depth, in families with the same parent. All accounts share one pool."""
 
     def __init__(
         self, flow: Flow, gates: Gates, bounds: Sequence[Groups], accounts: Groups, families: Groups
     ) -> None:
-        """Takes `bounds` inside the `accounts` (A), first those of leaves; accounts are in `families` (F).
+        """Takes `bounds` of groups inside the `accounts` (A), those of leaves first, and the `families` (F) of the
+        accounts.
 
-        The total of each family is what its rows hold now, and does not change.
+        The total of each family is what its rows hold when it is created, and does not change.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
@@ -69,9 +72,10 @@ class Families(Network):
         ]
 
     def divide(self, tickets: Floats, guaranteed: Floats, start: Floats) -> None:
-        """Divides the total of each family by the `tickets` (A,) of its members, who keep what is `guaranteed` (A,).
+        """Divides the total of each family by the `tickets` (A,) of its members. Each member keeps its `guaranteed`
+        (A,) GPUs.
 
-        `start` (K, C) holds all guarantees.
+        `start` (K, C) has the guarantees of all rows.
         """
         accounts = self._accounts
         self.flow.held = start.copy()
@@ -95,12 +99,13 @@ class Families(Network):
             )
 
     def _by_family(self, values: Floats, put_together: np.ufunc = np.add) -> Floats:
-        """Returns (F,) the values (A,) of members combined by a function."""
+        """Combines the values (A,) of the members of each family by `put_together`, by default their sum, and returns
+        (F,)."""
         found: Floats = put_together.reduceat(values, np.flatnonzero(np.diff(self._family, prepend=-1)))
         return found
 
     def _fair_level(self, rise: _Rise) -> Floats:
-        """Returns (F,) the level at which members together have their family's total."""
+        """Returns the level of each family at which its members together have the family's total, (F,)."""
         low, high = np.zeros(len(self._total)), np.ones(len(self._total))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -109,7 +114,10 @@ class Families(Network):
         return rise.low + high * (rise.high - rise.low)
 
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
-        """Raises accounts as far as all can go; returns that fraction of the way, and (A,) which can go no further."""
+        """Raises accounts as far as all can rise together.
+
+        Returns a pair: the fraction of the way that they rose, and the accounts that can rise no further, (A,).
+        """
         part, stuck = 1.0, np.zeros_like(rise.rising)
         has = rise.at(part)
         self._set(has)
@@ -119,7 +127,7 @@ class Families(Network):
             before, (part, now) = part, self._bottleneck(full, part, rise)
             stuck = now if now.any() else stuck
             self._accounts = replace(self._accounts, least=rise.at(part))
-            if not now.any() or part >= before:  # only due to rounding
+            if not now.any() or part >= before:  # only a rounding error is left
                 self._fit()
                 there = self.gates.before(full)
                 inside = self._accounts.sums((self.flow.held * there).sum(axis=0))
@@ -127,7 +135,7 @@ class Families(Network):
         return part, stuck
 
     def _set(self, has: Floats) -> None:
-        """Sets the totals of accounts to `has` (A,), even if that overloads gates."""
+        """Sets the totals of accounts to `has` (A,), even if this overloads gates."""
         flow, accounts = self.flow, self._accounts
         now = accounts.sums(flow.held.sum(axis=0))
         less, more = (np.where(change > EPSILON, change, 0.0) for change in (now - has, has - now))
@@ -138,11 +146,11 @@ class Families(Network):
         self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Returns Newton's step for a cut, and (A,) the accounts that it stops.
+        """Returns a pair: Newton's step for a cut, and the accounts that the cut stops, (A,).
 
-        The step is the fraction of the way, less than `part`, at which what must be behind the `full` (M,) gates
-        fits. No account can leave `full`: one with GPUs there has all that it can have elsewhere, as does its whole
-        family, or it has no more than it must at `part`.
+        The step is the fraction of the way, less than `part`, at which the GPUs that must be behind the `full` (M,)
+        gates fit there. No account can move GPUs out of `full`. Either it and its whole family already have all that
+        they can have elsewhere, or it has no more behind the gates than it must have at `part`.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
@@ -153,7 +161,7 @@ class Families(Network):
         def needs(part: float) -> Floats:
             return self._by_family(np.maximum(rise.at(part) - outside, least))
 
-        # What accounts had before fits, apart from rounding.
+        # What accounts had before fits, up to rounding.
         least_width = float(np.maximum(needs(0.0), forced).sum())
         low, high, width = 0.0, part, max(self.gates.width(full), least_width) + self._rounded
         for _ in range(_HALVINGS):
@@ -164,7 +172,7 @@ class Families(Network):
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
     def _guaranteed_in(self, there: Bools) -> Floats:
-        """Returns (A,) the part of all guarantees that has to be `there` (K, C)."""
+        """Returns the part of each account's guarantees that has to be at the places marked in `there` (K, C), (A,)."""
         held = self.flow.held
         outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)
         must = stays

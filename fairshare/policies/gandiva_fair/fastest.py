@@ -1,4 +1,4 @@
-"""Gives rows of a network the GPUs that are left, on the generations where they are fastest."""
+"""Gives the rows of a network the GPUs that are left, on the generations where the rows are fastest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _SLOWEST = np.int16(-10_000)
 
 
 def fastest_first(network: Network) -> None:
-    """Gives each row that lacks GPUs what is left where it is fastest, repeatedly; rows that gain most go first.
+    """Gives each row that lacks GPUs what is left on its fastest generation, repeatedly; rows that gain most go first.
 
-    Rows that are equally fast on several generations wait until no other row wants any, and take in proportion.
+    Rows that are equally fast on several generations wait until no other row lacks GPUs, and then take GPUs in
+    proportion to what is left.
     """
     flow, left = network.flow, network.left
     rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
@@ -51,7 +52,8 @@ def fastest_first(network: Network) -> None:
 
 
 def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """Returns (R,) the GPUs that `some` (R,) of the `rows` (R,) lack, if only these are to get more."""
+    """Returns the GPUs that each of the `rows` (R,) lacks, (R,), if only the rows marked in `some` (R,) are to get
+    more."""
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[some]] = True
     found: Floats = network.wanted(who)[rows]
@@ -59,8 +61,10 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 
 
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """Returns (C,) what rows get of what is `left` (M,), each `at` one generation (K, C); rows with the largest gain go
-    first."""
+    """Returns what each row gets of the GPUs that are `left` (M,), (C,); rows with the largest gain go first.
+
+    Each row takes GPUs of one generation, marked in `at` (K, C).
+    """
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
     for level in gates.levels[::-1]:
         some = np.flatnonzero(where >= level.start)
@@ -74,7 +78,7 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
 
 
 def upgrade_rows(network: Network) -> None:
-    """Moves rows to free GPUs where they run faster."""
+    """Moves GPUs that rows hold to generations with free GPUs where the rows are faster."""
     flow, gates = network.flow, network.gates
     left = network.left
     free, is_free = _free(gates, left)
@@ -94,13 +98,15 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns (M,) the GPUs that are `left` (M,) without rounding errors, and for which rows any are, as `Gates.before`
-    does."""
+    """Returns two arrays: the GPUs `left` (M,) without rounding errors, (M,), and where rows can use any of them.
+
+    The second array has the shape that `Gates.before` returns.
+    """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """Returns (K, R) the `step` where a row is `open_`, and less than any step elsewhere."""
+    """Returns `step` (K, R) where a row is `open_`, and a value below any step elsewhere."""
     found: Steps = step * open_ + _SLOWEST * ~open_
     return found

@@ -1,4 +1,4 @@
-"""Picks gangs in an ordering over all generations at once, until nothing is left or no gang can use it."""
+"""Picks gangs in an ordering over all generations at once, until no GPUs are left or no gang can use them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fairshare.policies.gandiva_fair.upgrading import move_to_faster, upgrade
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
-    """Picks gangs within guarantees first, then from what is left."""
+    """Picks gangs: first within guarantees, then from the GPUs that are left."""
     facts, places = picked.facts, picked.places
     chance = random if facts.settings.ordering == "lottery" else None
     turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
     _fill(picked, turns, only_claims=True, may_move=True)
     if facts.may_move and (stopped := claim_fast(picked, may_stop=True)):
-        # those that are faster there go before others of the accounts whose gangs stopped
+        # own gangs that are faster there go before other gangs of the accounts whose gangs were stopped
         move_to_faster(picked, held=True)
         turns.stopped(stopped)
         _fill(picked, turns, only_claims=True, may_move=True)
@@ -37,19 +37,20 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
     if facts.settings.may_preempt:
         return_home(places)
     _fill_again(picked, turns)
-    # Gangs settle first: which gang an account gives up depends on what is beside it.
+    # Moves come first, because which gang an account replaces depends on the gangs beside it.
     while upgrade(picked) or replace_starting(picked, turns):
         _fill_again(picked, turns)
 
 
 def _fill_again(picked: Picked, turns: Turns) -> None:
-    """Picks those of the unpicked gangs that now fit beside the others."""
+    """Picks the unpicked gangs that now fit beside the picked gangs."""
     turns.retry_all()
     _fill(picked, turns, only_claims=False, may_move=False)
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives out idle GPUs, which no gang in the sharing wants or can use, by lottery; returns all picked gangs."""
+    """Gives out idle GPUs by lottery and returns all picked gangs. Idle are GPUs that no gang in the sharing wants or
+    can use."""
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
         return sharing
@@ -72,7 +73,7 @@ def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
 def _turns(
     picked: Picked, shares: Shares, balances: Balances, able: Bools, chance: np.random.Generator | None
 ) -> Turns:
-    """Returns the ordering of the unpicked gangs that are `able` (J, K) to run."""
+    """Returns the ordering of the unpicked gangs, on the generations on which they are `able` (J, K) to run."""
     facts, chosen = picked.facts, picked.chosen
     order = JobOrder.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
     strict = picked.counts.is_strict
@@ -84,7 +85,8 @@ def _turns(
 
 
 def _stay_rooted(picked: Picked, turns: Turns) -> None:
-    """Keeps services and sessions that no claim stops: of all surplus, theirs is taken back last."""
+    """Picks running services and sessions where they are, unless a claim stopped them: their surplus is taken back
+    last."""
     facts = picked.facts
     for job in facts.in_order(facts.rooted & ~picked.chosen):
         if facts.sharing[job, facts.running_on[job]] and picked.pick_at_home(job):
@@ -92,7 +94,7 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
 
 
 def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:
-    """Takes turns until none is left. A kind of gangs that could not be placed is not tried again."""
+    """Takes turns until no turn is left. After a gang found no place, no gang of the same kind is tried."""
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
         if not only_claims:
@@ -118,7 +120,7 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
 
 
 def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
-    """Marks the kinds of gangs for which there cannot be room."""
+    """Marks the kinds of gangs that cannot find room."""
     facts, places = picked.facts, picked.places
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
     for kind, job in enumerate(turns.one_of_each_kind()):
@@ -127,9 +129,10 @@ def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
 
 
 def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
-    """Returns the generation where a waiting gang ran, if it lets others go first to continue there; else NOWHERE.
+    """Returns the generation where a waiting gang ran last, if it lets others go first in order to continue there.
 
-    It waits only if its account is due time there, which it may have sold since.
+    Returns NOWHERE if it does not wait for that generation. It waits only while its account is due time there; the
+    account may have sold that time.
     """
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_late(job):

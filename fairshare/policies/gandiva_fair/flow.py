@@ -1,4 +1,4 @@
-"""Rows that share GPUs of several generations: classes of jobs, or their guarantees."""
+"""Contains the rows that share GPUs of several generations: classes of jobs, or their guarantees."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 
 @dataclass(slots=True)
 class Flow:
-    """What each of C rows gets of K generations. A row is a class of jobs, or a guarantee of one.
+    """The GPUs of K generations that each of C rows gets. A row is a class of jobs, or the guarantee of a class.
 
-    Arrays are (K, C) because numpy is several times as fast over few long rows as over many short ones.
+    Arrays are (K, C), because numpy is several times as fast over few long rows as over many short ones.
 
-    A guarantee of jobs that are faster on some generations is its own row, which is full and stays full. Of jobs
-    that are equally fast wherever they may run, only the sum over each leaf is guaranteed: `base`.
+    The guarantee of jobs that are faster on some generations is a separate row, which is full and stays full. For
+    jobs that are equally fast on all generations where they may run, only the sum over each leaf is guaranteed:
+    `base`.
     """
 
     leaf: Ints  # (C,) the leaf account
     kind: Ints  # (C,) number of the class
-    gpus: Floats  # (C,) that it can use in all
+    gpus: Floats  # (C,) GPUs that the row can use in total
     able: Bools  # (K, C)
     step: Steps  # (K, C) speed; a higher step is faster
     held: Floats  # (K, C)
@@ -33,26 +34,26 @@ class Flow:
 
     @property
     def unmet(self) -> Floats:
-        """(C,) GPUs that each row could still use."""
+        """Returns the GPUs that each row could still use, (C,)."""
         return self.beside(self.held.sum(axis=0))
 
     def beside(self, has: Floats) -> Floats:
-        """Returns (C,) the GPUs that each row could use beside what it has in all, `has` (C,)."""
+        """Returns the GPUs that each row could use besides the total `has` (C,), (C,)."""
         left: Floats = np.maximum(self.gpus - has, 0.0) * ~self.is_kept
         return left
 
     @property
     def sure(self) -> Floats:
-        """(K, C) the guaranteed GPUs."""
+        """Returns the guaranteed GPUs, (K, C)."""
         found: Floats = self.base + self.held * self.is_kept
         return found
 
     def of(self, rows: Ints) -> Flow:
-        """Returns a copy of some rows."""
+        """Returns a copy with only the rows at these indices."""
         return Flow(*(getattr(self, name).take(rows, axis=-1) for name in self.__slots__))
 
     def __add__(self, other: Flow) -> Flow:
-        """Returns the rows of both."""
+        """Returns the rows of both flows, one after the other."""
         parts = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
         return Flow(*(np.concatenate(both, axis=-1) for both in parts))
 
