@@ -1,7 +1,7 @@
-"""Computes how many GPUs at once the limits up the tree still allow while gangs are picked.
+"""Computes how many GPUs the limits up the tree still allow while gangs are picked.
 
-An account, with all accounts below it, has three kinds of limits: what it may have at all (`with_room`), up to where
-it takes part in the sharing (`with_claims`), and what it may have beyond its entitlement.
+An account, together with all accounts below it, has three kinds of limits: what it may have at all (`with_room`),
+the bound up to which it takes part in the sharing (`with_claims`), and what it may have beyond its entitlement.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from fairshare.tree import Tree
 
 
 class Left(NamedTuple):
-    """GPUs that each account may still be given."""
+    """The GPUs that each account may still be given."""
 
-    each: Floats  # (T, K) of each generation, if everything left is spent on it
-    total: Floats  # (T,)
+    each: Floats  # (T, K) GPUs of a generation, if everything left is spent on it
+    total: Floats  # (T,) GPUs of all generations together
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The accounts of a snapshot, with caps for each kind of limit in this round."""
+    """The accounts of a snapshot, with the caps of each kind of limit in this round."""
 
-    room: Accounts  # capped by what they may have
-    most: Accounts  # capped by `room` and what they may borrow
-    claims: Accounts | None  # capped by `most` and their claims; None: no account has a claim
+    room: Accounts  # capped by what accounts may have at all
+    most: Accounts  # capped by `room` and by what accounts may borrow
+    claims: Accounts | None  # capped by `most` and by the accounts' claims; None: no account has a claim
 
 
 def with_room(accounts: Accounts) -> Accounts:
-    """Returns the accounts capped by what their limits leave for this round."""
+    """Returns the accounts with caps lowered to what their limits leave for this round."""
     return _cut(accounts, accounts.room, accounts.room_total, accounts.room_cost)
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """Returns the accounts capped by `with_room` and by what they claim in the sharing."""
+    """Returns the accounts with caps lowered as by `with_room`, and to the bound up to which they take part in the
+    sharing."""
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 
 def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
-    """Returns the accounts capped by their entitlement `entitled` (T, K) in GPUs and what they may borrow beyond it."""
+    """Returns the accounts with caps lowered to their entitlement `entitled` (T, K), in GPUs, plus what they may
+    borrow."""
     if accounts.borrow is None:
         return accounts
     return _cut(accounts, _bound(entitled, accounts.borrow))
 
 
 def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
-    """Returns the limits by which gangs are picked.
+    """Returns the limits that apply when gangs are picked.
 
     A gang may be larger than its account's entitlement. It runs once the account is owed the excess, so that on
     average the account stays within its limit.
@@ -68,7 +70,7 @@ def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settin
 
 
 def _bound(entitled: Floats, borrow: Floats) -> Floats:
-    """Returns (T, K) the GPUs entitled plus all that may be borrowed; infinite where borrowing is not limited."""
+    """Returns the entitlement plus the GPUs that may be borrowed, (T, K); infinite where borrowing is not limited."""
     bound: Floats = np.full_like(entitled, np.inf)
     limited = np.isfinite(borrow)
     bound[limited] = entitled[limited] * (1 + borrow[limited]) + EPSILON
@@ -90,7 +92,7 @@ def _cut(
 
 
 class Quotas:
-    """Counts the GPUs that each limited account, with all accounts below it, was given."""
+    """Counts the GPUs given to each limited account, together with all accounts below it."""
 
     def __init__(self, tree: Tree, accounts: Accounts) -> None:
         self._tree, self._accounts = tree, accounts
@@ -101,7 +103,7 @@ class Quotas:
         below = limited.copy()
         for level in tree.levels[1:]:
             below[level] |= below[tree.parent[level]]
-        self.below = below  # (T,) accounts with a limit of their own or above them
+        self.below = below  # (T,) accounts with a limit of their own, or below an account with a limit
         self._limited: dict[int, list[int]] = {}
         for level in tree.levels:
             for account in level[below[level]].tolist():
@@ -109,11 +111,11 @@ class Quotas:
                 self._limited[account] = [account, *inherited] if limited[account] else inherited
 
     def limits_any(self, account: int) -> bool:
-        """Returns whether the account or one above it has a limit."""
+        """Returns whether the account, or an account above it, has a limit."""
         return account in self._limited
 
     def allow(self, account: int, generation: int, gpus: int) -> bool:
-        """Returns whether the account may be given `gpus` more GPUs."""
+        """Returns whether limits up the tree allow `gpus` more GPUs of the generation for the account."""
         cap, cap_total, used = self._accounts.cap, self._accounts.cap_total, self._used
         return all(
             used[t, generation] + gpus <= cap[t, generation]
@@ -133,8 +135,10 @@ class Quotas:
             self._used[t, generation] += gpus
 
     def left(self, accounts: Accounts | None = None) -> Left:
-        """Returns what is left of the caps, or of the caps of `accounts`, which may only cap accounts that are capped
-        here."""
+        """Returns what is left of the caps.
+
+        With `accounts`, uses their caps instead; an account may be capped there only if it is capped here.
+        """
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used
         if accounts.cap_cost is not None and accounts.price is not None:

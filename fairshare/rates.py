@@ -6,17 +6,17 @@ import numpy as np
 
 from fairshare.model import Floats
 
-# No GPU is this many times as fast as another; a larger ratio of printed rates has other reasons.
+# The largest plausible ratio of the speeds of two GPUs; a larger ratio of reported rates has other reasons.
 MOST_RATIO = 1e4
-# Sums and quotients of rates beyond these would overflow or vanish.
+# Sums and quotients of rates outside this range would overflow or vanish.
 LEAST_RATE, MOST_RATE = 1e-100, 1e100
 
 
 def within_reason(rate: Floats) -> Floats:
-    """Returns (J, K) rates of jobs, NaN unknown, with none below 1/MOST_RATIO of the job's best.
+    """Returns the rates of jobs, (J, K), raised to at least 1/MOST_RATIO of the job's best rate; NaN where unknown.
 
-    Returns `rate` itself where no rate is out of bounds. A job with a rate that is too large or too small to compute
-    with gets its rates divided by its best, which does not change how it trades and shares.
+    Returns `rate` itself if no rate is out of bounds. If a job has a rate that is too large or too small to compute
+    with, all its rates are divided by its best rate, which does not change how it trades and shares.
     """
     best = np.fmax.reduce(rate, axis=1, initial=np.nan)[:, None]
     odd = ((rate > 0) & (rate < best / MOST_RATIO)) | (rate > MOST_RATE) | ((rate > 0) & (rate < LEAST_RATE))

@@ -11,7 +11,8 @@ from fairshare.tree import Tree
 
 
 def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
-    """Returns (J, K) where each job could run now in an empty cluster, and (J,) the Reason where it can run nowhere."""
+    """Returns where each job could run now in an empty cluster, (J, K), and the Reason of jobs that can run nowhere,
+    (J,)."""
     cluster, accounts, jobs = snapshot.cluster, snapshot.accounts, snapshot.jobs
     exists = jobs.accepts & (np.bincount(cluster.node_generation, minlength=len(cluster.generations)) > 0)
     slots = worker_slots(cluster, cluster.installed, jobs.gpus)
@@ -35,9 +36,10 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
 
 
 def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
-    """Returns (J,) why gangs of `workers` (J,) fit on no generation of an empty cluster; NONE if they do.
+    """Returns the Reason why each gang of `workers` (J,) fits on no generation of an empty cluster, (J,); NONE if it
+    fits.
 
-    `exists` (J, K) says which accepted generations the cluster has; `slots` (J, K) is what `worker_slots` returns.
+    `exists` (J, K) says which accepted generations the cluster has; `slots` (J, K) is the result of `worker_slots`.
     """
     return np.select(
         [
@@ -51,12 +53,12 @@ def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
 
 
 def open_to_all(cluster: Cluster) -> Ints:
-    """Returns (N,) the GPUs that any gang may be given."""
+    """Returns the GPUs of each node that any gang may be given, (N,): 0 on closed nodes."""
     return cluster.capacity if cluster.closed is None else np.where(cluster.closed, 0, cluster.capacity)
 
 
 def worker_slots(cluster: Cluster, gpus_of_node: Ints, gpus: Ints) -> Ints:
-    """Returns (J, K) how many workers of `gpus` (J,) GPUs fit on all nodes of each generation together."""
+    """Returns how many workers of `gpus` (J,) GPUs fit on all nodes of each generation together, (J, K)."""
     sizes, which = np.unique(gpus, return_inverse=True)
     slots = np.zeros((len(sizes), len(cluster.generations)), dtype=np.int64)
     for i, size in enumerate(sizes.tolist()):
@@ -77,11 +79,12 @@ def explain(
     most: Left,
     claims: Left | None,
 ) -> Ints:
-    """Returns (J,) the Reason of every job: that of `may_run`, or why it waits in this round.
+    """Returns the Reason of every job, (J,): that of `may_run`, or why the job waits in this round; NONE for picked
+    jobs.
 
-    `order` (J,) ranks the jobs as their owners want them. `free` (K,) are the GPUs that no gang was given. `room` is
-    what limits up the tree still allow, `most` the same within what may be borrowed, and `claims` what an account
-    may still get before it gets only idle GPUs.
+    `order` (J,) ranks the jobs as their owners want them. `free` (K,) has the GPUs that were given to no gang.
+    `room` is what the limits up the tree still allow, `most` the same within the limits on borrowing, and `claims`
+    what an account may still get before its jobs get only idle GPUs.
     """
     total = jobs.workers * jobs.gpus
     waits = ~picked & (reason == Reason.NONE)
@@ -114,7 +117,7 @@ def explain(
 
 
 def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
-    """Returns (J, K) where gangs are `able` (J, K) to run and stay within what is left."""
+    """Returns the generations on which gangs are `able` (J, K) to run and stay within what is left, (J, K)."""
     limited = np.isfinite(left.each).any(axis=1) | np.isfinite(left.total)
     some = np.flatnonzero(limited[jobs.account])
     account, total = jobs.account[some], (jobs.workers * jobs.gpus)[some, None]
@@ -124,14 +127,13 @@ def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
 
 
 def _first(account: Ints, order: Ints, wants: Bools, accounts: int) -> Bools:
-    """Returns (J,) the jobs that are first of their account by `order` (J,) among those that want some generation (J,
-    K)."""
+    """Returns which jobs are the first of their account, by `order` (J,), that want a generation; `wants` is (J, K)."""
     by_rank = np.empty_like(order)
     by_rank[order] = np.arange(len(order))
     found = np.zeros(len(account), dtype=bool)
     for there in wants[by_rank].T:
         some = by_rank[there][::-1]
         first = np.full(accounts, NOWHERE)
-        first[account[some]] = some  # the last one written wins
+        first[account[some]] = some  # where an account occurs several times, the last one written counts
         found[first[first != NOWHERE]] = True
     return found

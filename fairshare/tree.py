@@ -1,4 +1,4 @@
-"""The ticket tree: parents, children, and sums over subtrees."""
+"""Contains the ticket tree: parents, children, and sums over subtrees."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from fairshare.model import NOWHERE, Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Accounts in an order where parents come first."""
+    """The ticket tree of accounts whose parents come first."""
 
     parent: Ints  # (T,)
     roots: Ints
-    children: tuple[Ints, ...]  # of each account
+    children: tuple[Ints, ...]  # children of each account
     is_leaf: Bools  # (T,)
     levels: tuple[Ints, ...]  # the accounts of each depth, roots first
 
     @classmethod
     def of(cls, parent: Ints) -> Tree:
-        """Returns the tree of the accounts; raises ValueError when an account comes before its parent."""
+        """Returns the tree of the accounts with these parents (T,). Raises ValueError when an account comes before its
+        parent."""
         size = len(parent)
         if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
             raise ValueError("an account comes before its parent")
@@ -42,14 +43,14 @@ class Tree:
         )
 
     def sums(self, amounts: Floats) -> Floats:
-        """Returns, for each account, the sum of the amounts (T, …) of it and of all accounts below it."""
+        """Returns, for each account, the sum of the amounts (T, …) of the account and of all accounts below it."""
         total = amounts.copy()
         for level in self.levels[:0:-1]:
             np.add.at(total, self.parent[level], total[level])
         return total
 
     def least_on_path(self, limits: Floats) -> Floats:
-        """Returns, for each account, the least of the limits (T, …) on its path to the root."""
+        """Returns, for each account, the lowest of the limits (T, …) on its path to the root."""
         least = limits.copy()
         for level in self.levels[1:]:
             least[level] = np.minimum(least[level], least[self.parent[level]])

@@ -11,7 +11,7 @@ from fairshare.quotas import with_room
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
 
-# The least seconds between two rounds: a clock that ticks once a second begins live rounds.
+# The fewest seconds between two rounds: live rounds are started by a clock that ticks once a second.
 SOONEST = 1.0
 
 
@@ -23,9 +23,9 @@ def validate(plan: Decision, view: Snapshot) -> None:
     """Raises InvalidPlan unless the plan can be carried out and keeps the rules of the view.
 
     Gangs are whole, on nodes of one generation that their jobs accept, and within the capacity of each node. No
-    blocked job runs, nothing starts beyond a limit or on a closed node. A round that may not preempt neither stops
-    nor moves a gang that may go on. A round that takes back surplus stops no gang within its account's guarantee.
-    Every job runs or has a reason. The plan does not ask for the next round at once.
+    blocked job runs, and nothing starts beyond a limit or on a closed node. A round that may not preempt neither
+    stops nor moves a gang that may go on. A round that takes back surplus stops no gang within its account's
+    guarantee. Every job runs or has a reason. The plan asks for the next round no sooner than in SOONEST seconds.
     """
     jobs, cluster = view.jobs, view.cluster
     run, place, start = plan.run, plan.place_node, plan.place_start
@@ -77,7 +77,7 @@ def _only(holds: Bools, jobs: Ints, problem: str) -> None:
 
 
 def stays_put(plan: Decision, jobs: Jobs) -> Bools:
-    """Returns (J,) the gangs that keep their GPUs, with as many workers on each node as before."""
+    """Returns the gangs that keep their GPUs: as many workers on each node as before, (J,)."""
     before = np.full(len(jobs), NOWHERE, dtype=np.int64)
     before[plan.run] = plan.generation
     stays: Bools = (jobs.running_on != NOWHERE) & (before == jobs.running_on)
@@ -86,7 +86,7 @@ def stays_put(plan: Decision, jobs: Jobs) -> Bools:
     had, has = had[:, stays[had[0]]], has[:, stays[has[0]]]
     if had.shape == has.shape and np.array_equal(had[0], has[0]):
         moved = had[0][had[1] != has[1]]
-    else:  # some gangs have another number of workers now and are compared one by one
+    else:  # some gangs now have another number of workers, so gangs are compared one by one
         moved = np.array(
             [
                 job
@@ -100,7 +100,7 @@ def stays_put(plan: Decision, jobs: Jobs) -> Bools:
 
 
 def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
-    """Returns (2, workers) the job and the node of each worker, sorted by job, then by node."""
+    """Returns the job and the node of each worker, (2, workers), sorted by job, then by node."""
     job = np.repeat(gangs, np.diff(start))
     order = np.lexsort((place, job))
     found: Ints = np.stack([job[order], place[order]])
@@ -108,13 +108,13 @@ def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
 
 
 def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
-    """Returns (J,) the running gangs that may keep the GPUs that they hold."""
+    """Returns the running gangs that may keep the GPUs that they hold, (J,)."""
     jobs, cluster = view.jobs, view.cluster
     able, _ = may_run(view, tree)
     holds = np.flatnonzero(jobs.running_on != NOWHERE)
     may = np.zeros(len(jobs), dtype=bool)
     may[holds] = able[holds, jobs.running_on[holds]]
-    # Where a node has less than what runs on it, some gang has to go.
+    # Where a node has fewer GPUs than its gangs hold, some gang has to stop.
     gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
     runs = (jobs.running_on != NOWHERE)[gang]
     held = np.bincount(jobs.place_node[runs], jobs.gpus[gang[runs]], len(cluster.capacity))
@@ -124,7 +124,8 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """Returns (J,) the gangs whose account, and all above it, hold no more than `bound` (T,) GPUs and their limits."""
+    """Returns the gangs whose account, and all accounts above it, hold no more than `bound` (T,) GPUs and their limits,
+    (J,)."""
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
     if jobs.preemptible is not None:
@@ -140,14 +141,15 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
 
 
 def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
-    """Returns (T, K) the GPUs that accounts have in these gangs, each on its `generation` (J,)."""
+    """Returns the GPUs that accounts have in the `gangs`, each on its `generation` (J,), (T, K)."""
     jobs, used = view.jobs, np.zeros(view.accounts.cap.shape)
     np.add.at(used, (jobs.account[gangs], generation[gangs]), (jobs.workers * jobs.gpus)[gangs])
     return tree.sums(used)
 
 
 def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
-    """Returns where accounts that use `used` (T, K) GPUs exceed a limit: (T, K) of a generation, and (T,) of all."""
+    """Returns where accounts that use `used` (T, K) GPUs exceed a limit: on a generation, (T, K), and in GPUs or cost
+    of all generations, (T,)."""
     accounts = with_room(view.accounts)
     total = used.sum(axis=1) > accounts.cap_total
     if accounts.cap_cost is not None and accounts.price is not None:
@@ -156,7 +158,8 @@ def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
 
 
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
-    """Raises InvalidPlan where an account beyond a limit is given more; what already runs may exceed a new limit."""
+    """Raises InvalidPlan where an account beyond a limit is given more. Gangs that already run may exceed a new
+    limit."""
     generation = np.zeros(len(view.jobs), dtype=np.int64)
     generation[plan.run] = plan.generation
     each, total = _beyond(view, _used(view, tree, plan.run, generation))

@@ -1,4 +1,4 @@
-"""What the versions of gandiva_fair share: their options, and what they cache between two decisions."""
+"""Contains the options that all versions of gandiva_fair have, and the cache that they keep between two decisions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fairshare.policies.unchanged import divides_alike
 
 
 class HasShare(Protocol):
-    """A division of the cluster, before debts and places are considered."""
+    """A division of the cluster that does not depend on debts or places."""
 
     @property
     def share(self) -> Floats:
-        """(T, K) GPUs."""
+        """Returns the share of each account in GPUs, (T, K)."""
 
 
 Division = TypeVar("Division", bound=HasShare)
@@ -47,7 +47,7 @@ class ByTickets(ABC, Generic[Division]):
 
     def __init__(self, options: Any) -> None:
         self._options = options
-        self._last: tuple[Snapshot, Division] | None = None  # the last division and the view that it divides
+        self._last: tuple[Snapshot, Division] | None = None  # the last view and its division
 
     @property
     def options(self) -> Any:
@@ -59,16 +59,16 @@ class ByTickets(ABC, Generic[Division]):
 
     @abstractmethod
     def _divide(self, seen: Snapshot) -> Division:
-        """Divides the cluster."""
+        """Divides the cluster of a view."""
 
     def _division(self, seen: Snapshot) -> Division:
-        """Returns the division of a view; the last one while nothing that it depends on has changed."""
+        """Returns the division of a view; reuses the last division while nothing that it depends on has changed."""
         if self._last is None or not divides_alike(seen, self._last[0]):
             self._last = seen, self._divide(seen)
         return self._last[1]
 
     def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
-        """Returns the view with the policy's own options and what accounts are `owed` (T, K)."""
+        """Returns the view with the policy's own options, and with `owed` (T, K) as what accounts are owed."""
         chosen: Mapping[str, Any] = asdict(self._options)
         return replace(
             view,

@@ -6,16 +6,16 @@ from dataclasses import fields, replace
 
 from fairshare.model import Accounts, Jobs, Snapshot
 
-# These change from round to round even while the same jobs are there.
+# Fields that change from round to round even while the same jobs are active.
 _OF_JOBS = frozenset({"running_on", "resident", "place_start", "place_node", "attained"})
 _OF_ACCOUNTS = frozenset({"owed"})
 
 
 def divides_alike(one: Snapshot, other: Snapshot) -> bool:
-    """Returns whether two views have the same hardware, accounts, jobs and settings, apart from where gangs run and
-    when.
+    """Returns whether two views have the same hardware, accounts, jobs and settings, except for where and when gangs
+    run.
 
-    Compares objects, not their contents, to be fast. False does not mean that the views differ.
+    Compares the identity of objects, not their contents, to be fast. So views may be alike even if it returns False.
     """
     if one.cluster.closed is not None:  # where a job may run depends on where it runs
         return False

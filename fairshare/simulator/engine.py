@@ -21,21 +21,21 @@ class Replay:
 
     @property
     def moves(self) -> int:
-        """How often gangs moved to other GPUs without a wait."""
+        """Returns how often gangs moved to other GPUs without a wait."""
         return sum(fate.moves for fate in self.fates)
 
     @property
     def switches(self) -> int:
-        """How often gangs were stopped before their end, to continue later or elsewhere."""
+        """Returns how often gangs were preempted: stopped before their end, to continue later or elsewhere."""
         return sum(fate.preemptions for fate in self.fates)
 
     @property
     def lost(self) -> float:
-        """GPU-seconds that gangs held while they started, resumed or moved."""
+        """Returns the GPU-seconds that gangs held while they started, resumed or moved."""
         return math.fsum(fate.lost for fate in self.fates)
 
     def mean_completion(self, jobs: Sequence[SimJob]) -> float:
-        """Returns the mean seconds from arrival to end, over jobs that ended."""
+        """Returns the mean seconds from arrival to end, over the jobs that ended."""
         took = [
             fate.finish - job.arrival
             for job, fate in zip(jobs, self.fates, strict=True)
@@ -68,12 +68,13 @@ class _Run:
 
 
 class Engine:
-    """One replay of a workload.
+    """A replay of a workload.
 
     A gang holds its GPUs for some seconds before it makes progress: `start_cost` at its first start, `switch_cost`
-    when it resumes, and `move_cost` when it moves to other GPUs without a wait. The first and the last default to
-    the switch cost. `changes` lists, by time, moments from which the same nodes have other numbers of GPUs. On a
-    node with too few GPUs, the gangs that started last are stopped first. They lose no progress.
+    when it resumes, and `move_cost` when it moves to other GPUs without a wait. `start_cost` and `move_cost` default
+    to `switch_cost`. `changes` has pairs, sorted by time: a moment, and the machines from then on, which are the
+    same nodes with other numbers of GPUs. On a node with too few GPUs, the gangs that started last are stopped
+    first. They lose no progress.
     """
 
     def __init__(
@@ -92,10 +93,10 @@ class Engine:
         self._start_cost = switch_cost if start_cost is None else start_cost
         self._move_cost = switch_cost if move_cost is None else move_cost
         self._fates = [Fate() for _ in jobs]
-        self._left = [job.work for job in jobs]  # of waiting jobs
+        self._left = [job.work for job in jobs]  # seconds of work left of waiting jobs
         self._active: dict[int, None] = {}  # in order of arrival
         self._runs: dict[int, _Run] = {}
-        # A heap by time, then by number. Entries whose attempt is over stay in it and are skipped.
+        # A heap, sorted by time, then by number. Entries of attempts that are over stay in the heap and are skipped.
         self._ends: list[tuple[float, int, int, _Run]] = []
         self._turns = itertools.count()
         self._changes = list(reversed(changes))
@@ -113,7 +114,7 @@ class Engine:
         return self._left[job] if run is None else run.left(self.now)
 
     def run(self, until: float = math.inf) -> Replay:
-        """Replays until all jobs have ended, or until a moment. Jobs that can never run wait until then."""
+        """Replays until all jobs have ended, or until the moment `until`. Jobs that can never run wait until then."""
         arrivals = sorted(range(len(self.jobs)), key=lambda job: (self.jobs[job].arrival, job), reverse=True)
         decisions, again = 0, math.inf
         while True:
@@ -169,7 +170,7 @@ class Engine:
             self._fates[job].finish = self.now
 
     def _apply(self, places: Mapping[int, Placement]) -> None:
-        """Stops and starts gangs as decided. Stops come first, so that their GPUs are free for the starts."""
+        """Stops and starts gangs as decided. All stops come before the starts, so that their GPUs are free."""
         leave = [job for job, run in self._runs.items() if places.get(job) != run.place]
         for job in leave:
             self._interrupt(job)
@@ -205,11 +206,11 @@ class Engine:
             self._fates[job].spans.append(Span(job, run.place, run.since, self.now))
 
     def _lost(self, job: int, run: _Run) -> float:
-        """Returns the GPU-seconds of this attempt before the gang made progress."""
+        """Returns the GPU-seconds that the gang held in this attempt before it made progress."""
         return self.jobs[job].gpus * (min(run.ready, self.now) - run.since)
 
     def _check(self) -> None:
-        """Raises ValueError when the scheduler gave more GPUs than exist."""
+        """Raises ValueError when the scheduler gave out more GPUs than exist."""
         left = list(self.machines.gpus)
         nodes = list(self.machines.node_gpus)
         for job, run in self._runs.items():

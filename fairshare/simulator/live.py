@@ -25,9 +25,10 @@ class Tickets:
 
 
 class LiveScheduler:
-    """Plays rounds as a cluster does: at the end of a quantum they may preempt, in between they only fill.
+    """Plays rounds as a live cluster does: rounds at the end of a quantum may preempt, rounds in between only fill free
+    GPUs.
 
-    Speeds are known from the start. The policy is by default the default one, with the options in the settings.
+    Speeds are known from the start. Without `policy` it uses the default policy with the options in the settings.
     """
 
     def __init__(
@@ -40,7 +41,8 @@ class LiveScheduler:
         policy: Policy | None = None,
         asks_idly: bool = True,
     ) -> None:
-        """Creates the scheduler. Without `asks_idly` it skips quantum rounds while all jobs run, which is faster."""
+        """Creates the scheduler. Without `asks_idly` it skips the rounds at the end of quanta while all jobs run, which
+        is faster."""
         self._settings, self._seed, self._policy = settings, seed, policy or policy_of(settings)
         shape = (len(tickets.parent), machines.generations)
         self._accounts = Accounts(
@@ -53,9 +55,9 @@ class LiveScheduler:
         )
         self._last_plan: Decision | None = None
         self._state: PolicyState | None = None
-        # The active jobs and their properties that do not change, cached while the same jobs are active.
+        # The active jobs and those of their properties that do not change, cached while the same jobs are active.
         self._known: tuple[list[int], Jobs] | None = None
-        self._held: dict[int, Placement] = {}  # since the last decision
+        self._held: dict[int, Placement] = {}  # gangs that run since the last decision, with their places
         self._since: dict[int, float] = {}  # when each running job got its GPUs
         self._last_place: dict[int, Placement] = {}
         # GPU-seconds of each job by generation; None unless the policy needs them.
@@ -76,7 +78,7 @@ class LiveScheduler:
         if state.machines is not self._machines:
             self._use(state.machines)
         active = list(state.active)
-        # Computes exactly the sum of `ask_again`: a difference could be rounded below the quantum, and so never reach
+        # Repeats the sum that `ask_again` computes: a difference could be rounded below the quantum, and so never reach
         # it.
         is_quantum = state.now >= self._last_quantum + self._settings.quantum
         if is_quantum:
@@ -95,7 +97,8 @@ class LiveScheduler:
         return places
 
     def ask_again(self, state: State) -> float | None:
-        """Returns when the policy asks to decide, at the latest at the quantum's end, while any job is active."""
+        """Returns when the policy next asks to decide, at the latest at the quantum's end; None while no job is
+        active."""
         if not state.active:
             return None
         plan, moments = self._last_plan, []
@@ -115,7 +118,7 @@ class LiveScheduler:
         return Snapshot(self._cluster, self._accounts, jobs, settings, state.now)
 
     def _remembered(self, state: State, view: Snapshot) -> PolicyState:
-        """Returns the policy's state after it observed what happened since the last decision."""
+        """Returns the policy's state, updated with what happened since the last decision."""
         if self._state is None:
             self._state = self._policy.start(view)
         lasted = state.now - self._last
@@ -128,7 +131,7 @@ class LiveScheduler:
         return self._state
 
     def _count(self, state: State) -> None:
-        """Adds the GPU time that jobs had since the last decision."""
+        """Adds the GPU time that jobs have had since the last decision to `_attained`."""
         if self._attained is None:
             return
         for job, place in self._held.items():
@@ -183,7 +186,8 @@ class LiveScheduler:
         )
 
     def _had(self, active: Sequence[int]) -> Floats | None:
-        """Returns (J, K) GPU-seconds that the active jobs have had so far; None unless the policy needs them."""
+        """Returns the GPU-seconds that each active job has had so far, by generation, (J, K); None unless the policy
+        needs them."""
         if self._attained is None:
             return None
         nothing = np.zeros(self._machines.generations)

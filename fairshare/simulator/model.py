@@ -14,9 +14,9 @@ from typing import Protocol
 class SimJob:
     """A gang that arrives once and runs to its end.
 
-    `work` is its run time in seconds at speed 1. `speeds` are its speeds by generation, 0 where it may not run.
-    `account` is its owner. If known, `expected` is the run time that its owner expects, and `deadline` is when it
-    should have ended.
+    `work` is its run time in seconds at speed 1. `speeds` has its speed on each generation, 0 where it may not run.
+    `account` is its owner. `expected` is the run time that its owner expects, and `deadline` when it should
+    have ended; None where unknown.
     """
 
     arrival: float
@@ -67,7 +67,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An interval in which a gang held its GPUs."""
+    """An interval in which a gang held GPUs."""
 
     job: int
     place: Placement
@@ -81,13 +81,13 @@ class Fate:
 
     first_start: float | None = None
     finish: float | None = None
-    preemptions: int = 0  # stops before its end, to continue later or elsewhere
-    moves: int = 0  # preemptions after which it continued elsewhere without a wait
-    lost: float = 0.0  # GPU-seconds that it held without progress
+    preemptions: int = 0  # number of stops before its end, to continue later or elsewhere
+    moves: int = 0  # number of these stops after which it continued elsewhere without a wait
+    lost: float = 0.0  # GPU-seconds that the gang held without progress
     spans: list[Span] = field(default_factory=list)
 
     def held(self, gpus: int) -> float:
-        """Returns the GPU-seconds that it held."""
+        """Returns the GPU-seconds that a gang of `gpus` GPUs held."""
         return gpus * sum(span.ends - span.begins for span in self.spans)
 
 
@@ -102,7 +102,7 @@ class State(Protocol):
     def jobs(self) -> Sequence[SimJob]: ...
     @property
     def active(self) -> Sequence[int]:
-        """Jobs that have arrived and not ended, in the order of their arrival."""
+        """Returns the jobs that have arrived and not ended, in the order of arrival."""
 
     @property
     def running(self) -> Mapping[int, Placement]: ...
@@ -111,10 +111,10 @@ class State(Protocol):
 
 
 class Scheduler(Protocol):
-    """Decides which jobs run. The engine calls it when a job arrives or ends, and when it asked to be called."""
+    """Decides which jobs run. The engine calls it when a job arrives or ends, and at the times for which it asked."""
 
     def decide(self, state: State) -> Mapping[int, Placement]:
-        """Returns the place of each job that runs. The others wait and lose no progress."""
+        """Returns the place of each job that runs. All other jobs wait and lose no progress."""
 
     def ask_again(self, state: State) -> float | None:
-        """Returns when to call `decide` even if nothing happens; None for never."""
+        """Returns the time at which to call `decide` even if nothing happens before; None for never."""

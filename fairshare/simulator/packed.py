@@ -34,7 +34,8 @@ class FirstCome:
 
 
 def _place(state: State, job: int, free: list[int]) -> Placement | None:
-    """Returns a place and takes its GPUs from `free`; returns None and takes nothing where the gang does not fit."""
+    """Returns a place for the gang and subtracts its GPUs from `free`. Returns None without a change if it does not
+    fit."""
     wanted, machines = state.jobs[job], state.machines
     for generation in sorted(range(machines.generations), key=lambda k: -wanted.speeds[k]):
         if wanted.speeds[generation] <= 0:

@@ -1,4 +1,4 @@
-"""Textbook schedulers, on GPUs of one generation that are only counted.
+"""Contains textbook schedulers for GPUs of one generation that are only counted, without nodes.
 
 They are FIFO, FIFO that skips jobs that do not fit, shortest remaining time first, and shortest remaining service
 (time times GPUs) first. Definitions: Tiresias (NSDI '19), section 6, as its simulator implements them.
@@ -14,7 +14,7 @@ HERE = Placement(0)
 
 
 class Fifo:
-    """Runs jobs in the order of arrival. With `skips`, jobs that do not fit do not hold up those behind them."""
+    """Runs jobs in the order of arrival. With `skips`, jobs behind a job that does not fit may start before it."""
 
     def __init__(self, *, skips: bool = False) -> None:
         self._skips = skips
@@ -37,9 +37,10 @@ class Fifo:
 
 
 class ShortestFirst:
-    """Runs the jobs with the least remaining time first, and preempts others; `by_service` counts time times GPUs.
+    """Runs the jobs with the least remaining time first and preempts all others.
 
-    Ties keep their previous order; new jobs come last.
+    With `by_service` it compares remaining time times GPUs. Jobs with equal values keep their previous order; new
+    jobs come last.
     """
 
     def __init__(self, *, by_service: bool = False) -> None:

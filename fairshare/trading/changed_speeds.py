@@ -1,4 +1,4 @@
-"""Finds teams whose speed-ups changed when they began to trade, which is when false claims begin to pay."""
+"""Finds teams whose speed-ups changed when they began to trade, which is when false reports begin to pay."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Samples:
     trading: Bools  # (S,) whether the team traded at that time
 
 
-# A team is flagged when its speed-ups moved by more than this fraction and by more than this many standard errors.
+# A team is flagged when its speed-ups changed by more than this fraction and by more than this many standard errors.
 LEAST_CHANGE, LEAST_ERRORS = 0.05, 3.0
 
 
 def changed_with_trading(samples: Samples, teams: int) -> Floats:
-    """Returns (teams,) the factor by which each team's speed-ups between two generations changed when it began to
-    trade.
+    """Returns the factor by which each team's speed-ups between two generations changed when it began to trade,
+    (teams,).
 
-    It is 1 where they did not change more than chance explains, else the largest factor over pairs of generations:
-    1.2 when a ratio grew or shrank by that factor. Each model is compared only with itself.
+    The factor is 1 where chance explains the change, else the largest factor over pairs of generations: 1.2 when a
+    ratio grew or shrank by that factor. Each model is compared only with itself.
     """
     found = np.ones(teams)
     log = np.log(samples.rate)
@@ -51,8 +51,10 @@ def changed_with_trading(samples: Samples, teams: int) -> Floats:
 
 
 def _shift(before: Floats, after: Floats) -> tuple[float, float]:
-    """Returns the difference of two means and its standard error (Welch's), infinite where either has fewer than 3
-    values."""
+    """Returns the difference of two means and its standard error (Welch's).
+
+    The error is infinite if a list has fewer than 3 values.
+    """
     if len(before) < 3 or len(after) < 3:
         return 0.0, float("inf")
     error = np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after))

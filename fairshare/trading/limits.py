@@ -1,4 +1,4 @@
-"""Determines which accounts trade, and how much they may give away by their own limits.
+"""Determines which accounts trade, and how much their own limits let them give away.
 
 A limit counts what crosses the account's border: for a department, what its teams together give to others, but not
 what they trade with each other.
@@ -17,15 +17,15 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class TradeLimits:
-    """What accounts may still give away. `left` decreases with each trade that `note` records."""
+    """The GPUs that accounts may still give away. `note` subtracts each trade from `left`."""
 
     deals: Bools  # (T, K) whether the account trades the generation at all
     left: Floats  # (T, K) GPUs that it may still give away; inf when unlimited
 
     @classmethod
     def of(cls, accounts: Accounts, entitled: Floats) -> TradeLimits:
-        """Returns the limits of the accounts; `entitled` (T, K) is the entitlement in GPUs that `give_part` is a
-        fraction of."""
+        """Returns the limits of the accounts. `give_part` is a fraction of the entitlement `entitled` (T, K), in
+        GPUs."""
         left = np.full(entitled.shape, np.inf) if accounts.give_most is None else accounts.give_most.copy()
         if accounts.give_part is not None:
             limited = np.isfinite(accounts.give_part)
@@ -34,26 +34,26 @@ class TradeLimits:
         return cls(deals, left)
 
     def deal_in(self, accounts: Ints, pair: tuple[int, int]) -> Bools:
-        """Returns which of the accounts trade both generations of a pair."""
+        """Returns which of the accounts trade both generations of the pair."""
         first, second = pair
         both: Bools = self.deals[accounts, first] & self.deals[accounts, second]
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:
-        """Returns how many GPUs of `gives` all these accounts may still give in exchange for `takes`."""
+        """Returns the GPUs of generation `gives` that each of the accounts may still give in exchange for `takes`."""
         if not self.deals[np.ix_(accounts, (gives, takes))].all():
             return 0.0
         return float(self.left[accounts, gives].min(initial=np.inf))
 
     def note(self, accounts: Sequence[int], generation: int, gpus: float) -> None:
-        """Records that these accounts gave `gpus` away."""
+        """Subtracts `gpus` from what each of the accounts may still give away of the generation."""
         self.left[accounts, generation] = np.maximum(self.left[accounts, generation] - gpus, 0.0)
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """Returns the accounts that trade, and (T,) the one that each account belongs to (its index, or NOWHERE).
+    """Returns the parties, which are the accounts that trade, and each account's index among them, (T,), or NOWHERE.
 
-    Where both an account and one above it are marked, the lower one trades.
+    Where both an account and an account above it are marked in `trades` (T,), the lower one trades.
     """
     above = trades & (tree.sums(trades.astype(np.float64)) > 1)
     parties = np.flatnonzero(trades & ~above)

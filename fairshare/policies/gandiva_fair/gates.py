@@ -1,4 +1,4 @@
-"""Limits on GPUs of single generations: gates, each with a capacity for the rows behind it."""
+"""Contains gates: limits on GPUs of single generations, each with a capacity that all rows behind it share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ N = TypeVar("N", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """A forest of M gates, each of one generation; the outermost ones are the GPUs of a pool."""
+    """A forest of M gates, each for one generation. The outermost gates stand for the GPUs of a pool."""
 
     most: Floats  # (M,) GPUs that the gate lets through
     up: Ints  # (M,) the next gate outside, or NOWHERE
@@ -26,15 +26,15 @@ class Gates:
     pool: Ints  # (C,) the pool whose GPUs the row shares
     pool_of: Ints  # (M,) the pool of each gate
     nothing: Floats  # (M,) GPUs that count as rounding errors
-    levels: Sequence[slice]  # of gates, the outermost first
+    levels: Sequence[slice]  # slices of the gates of each level, the outermost first
 
     @classmethod
     def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
         """Returns the gates of pools and of limits inside them.
 
-        `pool` (C,) ascends; `gpus` (G, K) are the GPUs of each pool. `inside` has further limits, the outermost
-        first: an owner (C,) or NOWHERE for each row, equal owners being adjacent, and what each owner may have (…,
-        K).
+        `pool` (C,) ascends; `gpus` (G, K) has the GPUs of each pool. `inside` has pairs for further limits, the
+        outermost first: the owner of each row, (C,), or NOWHERE, where rows of the same owner are adjacent; and the
+        GPUs that each owner may have, (…, K).
         """
         generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
@@ -62,43 +62,45 @@ class Gates:
         return cls(np.concatenate(most), whole, at, pool, pool_of, nothing[pool_of], levels)
 
     def rows(self, rows: Ints) -> Gates:
-        """Returns the same gates for some of the rows."""
+        """Returns the same gates with only the given rows."""
         return replace(self, at=self.at.take(rows, axis=1), pool=self.pool[rows])
 
     def before(self, values: NDArray[N]) -> NDArray[N]:
-        """Returns the values (M,) at the innermost gates of rows: (K, C), or (K, 1) where all rows have the same."""
+        """Returns the value (M,) of the innermost gate of each row: (K, C), or (K, 1) where all rows have the same
+        gates."""
         return values[:, None] if len(self.most) == len(self.at) else values.take(self.at)
 
     def sums(self, values: Floats) -> Floats:
-        """Returns (M,) sums of the values (K, C) at their innermost gates alone."""
+        """Returns, for each gate, the sum of the values (K, C) of the rows whose innermost gate it is, (M,)."""
         if len(self.most) == len(values):
             return values.sum(axis=1)  # type: ignore[no-any-return]
         found: Floats = np.bincount(self.at.ravel(), values.ravel(), len(self.most)).astype(np.float64)
         return found
 
     def through(self, held: Floats) -> Floats:
-        """Returns (M,) what reaches each gate when rows hold `held` (K, C) and no gate passes on more than it may."""
+        """Returns the GPUs that reach each gate when rows hold `held` (K, C), (M,). A gate passes on no more than it
+        may."""
         found = self.sums(held)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], np.minimum(found, self.most)[level], len(found))
         return found
 
     def sums_outside(self, values: Floats) -> Floats:
-        """Returns (M,) sums of the values (K, C) over all rows behind each gate."""
+        """Returns, for each gate, the sum of the values (K, C) of all rows behind it, (M,)."""
         found = self.sums(values)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], found[level], len(found))
         return found
 
     def least_outside(self, values: Floats) -> Floats:
-        """Returns (M,) the least of the values (M,) of each gate and those outside it."""
+        """Returns, for each gate, the lowest of the values (M,) of the gate and of all gates outside it, (M,)."""
         found = values.copy()
         for level in self.levels[1:]:
             found[level] = np.minimum(found[level], found[self.up[level]])
         return found
 
     def cut(self, wanted: Floats, left: Floats) -> Floats:
-        """Returns `wanted` (K, C), reduced so that no gate passes more than what is `left` (M,)."""
+        """Returns `wanted` (K, C) reduced until no gate has to pass more than its part of `left` (M,)."""
         for level in self.levels[::-1]:
             total = self.sums_outside(wanted)
             part = np.ones_like(left)
@@ -107,11 +109,12 @@ class Gates:
         return wanted
 
     def by_pool(self, values: Floats) -> Floats:
-        """Returns (G,) sums of the values (M,) by pool."""
+        """Returns the sum of the values (M,) of the gates of each pool, (G,)."""
         found: Floats = np.bincount(self.pool_of, values).astype(np.float64)
         return found
 
     def width(self, marks: Bools) -> float:
-        """Returns the GPUs that can leave the marked (M,) gates."""
+        """Returns the capacity of the marked gates (M,) towards the outside: the sum over those with no marked gate
+        outside."""
         ends = marks & ~np.where(self.up == NOWHERE, False, marks[self.up])
         return float(self.most[ends].sum())

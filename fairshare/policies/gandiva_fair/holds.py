@@ -1,4 +1,4 @@
-"""Keeps gangs where they run if nothing may stop them now, regardless of the ordering."""
+"""Keeps gangs where they run if nothing may stop them at the moment, regardless of the ordering."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.job_order import alike
 from fairshare.policies.gandiva_fair.picked import Picked
 
-# At most this many gangs, those with the oldest claims, take GPUs from gangs that got them lately.
+# At most this many gangs, those of the accounts furthest behind, may take GPUs from gangs within their minimum hold.
 _CLAIMS = 32
 
 
 def pick_held(picked: Picked) -> None:
-    """Picks the gangs that may not be stopped now, where they are, and closes nodes that are closed to others."""
+    """Picks the gangs that may not be stopped at the moment, where they run, and closes the closed nodes to all other
+    gangs."""
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
     running = places.running
@@ -35,10 +36,11 @@ def pick_held(picked: Picked) -> None:
 
 
 def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
-    """Returns (J,) gangs within their minimum time before preemption, unless an older claim to their GPUs exists.
+    """Returns the gangs that keep their GPUs for the minimum hold, (J,), unless an older claim to their GPUs exists.
 
-    A larger gang that waits within its guarantee has its claim since its account began to save for it, a smaller one
-    since its account had saved enough. One of the same size had its chance when these GPUs were given.
+    The claim of a waiting gang within its guarantee has an age. Against smaller gangs it counts from when the
+    account began to save for it, against larger gangs from when the account had saved enough. Against gangs of the
+    same size it does not count: it had its chance when these GPUs were given out.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)
@@ -49,7 +51,7 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     waits = np.flatnonzero(facts.sharing.any(axis=1) & (jobs.running_on == NOWHERE))
     began, enough = _age_of_claims(facts, running, waits)
     due = np.flatnonzero(enough > -1e-6)
-    # One claim speaks for all of the same account and size; the accounts furthest behind go first.
+    # One gang represents all of the same account, size and generations; those of the accounts furthest behind go first.
     account, choice = jobs.account[waits], facts.sharing @ (1 << np.arange(facts.sharing.shape[1]))
     one_each = alike(account[due], size[waits[due]], choice[waits[due]])
     due = due[np.unique(one_each, return_index=True)[1]]
@@ -64,7 +66,8 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 
 
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
-    """Returns (W,) the seconds since each waiting gang's accounts began to save, and since they have enough for it.
+    """Returns two arrays (W,) for the waiting gangs `waits`: the seconds since their accounts began to save for them,
+    and the seconds since the accounts have saved enough.
 
     The second is negative where a guarantee up the tree does not cover the gang.
     """

@@ -1,4 +1,4 @@
-"""The order in which each account wants its own jobs."""
+"""Determines the order in which each account wants its own jobs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """The jobs of every account in the order in which it wants them."""
+    """The jobs of every account, in the account's own order."""
 
-    jobs: Ints  # by account and rank
+    jobs: Ints  # sorted by account, then by rank
     listed: list[int]  # `jobs` as a list
     account: Ints  # the account of each of `jobs`
-    level_end: Ints  # for each position, where the jobs of the same account and priority end
-    begin: dict[int, int]  # by account, its first position
+    level_end: Ints  # for each position, the end of the jobs with the same account and priority
+    begin: dict[int, int]  # first position of each account
     end: dict[int, int]
 
     @classmethod
     def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> JobOrder:
-        """Returns the order of the `chosen` (J,) jobs, ranked by `order` (J,) as wanted_order returns it."""
+        """Returns the order of the `chosen` (J,) jobs. `order` (J,) is the result of `wanted_order`."""
         wanted = np.empty(len(jobs), dtype=np.int64)
         wanted[order] = np.arange(len(jobs))
         some = wanted[chosen[wanted]]
@@ -57,15 +57,16 @@ class JobOrder:
     def without(self, gone: Bools) -> JobOrder:
         """Returns the order without the jobs marked in `gone` (J,)."""
         stays = ~gone[self.jobs]
-        before = np.append(0, np.cumsum(stays))  # for each position, how many before it stay
+        before = np.append(0, np.cumsum(stays))  # for each position, the number of jobs before it that stay
         return JobOrder._by_account(self.jobs[stays], self.account[stays], before[self.level_end[stays]])
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
-    """Returns (J,) the rank of each job in its owner's order.
+    """Returns the rank of each job in its owner's order, (J,).
 
-    First come running jobs that keep their GPUs, then jobs by priority, then as listed. Jobs of accounts that share
-    evenly are ordered by the GPU time that each has had per GPU; running ones have an advantage of one quantum.
+    Running services and sessions come first, then jobs by priority, then as listed. Within a priority, an account
+    that shares evenly orders its jobs by the seconds of GPU time that each has had per GPU, less one quantum for
+    running jobs.
     """
     had = np.zeros(len(jobs))
     running = jobs.running_on != NOWHERE
@@ -81,7 +82,8 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
 
 
 def alike(*columns: Ints) -> Ints:
-    """Returns (J,) a number for each combination of values that occurs in columns (J,) of integers ≥ 0."""
+    """Returns a number for each job, (J,): equal exactly for jobs with equal values in all columns (J,) of integers ≥
+    0."""
     many = len(columns[0])
     found, span = np.zeros(many, dtype=np.int64), 1
     for column in columns:

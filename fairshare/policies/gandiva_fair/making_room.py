@@ -1,4 +1,5 @@
-"""Makes room for a gang that fits nowhere by moving picked gangs; larger ones move only if they have not started."""
+"""Makes room for a gang that fits nowhere by moving picked gangs. Larger gangs than it move only if they are not where
+they ran, or have to yield."""
 
 from __future__ import annotations
 
@@ -11,20 +12,21 @@ from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.places import Places, Spot
 from fairshare.policies.gandiva_fair.room import ANY
 
-Moved = list[tuple[int, Spot]]  # gangs that changed places, with the place that each left
-# Returns whether limits allow a job to go from one generation to another.
+Moved = list[tuple[int, Spot]]  # moved gangs, each with the place that it left
+# (job, from, to): whether limits allow the job to change from one generation to another
 MayChange = Callable[[int, int, int], bool]
-# Returns whether a gang has to leave a generation for any other where it finds room.
+# (job, generation): whether the job has to leave the generation for any other where it finds room
 Yields = Callable[[int, int], bool]
 
-# Nodes that are tried for one more worker before the gang counts as without room.
+# Number of nodes tried for each further worker; after these the gang counts as without room.
 TRIES = 8
 
 
 def make_room(
     places: Places, job: int, generations: Iterable[int], may_change: MayChange, yields: Yields
 ) -> Moved | None:
-    """Places the gang on one of `generations`; returns the gangs that moved for it, or None without a change."""
+    """Places the gang on one of `generations`, moving other gangs. Returns the moved gangs, or None without a
+    change."""
     if places.facts.size[job] > sum(places.free_gpus):
         return None
     clearing = _Clearing(places, job, may_change, yields)
@@ -32,7 +34,7 @@ def make_room(
 
 
 def undo(places: Places, moved: Moved, keep: int = 0) -> None:
-    """Moves gangs back to where they were, the last first, except for the first `keep`."""
+    """Moves gangs back to where they were, the last first, until only the first `keep` moves are left."""
     while len(moved) > keep:
         other, spot = moved.pop()
         places.take_back(other)
@@ -45,7 +47,8 @@ class _Clearing:
         self._job, self._gpus, self._size = job, places.facts.gpus[job], places.facts.size[job]
 
     def of(self, k: int) -> Moved | None:
-        """Places the gang on generation `k`, making room for one worker at a time."""
+        """Places the gang on generation `k`, making room worker by worker. Returns the moved gangs, or None without a
+        change."""
         moved: Moved = []
         while not self._places.place(self._job, (k,), held=True):
             if not self._gain_slot(k, moved):
@@ -54,7 +57,8 @@ class _Clearing:
         return moved
 
     def _gain_slot(self, k: int, moved: Moved) -> bool:
-        """Makes room for one more worker on a node of the generation, and records in `moved` which gangs moved."""
+        """Makes room for one more worker on a node of the generation. Adds the moved gangs to `moved`; returns whether
+        it did."""
         free = self._places.free[k]
         if free.slots(self._gpus) >= self._facts.workers[self._job]:
             return False
@@ -62,13 +66,13 @@ class _Clearing:
         return any(self._clear(k, node, target, moved) for node, target in nearest)
 
     def _clear(self, k: int, node: int, target: int, moved: Moved) -> bool:
-        """Moves gangs away from a node until `target` GPUs are free there."""
+        """Moves gangs off a node until `target` GPUs are free there. Returns False without a change if that fails."""
         places, size, before = self._places, self._facts.size, len(moved)
         there = []
         for other in places.on[k][node]:
             if other in places.pinned or not self._finds_room(other, k, node):
                 continue
-            # Gangs of the same account may become slower: their owner wants all of them to run.
+            # Gangs that yield may become slower.
             yields, is_at_home = self._yields(other, k), places.places[other] == places.home(other)
             if yields or size[other] <= self._size or not is_at_home:
                 there.append((is_at_home, size[other], other, yields))
@@ -84,7 +88,8 @@ class _Clearing:
         return False
 
     def _finds_room(self, other: int, k: int, node: int) -> bool:
-        """Returns whether a gang that leaves its node finds room, except on nodes where a worker of the job fits."""
+        """Returns whether a gang that leaves its node finds room elsewhere, not counting nodes where a worker of the
+        job fits."""
         has_room = self._places.has_room
         for to, able in enumerate(self._facts.able[other].tolist()):
             if able and has_room(other, to) and (to != k or self._has_room_beside(other, k, node)):
@@ -96,10 +101,11 @@ class _Clearing:
         return slots >= self._facts.workers[other]
 
     def _move(self, other: int, k: int, node: int, *, may_slow: bool) -> Spot | None:
-        """Moves a picked gang off its node to GPUs as fast for it, or to any if it `may_slow`; returns where it was.
-
-        It does not use nodes of `k` with room for a worker of the job. Returns None without a change if it finds no
+        """Moves a picked gang off its node, and returns where it was; returns None without a change if it finds no
         place.
+
+        The new GPUs are as fast for it, or any if it `may_slow`. Does not use nodes of `k` where a worker of the job
+        fits.
         """
         facts, places = self._facts, self._places
         least = 0.0 if may_slow else facts.speed[other, k] / SAME_SPEED
@@ -121,5 +127,6 @@ class _Clearing:
         return None
 
     def _beside(self, k: int, node: int) -> int:
-        """Returns the nodes of a generation except this one and those where a worker of the job fits."""
+        """Returns the set of nodes of the generation, as bits, without `node` and without nodes where a worker of the
+        job fits."""
         return ~(self._places.free[k].at_least(self._gpus) | 1 << node)

@@ -3,8 +3,8 @@
 The distribution is a flow: from nested groups of rows, each with a bound on all its GPUs, over the rows to gates of
 single generations, which are nested too. First too much is given out. What overloads a gate is then moved along
 shortest paths of the residual graph, all of the same length at once (the blocking flows of Dinic 1970, on gates
-alone: an arc is what all rows, or pairs of rows within a group, could move). What cannot be moved is behind a
-minimum cut.
+alone: an arc stands for all GPUs that rows, or pairs of rows within a group, could move). GPUs that cannot be moved
+are behind a minimum cut.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
 from fairshare.policies.gandiva_fair.gates import Gates
 
 FAR = np.iinfo(np.int64).max
-_SPREADS = 6  # passes that bring a first guess near to the capacity
-_ENOUGH = 1 / 16  # least progress, in rounding errors, that is worth another pass
+_SPREADS = 6  # passes that bring a first guess close to the capacity
+_ENOUGH = 1 / 16  # least progress that is worth another pass, as a multiple of a rounding error
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Groups of adjacent rows, with bounds on the GPUs of all rows of a group."""
 
-    of_row: Ints  # (C,) number of the row's group
-    first: Ints  # (N,) first row
-    most: Floats  # (N,)
-    least: Floats  # (N,)
+    of_row: Ints  # (C,) number of each row's group
+    first: Ints  # (N,) first row of each group
+    most: Floats  # (N,) most GPUs of each group
+    least: Floats  # (N,) GPUs that each group keeps
 
     @classmethod
     def of(cls, owner: Ints, most: Floats) -> Groups:
-        """Returns groups of rows with the same `owner` (C,), bounded by what each owner may have, `most` (T,)."""
+        """Returns groups of adjacent rows with the same `owner` (C,). A group's bound is the owner's entry in `most`
+        (T,)."""
         new = np.diff(owner, prepend=owner[:1] - 1) != 0
         first = np.flatnonzero(new)
         return cls(np.cumsum(new) - 1, first, most[owner[first]], np.zeros(len(first)))
 
     def of_rows(self, rows: Ints) -> Groups:
-        """Returns the groups of some rows, which must be all rows of some groups."""
+        """Returns the groups of the given rows, which must be all rows of some of the groups."""
         which = self.of_row[rows]
         first = np.flatnonzero(np.diff(which, prepend=-1))
         kept = which[first]
@@ -50,44 +51,48 @@ class Groups:
         )
 
     def sums(self, values: Floats) -> Floats:
-        """Returns (…, N) sums of the values (…, C) over the rows of each group."""
+        """Returns the sums of the values (…, C) over the rows of each group, (…, N)."""
         found: Floats = np.add.reduceat(values, self.first, axis=-1)
         return found
 
     def room(self, has: Floats) -> Floats:
-        """Returns (N,) the GPUs that each group may get beside what its rows have in all, `has` (C,)."""
+        """Returns the GPUs that each group may still get, (N,), if its rows have `has` (C,) in total."""
         left = self.most - self.sums(has)
         return np.where(left > EPSILON, left, 0.0)
 
     def spare(self, has: Floats) -> Floats:
-        """Returns (N,) the GPUs that each group may give up of what its rows have in all, `has` (C,)."""
+        """Returns the GPUs that each group may give up, (N,), if its rows have `has` (C,) in total."""
         left = self.sums(has) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns (C,) the fraction of `amounts` (C,) that each row may have if its group has at most `most` (N,)."""
+        """Returns the fraction of `amounts` (C,) that each row may have, (C,), if each group may have at most `most`
+        (N,)."""
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A kind of move: one row of a group gives up a generation, and another row takes as much of a different one."""
+    """A kind of move: one row of a group gives up GPUs of a generation, and another row of the group takes as many GPUs
+    of another generation."""
 
     groups: Groups
-    # Nested groups inside these, the innermost first, which stay within their bounds. None: each row exchanges with
-    # itself alone.
+    # Groups nested inside `groups`, the innermost first, whose bounds the move must keep. None: each row exchanges only
+    # with itself.
     inside: Sequence[Groups] | None
 
 
 class Network:
-    """Gates, and the rows that share what is behind them."""
+    """A flow of GPUs from gates to rows: the rows that share the GPUs behind the gates, and the bounds of groups of
+    rows."""
 
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
-        """Takes nested `bounds`, the innermost first. Rows of a group are adjacent and have its least already."""
+        """Takes nested `bounds`, the innermost first. Rows of a group are adjacent and already have the least of the
+        group."""
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
 
-    # Floats are multiplied several times as fast as booleans.
+    # As floats, because these are multiplied several times as fast as booleans.
     @cached_property
     def _able(self) -> Floats:
         return self.flow.able.astype(np.float64)
@@ -102,12 +107,12 @@ class Network:
 
     @property
     def left(self) -> Floats:
-        """(M,) GPUs that each gate could still let through; negative where it is overloaded."""
+        """Returns the GPUs that each gate could still let through, (M,); negative where a gate is overloaded."""
         found: Floats = self.gates.most - self.gates.through(self.flow.held)
         return found
 
     def fill(self) -> None:
-        """Gives rows as many GPUs as they can use within all bounds, beside what they have."""
+        """Gives rows additional GPUs: as many as they can use within all bounds."""
         before, again = -np.inf, bool(self.may_have_more().any())
         while again and self.flow.held.sum() > before + EPSILON:
             before = self.flow.held.sum()
@@ -115,7 +120,7 @@ class Network:
             again = self._fit() and bool(self.may_have_more().any())
 
     def spread(self) -> None:
-        """Gives out each pool in proportion to what its rows lack, as far as they can use it at once."""
+        """Gives out each pool in proportion to what its rows lack, as far as one pass can place the GPUs."""
         if not self.may_have_more().any():
             return
         gates, wanted = self.gates, self.wanted()
@@ -125,7 +130,7 @@ class Network:
         self._fit()
 
     def may_have_more(self) -> Bools:
-        """Returns (C,) the rows of pools where some row lacks GPUs and some row may use what is left."""
+        """Returns the rows of pools in which some row lacks GPUs and some row may use a GPU that is left, (C,)."""
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
         open_ = (gates.before(left) & self.flow.able).any(axis=0)
@@ -137,44 +142,47 @@ class Network:
         return found
 
     def exchanges(self) -> list[Exchange]:
-        """Returns the kinds of exchanges, those in the innermost groups first."""
+        """Returns the kinds of exchanges, those within the innermost groups first."""
         rows = np.arange(len(self.flow.leaf))
         alone = Exchange(Groups.of(rows, np.zeros(len(rows))), None)
         return [alone, *(Exchange(groups, self.bounds[:at]) for at, groups in enumerate(self.bounds))]
 
     @property
     def free(self) -> Floats:
-        """(K, C) what rows may give up if others of their group take as much."""
+        """Returns the GPUs that each row may give up if other rows of its group take as many, (K, C)."""
         found: Floats = self.flow.held * self._moves
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """Returns (K, C) what rows have, by default everywhere, beyond what their groups must keep."""
+        """Returns the GPUs that each row can give up while its groups keep their least, (K, C); with `where`, only
+        there."""
         return self._within(self.bounds, self.free if where is None else self.free * where)
 
     def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
-        """Returns the part of `gives` (K, C) that all of these groups can spare."""
+        """Returns `gives` (K, C), reduced to what all of the groups can spare."""
         has, amount, part = self.flow.held.sum(axis=0), gives.sum(axis=0), np.ones(gives.shape[1])
         for some in groups:
             part = part * some.part(amount * part, some.spare(has))
         return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
-        """Returns (C,) the GPUs that rows lack within the bounds, if only rows in `who` (C,), by default all, are to
-        get more."""
+        """Returns the GPUs that each row lacks and may get within the bounds, (C,).
+
+        With `who` (C,), only the marked rows are to get more.
+        """
         has = self.flow.held.sum(axis=0)
         wanted = self.flow.beside(has) if who is None else self.flow.beside(has) * who
         return self._within_room(self.bounds, wanted, has)
 
     @staticmethod
     def _within_room(bounds: Sequence[Groups], wanted: Floats, has: Floats) -> Floats:
-        """Returns the part of `wanted` (C,) that all these groups may get beside what their rows have (C,)."""
+        """Returns `wanted` (C,), reduced to what all groups may get in addition to what their rows have, `has` (C,)."""
         for groups in bounds:
             wanted = wanted * groups.part(wanted, groups.room(has))
         return wanted
 
     def _grow(self, gets: Floats) -> None:
-        """Gives each row `gets` (C,) GPUs, on generations in proportion to what is left."""
+        """Gives each row `gets` (C,) GPUs, on its generations in proportion to the GPUs that are left."""
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
@@ -189,10 +197,11 @@ class Network:
         self.flow.held[:, rows] += spread
 
     def _fit(self) -> bool:
-        """Takes back what overloads gates; returns whether it may have taken back more.
+        """Takes back GPUs that overload gates. Returns whether it also took GPUs back elsewhere, and so perhaps too
+        many.
 
-        It takes GPUs back from the overloaded gates themselves. What no row there can spare is taken back elsewhere,
-        to make room for it to move to.
+        It takes GPUs back from the overloaded gates themselves. If no row there can spare them, it takes GPUs back
+        from gates to which their load can move.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -209,7 +218,7 @@ class Network:
         return elsewhere
 
     def _too_much(self) -> Floats:
-        """Returns (K, C) what rows can spare where it overloads a gate."""
+        """Returns the GPUs that rows can spare and that overload a gate, (K, C)."""
         gates, over = self.gates, np.maximum(-self.left, 0.0)
         more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
         stays = 1.0 - part_of(over, gates.sums_outside(more))
@@ -219,7 +228,8 @@ class Network:
         return found
 
     def _balance(self) -> Bools:
-        """Moves what overloads gates to others along all paths; returns (M,) the gates that stay overloaded."""
+        """Moves load from overloaded gates to other gates along all paths. Returns the gates that stay overloaded,
+        (M,)."""
         nothing, before = self.gates.nothing, np.inf
         while True:
             left = self.left
@@ -235,11 +245,12 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """Returns (M,) the overloaded gates and all gates that some of their load could move to."""
+        """Returns the overloaded gates and all gates to which some of their load could move, (M,)."""
         return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
-        """Does one pass of moves along `steps` (M,) towards free gates."""
+        """Does one pass of moves along paths, given by the `steps` (M,) of each gate from a free gate; `far` is the
+        longest."""
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):
             left = self.left
@@ -251,7 +262,7 @@ class Network:
                 if not (presses > gates.nothing / 4).any():
                     break
                 self._move(exchange, presses, takes)
-            # The rest is for inner gates that lead on: they are to move what comes through them.
+            # What could not be moved now is passed on to inner gates nearer to a free gate: they have to move it.
             inside = np.flatnonzero((gates.up != NOWHERE) & (steps == here - 1))
             inside = inside[presses[gates.up[inside]] > 0]
             through = (gates.most - np.maximum(left, 0.0))[inside]
@@ -260,7 +271,10 @@ class Network:
             passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
 
     def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
-        """Moves what `presses` (M,) on gates to gates that take it (M,), by one kind of exchange; reduces both."""
+        """Moves load `presses` (M,) from gates to gates that can take `takes` (M,), by one kind of exchange.
+
+        Subtracts what was moved from `presses` and `takes`.
+        """
         gates, groups = self.gates, exchange.groups
         weight = gates.before(np.where(np.isfinite(takes), takes, 1.0))
         gives, gets = self.offers(exchange, gates.before(presses > 0), weight)
@@ -276,8 +290,10 @@ class Network:
     def offers(
         self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Returns (K, C) what rows may give up of what they have `where` (K, C), and (K, C) what they may take by
-        `weight`."""
+        """Returns two arrays (K, C): the GPUs that rows may give up `where` marked, and the GPUs that they may take.
+
+        What rows take is spread over their generations by `weight`.
+        """
         flow, held = self.flow, self.flow.held
         if weight is None:
             share = self._evenly
@@ -294,18 +310,19 @@ class Network:
 
 
 def _one_over(values: Floats) -> Floats:
-    """Returns the inverse; 0 for 0."""
+    """Returns 1 / `values`; 0 where a value is 0."""
     found: Floats = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """The residual graph: what could move between gates."""
+    """The residual graph: the load that could move between gates."""
 
     gates: Gates
     left: Floats  # (M,)
-    offers: Sequence[tuple[Groups, Floats, Floats]]  # what rows of groups may give up and take, (K, C) each
+    # for each kind of exchange, the groups and the GPUs (K, C) that their rows may give up, and take
+    offers: Sequence[tuple[Groups, Floats, Floats]]
 
     @classmethod
     def of(cls, network: Network, left: Floats) -> _Residual:
@@ -313,7 +330,10 @@ class _Residual:
         return cls(network.gates, left, offers)
 
     def steps_to(self, free: Bools, start: Bools) -> Ints:
-        """Returns (M,) the arcs from each gate to a `free` outermost one, as far as `start` (M,) needs them."""
+        """Returns the number of arcs from each gate to the nearest `free` outermost gate, (M,).
+
+        Stops as soon as all gates in `start` (M,) are reached; gates not reached have FAR.
+        """
         steps = np.full(len(start), FAR)
         steps[: len(free)][free] = 0
         for here in range(1, len(start)):
@@ -324,7 +344,7 @@ class _Residual:
         return steps
 
     def reached_from(self, start: Bools) -> Bools:
-        """Returns (M,) `start` and all gates that some of its load could move to, in any number of arcs."""
+        """Returns `start` (M,) and all gates to which some of its load could move, over any number of arcs, (M,)."""
         reached = start.copy()
         while True:
             further = reached | self._beside(reached, back=False)
@@ -333,8 +353,10 @@ class _Residual:
             reached = further
 
     def _beside(self, marks: Bools, *, back: bool) -> Bools:
-        """Returns (M,) the gates that the marked ones could move load to; with `back`, those that could move load to
-        them."""
+        """Returns the gates one arc away from the marked gates, (M,): those to which the marked gates could move load.
+
+        With `back`, those that could move load to the marked gates.
+        """
         gates = self.gates
         found = np.zeros(len(marks))
         for groups, gives, gets in self.offers:

@@ -1,6 +1,7 @@
-"""Determines which jobs run on what their accounts hold: in the account's own order, on the generations that suit them.
+"""Determines which jobs run on the GPUs that their accounts hold: in the account's own order, each on generations where
+it is fast.
 
-Between two generations the jobs that gain most hold the fast one: comparative advantage.
+Of two generations, the fast one goes to the jobs that gain most by it: comparative advantage.
 """
 
 from __future__ import annotations
@@ -13,41 +14,43 @@ from fairshare.columns import across, anywhere, sort_keys
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
-# Jobs behind this many times what their account holds run on no generation, whatever it trades.
+# A job runs on no generation, whatever its account trades, if the jobs before it need this many times the account's
+# GPUs.
 REACH = 4.0
 MOST_PAIRINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationPairs:
-    """P pairs of generations, which share none."""
+    """P pairs of generations that have no generation in common."""
 
     slow: Ints  # (P,)
     fast: Ints  # (P,)
-    lean: Floats  # (R, P) rate on the fast one / sum of both rates; NaN where one is not measured
+    lean: Floats  # (R, P) rate on the fast generation / sum of both rates; NaN where a rate is not measured
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """R jobs that take part, of L accounts; those of one account are adjacent and in its own order."""
+    """R jobs of L accounts that take part in sharing; jobs of an account are adjacent and in its own order."""
 
     job: Ints  # (R,) index among all jobs
     leaf: Ints  # (R,) index among the L accounts
     account: Ints  # (L,)
     start: Ints  # (L + 1,) where each account's rows begin
-    last: Ints  # (L, K) the last row that may run on a generation; -1 where none may
-    head: Ints  # (R,) the first row of those that share evenly with a row; itself where it shares with none
+    last: Ints  # (L, K) the last row that may run on the generation; -1 where no row may
+    head: Ints  # (R,) the first of the rows that share evenly with the row; the row itself where it shares with none
     size: Floats  # (R,) GPUs of all rows with the same head
     gpus: Floats  # (R,)
     able: Bools  # (R, K)
     rate: Floats  # (R, K) measured; 0 where unknown or where the job may not run
     by_speed: Ints  # (R, K) generations, the job's fastest first
-    units: tuple[Floats, ...]  # (R, K) each: what a GPU does for a job; no account may lose in any of them
-    pairings: tuple[GenerationPairs, ...]  # of a tournament: in each round every generation meets one other
+    units: tuple[Floats, ...]  # (R, K) each: progress that a GPU gives a job; no account may lose in any unit
+    # rounds of a tournament, in each of which every generation meets one other generation
+    pairings: tuple[GenerationPairs, ...]
 
     @classmethod
     def of(cls, jobs: Jobs, able: Bools, holds: Floats, evenly: Bools | None = None) -> Rows:
-        """Returns the rows of jobs where they are `able` (J, K) to run, of accounts that hold GPUs, `holds` (T,).
+        """Returns rows for the jobs that are `able` (J, K) to run and whose accounts hold GPUs, `holds` (T,).
 
         `evenly` (T,) marks accounts whose jobs of one priority share evenly. An account's own order is by priority,
         then by age. Progress is measured in two units: GPUs of full speed, and GPUs of the slowest generation.
@@ -78,23 +81,24 @@ class Rows:
         )
 
     def with_rates(self, rate: Floats) -> Rows:
-        """Returns the same jobs in the same order with other rates (R, K); NaN unknown."""
+        """Returns the same jobs in the same order with other rates (R, K); NaN where unknown."""
         rate = np.where(self.able, np.nan_to_num(rate), 0.0)
         speed = _speed(rate, self.able)
         return replace(self, rate=rate, units=(speed, _plain(rate, speed, self.able)))
 
     def of_leaves(self, leaves: Ints) -> Ints:
-        """Returns all rows of some accounts (indices among L)."""
+        """Returns all rows of the given accounts, which are indices among L."""
         count = np.diff(self.start)[leaves]
         end = np.cumsum(count)
         found: Ints = np.arange(count.sum()) + np.repeat(self.start[leaves] - end + count, count)
         return found
 
     def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
-        """Returns (N,) the jobs that run and (N, K) their GPUs, if accounts `leaves` (M,) hold `held` (M, K).
+        """Returns the rows of jobs that run, (N,), and their GPUs, (N, K), if the accounts `leaves` (M,) hold `held`
+        (M, K).
 
-        In the account's order each job takes what is left of its fastest generations. Then jobs of one account
-        change places by comparative speed, one pair of generations after another.
+        In the account's order each job takes what is left of its fastest generations. Then jobs of an account swap
+        GPUs by comparative speed, one pair of generations after another.
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
@@ -103,7 +107,8 @@ class Rows:
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
-        """Returns (U, L) the progress of accounts in each unit, when their jobs `row` (N,) use these GPUs (N, K)."""
+        """Returns the progress of each account in each unit, (U, L), when the jobs `row` (N,) use the GPUs `use` (N,
+        K)."""
         leaf = self.leaf[row]
         made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)
         return np.stack([np.bincount(leaf, one, len(self.account)) for one in made])
@@ -136,7 +141,8 @@ class Rows:
 
 
 def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
-    """Returns (N,) for each of `some` jobs (N,), in their accounts' order, the first one that it shares evenly with."""
+    """Returns, for each of `some` jobs (N,) in their accounts' order, the first job with which it shares evenly,
+    (N,)."""
     account, priority = jobs.account[some], jobs.priority[some]
     new = np.ones(len(some), dtype=bool)
     if evenly is not None:
@@ -146,7 +152,7 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 
 
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
-    """Returns (N,) jobs that could run on some generation if their account held REACH times as many GPUs of it."""
+    """Returns the jobs that could run on some generation if their account held REACH times as many GPUs of it, (N,)."""
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
     may = np.ascontiguousarray(able.take(some, axis=0).T)
@@ -155,14 +161,15 @@ def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bo
 
 
 def _speed(rate: Floats, able: Bools) -> Floats:
-    """Returns (R, K) rates relative to the best measured one; 1 where unknown, 0 where the job may not run."""
+    """Returns rates relative to the job's best measured rate, (R, K); 1 where unknown, 0 where the job may not run."""
     best = rate.max(axis=1, keepdims=True, initial=0.0)
     found: Floats = np.divide(rate, best, out=able.astype(np.float64), where=rate > 0)
     return found
 
 
 def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
-    """Returns (R, K) the equivalent GPUs of the slowest generation for each job; a typical value where unknown."""
+    """Returns the GPUs of the slowest generation that a GPU is worth to each job, (R, K); a typical value where
+    unknown."""
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     typical = np.where(typical > 0, typical, 1.0)
@@ -174,15 +181,15 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
 
 
 def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
-    """Returns pairs of generations as in a tournament: the generally fastest meets the slowest first.
+    """Returns pairs of generations for each round of a tournament: the typically fastest meets the slowest first.
 
-    Returns only the first MOST_PAIRINGS, since the number of pairs grows with the square of generations.
+    Returns only the first MOST_PAIRINGS rounds, since the number of pairs grows with the square of generations.
     """
     known = rate > 0
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     seats = np.argsort(typical, kind="stable").tolist()
     if len(seats) % 2:
-        seats.insert((len(seats) + 1) // 2, NOWHERE)  # the generation that meets it has no pair
+        seats.insert((len(seats) + 1) // 2, NOWHERE)  # whichever generation meets NOWHERE has no pair
     half, found = len(seats) // 2, []
     for _ in range(min(len(seats) - 1, MOST_PAIRINGS)):
         meets = [
@@ -200,16 +207,16 @@ def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
 
 
 def _match(leaf: Ints, use: Floats, lean: Floats, pairs: GenerationPairs) -> None:
-    """Changes `use` (N, K) so that the jobs of an account that gain most hold the fast generation of each pair.
+    """Changes `use` (N, K) so that, for each pair, an account's jobs that gain most hold its fast generation.
 
-    Handles all pairs at once; `lean` (N, P) is that of these jobs.
+    Handles all pairs at once. `lean` (N, P) has the rows of `GenerationPairs.lean` for these jobs.
     """
     runs = use.take(pairs.slow, axis=1) + use.take(pairs.fast, axis=1)
     some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))
     account = leaf[some] * len(pairs.slow) + pair
     by = np.argsort(
         account - lean[some, pair], kind="stable"
-    )  # so that the result does not depend on which other accounts are asked
+    )  # so that the result for an account does not depend on the other accounts that are asked
     some, pair, account = some[by], pair[by], account[by]
     low, high, both = pairs.slow[pair], pairs.fast[pair], runs[some, pair]
     held = np.bincount(account, use[some, high]).astype(np.float64)

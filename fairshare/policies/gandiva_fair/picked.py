@@ -1,4 +1,4 @@
-"""The gangs picked so far, their places, and what is left of limits and of what accounts are due."""
+"""Contains the gangs picked so far, their places, and what is left of limits and of what accounts are due."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fairshare.policies.gandiva_fair.places import Places, Spot
 
 
 class Picked:
-    """The picked gangs; none at first."""
+    """The gangs picked so far in a decision; initially none."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.counts = Counts(facts)
         self.generation = np.full(len(facts.jobs), NOWHERE, dtype=np.int64)
-        # GPU-seconds of each generation that each leaf is still due until the next round.
+        # GPU-seconds of each generation that each leaf is due until the next round, less those of its picked gangs.
         self.due: Floats = facts.balances.owed + facts.shares.share * facts.settings.quantum  # (T, K)
-        # Picked jobs that run only on idle GPUs; None: not all gangs in the sharing are picked yet.
+        # Picked jobs that run only on idle GPUs; None while gangs in the sharing are still being picked.
         self.idle_jobs: list[int] | None = None
-        # Groups of equally fast generations, cached by a gang's speeds and its generations.
+        # Groups of equally fast generations for a gang, cached by the gang's speeds and its generations.
         self.as_fast: dict[tuple[bytes, tuple[int, ...]], list[list[int]]] = {}
         holds = facts.holders()
         settled = facts.within_guarantee(holds) | (holds & facts.rooted)
@@ -33,25 +33,25 @@ class Picked:
 
     @property
     def chosen(self) -> Bools:
-        """(J,) the picked gangs."""
+        """Returns which gangs are picked, (J,)."""
         chosen: Bools = self.generation != NOWHERE
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns the same picked gangs, to which gangs on idle GPUs can be added."""
+        """Returns a copy of the picked gangs to which gangs on idle GPUs can be added."""
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
         return picked
 
     def pick(self, job: int, generation: int) -> None:
-        """Counts a gang that has a place as picked."""
+        """Counts a gang that already has a place as picked."""
         self.generation[job] = generation
         if self.idle_jobs is not None:
             self.idle_jobs.append(job)
         self._count(job, generation, self.facts.size[job])
 
     def pick_at_home(self, job: int) -> bool:
-        """Picks the gang where it runs, if limits and nodes allow it; returns whether it did."""
+        """Picks the gang where it runs, if limits and nodes allow that. Returns whether it did."""
         k = self.facts.running_on[job]
         if not self.counts.allow(job, k) or not self.go_home(job):
             return False
@@ -70,7 +70,8 @@ class Picked:
             self.due[account, generation] -= gpus * facts.settings.quantum
 
     def exchange(self, jobs: Sequence[int], other: int, spot: Spot) -> bool:
-        """Picks a gang in the place of some picked ones; returns False without a change if limits forbid it."""
+        """Picks `other` in the place of picked gangs, and drops these. Returns False without a change if limits forbid
+        it."""
         before = {job: self.drop(job) for job in jobs}
         if not self.counts.allow(other, spot.generation):
             for job, home in before.items():
@@ -81,13 +82,13 @@ class Picked:
         return True
 
     def drop(self, job: int) -> Spot:
-        """Unpicks the gang; returns where it was."""
+        """Unpicks the gang and returns the place that it had."""
         self._count(job, int(self.generation[job]), -self.facts.size[job])
         self.generation[job] = NOWHERE
         return self.places.take_back(job)
 
     def pick_again(self, job: int, spot: Spot) -> bool:
-        """Picks a dropped gang where it was; returns False if others have that place now."""
+        """Picks a dropped gang at its earlier place. Returns False if other gangs now have that place."""
         if not self.places.fits(job, spot, self.places.free[spot.generation]):
             return False
         self.places.give(job, spot)
@@ -95,25 +96,28 @@ class Picked:
         return True
 
     def is_ahead(self, job: int, k: int) -> bool:
-        """Returns whether a picked gang has more of its generation than its account is due there."""
+        """Returns whether the gang's account is ahead on the generation by half a turn, shifted by the gang's affinity.
+
+        Returns False for a gang that does not leave its generation for others.
+        """
         facts = self.facts
         turn = facts.size[job] * facts.settings.quantum
         ahead = self.due[facts.account[job], k] <= -turn * (0.5 + facts.affinity[job, k])
         return bool(ahead and not facts.stays[job])
 
     def is_due(self, job: int, k: int) -> bool:
-        """Returns whether the job's account is due enough time on a generation to be worth a switch."""
+        """Returns whether the job's account is due enough time on the generation to be worth a switch."""
         least = self.least_due(job, k) + self.facts.size[job] * self.facts.settings.switch_cost
         return bool(self.due[self.facts.account[job], k] >= least)
 
     def least_due(self, job: int, k: int) -> float:
-        """Returns the least GPU-seconds that the job's account must be due on a generation for the job to have a turn
+        """Returns the GPU-seconds that the job's account must be due on the generation before the job has a turn
         there."""
         facts = self.facts
         return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.affinity[job, k]))
 
     def may_change(self, job: int, before: int, now: int) -> bool:
-        """Returns whether limits let a picked gang go to another generation."""
+        """Returns whether limits let a picked gang change from generation `before` to `now`."""
         if not self.counts.is_limited[self.facts.account[job]]:
             return True
         size = self.facts.size[job]
@@ -123,14 +127,14 @@ class Picked:
         return allowed
 
     def change(self, job: int, now: int) -> None:
-        """Counts a gang that moved on its generation `now`."""
+        """Counts a gang that has moved on its new generation `now`."""
         size = self.facts.size[job]
         self._count(job, int(self.generation[job]), -size)
         self._count(job, now, size)
         self.generation[job] = now
 
     def follow(self, moved: Moved) -> None:
-        """Counts gangs that moved on the generations where they are now."""
+        """Counts each moved gang on the generation where it is now."""
         for job, _ in moved:
             now = self.places.places[job].generation
             if now != self.generation[job]:
@@ -144,12 +148,13 @@ class Picked:
         self.follow(moved)
 
     def is_within_limits(self, moved: Moved) -> bool:
-        """Returns whether limits allow gangs that moved one by one to be there together."""
+        """Returns whether limits allow all moved gangs together where they are now; each move was checked only
+        alone."""
         now = [(job, int(self.generation[job])) for job, _ in moved]
         return all(self.may_change(job, k, k) for job, k in now)
 
     def make_room(self, job: int, generations: list[int], yields: Yields) -> bool:
-        """Places the gang by moving picked ones within their limits; returns whether it did."""
+        """Places the gang by moving picked gangs within their limits. Returns whether it did."""
         moved = make_room(self.places, job, generations, self.may_change, yields)
         if moved is None:
             return False

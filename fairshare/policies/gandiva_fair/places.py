@@ -1,8 +1,8 @@
-"""Places gangs: a worker's GPUs on one node, a gang on one generation and on as few nodes as possible.
+"""Places gangs: each worker's GPUs on one node, each gang on one generation and on as few nodes as possible.
 
 While a round is decided, GPUs are *given* to gangs picked in this round, or free. Some free GPUs are still *held* by
-running gangs that are not picked yet. A gang gets GPUs that no gang holds, else those of gangs without a claim to
-stay, else any that are free.
+running gangs that are not picked yet. A gang gets GPUs that no gang holds; or else GPUs held by gangs without a
+claim to stay; or else any that are free.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 class Spot(NamedTuple):
-    """The GPUs of one gang."""
+    """The GPUs of one gang: its generation and nodes."""
 
     generation: int
-    nodes: list[int]  # of each worker, by rank, as positions within the generation
+    nodes: list[int]  # node of each worker, by rank, as a position within the generation
 
 
 class Places:
-    """All nodes while a round is decided."""
+    """The free, held and given GPUs of all nodes while a round is decided."""
 
     def __init__(self, facts: Facts, holds: Bools, settled: Bools) -> None:
-        """Takes `holds` (J,), gangs that have GPUs and may keep them, and `settled` (J,), those that others avoid if
-        they can."""
+        """Takes `holds` (J,), which marks gangs that have GPUs and may keep them, and `settled` (J,), which marks gangs
+        whose GPUs others avoid if they can."""
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
         self.nodes = [np.flatnonzero(cluster.node_generation == k) for k in range(len(cluster.generations))]
         capacity = [cluster.capacity[nodes] for nodes in self.nodes]
         self.capacity = [Room(gpus) for gpus in capacity]
-        self.free = [Room(gpus) for gpus in capacity]  # not given in this round
+        self.free = [Room(gpus) for gpus in capacity]  # GPUs not given in this round
         self.free_gpus = [int(gpus.sum()) for gpus in capacity]
         self.places: dict[int, Spot] = {}
         self.pinned: set[int] = set()  # gangs that stay where they are
-        # picked gangs by node
+        # picked gangs on each node
         self.on: list[list[set[int]]] = [[set() for _ in nodes] for nodes in self.nodes]
         position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
         for nodes in self.nodes:
@@ -49,14 +49,16 @@ class Places:
         home = _home_generation(cluster, jobs)
         self.home_of: list[int] = home.tolist()
         self.running: Bools = holds & (jobs.running_on != NOWHERE) & (home == jobs.running_on)
-        self._held: set[int] = set(np.flatnonzero(self.running).tolist())  # running and not picked yet
+        self._held: set[int] = set(
+            np.flatnonzero(self.running).tolist()
+        )  # running gangs that are not picked yet
         self._settled: set[int] = set(np.flatnonzero(self.running & settled).tolist())
         self.unheld = self._without(self.running)
-        # Not held, or held by gangs that others need not avoid.
+        # GPUs that no gang holds, or only gangs that are not settled.
         self._unsettled = self._without(self.running & settled)
 
     def _without(self, chosen: Bools) -> list[Room]:
-        """Returns, for each generation, what is left beside the `chosen` (J,) gangs where they run."""
+        """Returns, for each generation, the GPUs that remain beside the running `chosen` (J,) gangs."""
         cluster, jobs = self.facts.snapshot.cluster, self.facts.jobs
         workers = np.repeat(chosen, np.diff(jobs.place_start))
         gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))[workers]
@@ -64,14 +66,17 @@ class Places:
         return [Room((cluster.capacity - held)[nodes]) for nodes in self.nodes]
 
     def home(self, job: int) -> Spot | None:
-        """Returns where the gang runs or ran last, if all its workers are on nodes of one generation."""
+        """Returns where the gang runs or ran last; None unless all its workers are on nodes of one generation."""
         k = self.home_of[job]
         if k == NOWHERE:
             return None
         return Spot(k, self._spots[self._bounds[job] : self._bounds[job + 1]])
 
     def go_home(self, job: int) -> bool:
-        """Gives the gang its GPUs, or those that it had last if they are not held; returns False if given away."""
+        """Gives the gang the GPUs that it holds, or that it had last if no gang holds them now.
+
+        Returns False without a change if these GPUs are not free.
+        """
         spot = self.home(job)
         if spot is None:
             return False
@@ -83,21 +88,21 @@ class Places:
             return True
         if not self.fits(job, spot, self.free[k]):
             return False
-        # What it held it has now. That changes nothing for others that avoid it anyway.
+        # The GPUs count as given instead of held, which changes nothing for gangs that avoid them anyway.
         self._held.remove(job)
         levels = (self.free[k],) if job in self._settled else (self.free[k], self._unsettled[k])
         self._take(job, spot, levels)
         return True
 
     def stay(self, job: int) -> bool:
-        """Calls `go_home` and pins the gang there; returns False if its nodes are down."""
+        """Calls `go_home` and pins the gang there. Returns False if `go_home` fails."""
         if not self.go_home(job):
             return False
         self.pinned.add(job)
         return True
 
     def close(self, closed: Bools) -> None:
-        """Closes the nodes marked in `closed` (N,) to all but the gangs that stay there."""
+        """Closes the nodes marked in `closed` (N,) to all gangs except those already placed there."""
         for job in sorted(self._held):
             spot = self.home(job)
             if spot is not None and closed[self.nodes[spot.generation][spot.nodes]].any():
@@ -116,7 +121,11 @@ class Places:
         return self.free[k].slots(self._gpus[job]) >= self.facts.workers[job]
 
     def place(self, job: int, generations: Iterable[int], *, held: bool) -> bool:
-        """Gives the gang GPUs on one of `generations`, in this order; only with `held` those that other gangs hold."""
+        """Gives the gang GPUs on one of `generations`, tried in this order. Returns False without a change if none has
+        room.
+
+        With `held` it may also use GPUs that other gangs hold.
+        """
         roomy = [k for k in generations if self.has_room(job, k)]
         if not roomy:
             return False
@@ -144,7 +153,7 @@ class Places:
             on[node].add(job)
 
     def take_back(self, job: int) -> Spot:
-        """Takes a picked gang's GPUs back; returns where they were."""
+        """Takes a picked gang's GPUs back and returns the place that it had."""
         spot = self.places.pop(job)
         k = spot.generation
         self._shift(spot, self._gpus[job], (self.free[k], self.unheld[k], self._unsettled[k]))
@@ -154,7 +163,7 @@ class Places:
         return spot
 
     def _shift(self, spot: Spot, gpus: int, levels: Iterable[Room]) -> None:
-        """Frees `gpus` more GPUs for each worker."""
+        """Adds `gpus` free GPUs for each worker of the spot to the `levels`; a negative number takes them away."""
         k, nodes = spot
         for level in levels:
             for node in nodes:
@@ -162,7 +171,7 @@ class Places:
         self.free_gpus[k] += gpus * len(nodes)
 
     def _let_go(self, job: int) -> None:
-        """Frees what the gang holds, because it was picked or no gang may keep it."""
+        """Counts the GPUs that the gang holds as not held, because it was picked or because no gang may keep them."""
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
         for node in self._spots[self._bounds[job] : self._bounds[job + 1]]:
@@ -171,7 +180,7 @@ class Places:
                 self._unsettled[k].add(node, gpus)
 
     def fits(self, job: int, spot: Spot, level: Room) -> bool:
-        """Returns whether the nodes of `level` have as many GPUs as the gang would use there."""
+        """Returns whether the nodes of `level` have as many GPUs as the gang would use at the spot."""
         gpus, nodes = self._gpus[job], spot.nodes
         if len(nodes) == 1:
             return level.gpus[nodes[0]] >= gpus
@@ -179,7 +188,8 @@ class Places:
 
 
 def _home_generation(cluster: Cluster, jobs: Jobs) -> Ints:
-    """Returns (J,) the generation where all workers of each gang run or ran last; NOWHERE if there is none."""
+    """Returns the generation on which all workers of each gang run or ran last, (J,); NOWHERE if there is no such
+    generation."""
     found = np.full(len(jobs), NOWHERE, dtype=np.int64)
     count = np.diff(jobs.place_start)
     whole = np.flatnonzero((count == jobs.workers) & (count > 0))

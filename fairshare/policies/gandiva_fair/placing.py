@@ -7,7 +7,8 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -> bool:
-    """Places the gang on one of `generations`; with `may_move` also by moving picked gangs. Returns whether it did."""
+    """Places the gang on one of `generations`; with `may_move` it may move picked gangs. Returns whether it placed the
+    gang."""
     facts, places = picked.facts, picked.places
     if facts.running_on[job] in generations and picked.go_home(job):
         return True
@@ -32,7 +33,8 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
 
 
 def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
-    """Returns groups of equally fast generations with the GPU-seconds due there, the fastest first."""
+    """Returns pairs, the fastest first: a group of equally fast generations, and the GPU-seconds that the account is
+    due there."""
     due: list[float] = picked.due[picked.facts.account[job]].tolist()
     home = picked.places.home_of[job]
     if len(generations) == 1:
@@ -45,7 +47,7 @@ def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list
 
 
 def _as_fast(picked: Picked, job: int, generations: list[int]) -> list[list[int]]:
-    """Returns groups of generations that are equally fast for the job, the fastest first."""
+    """Returns groups of generations on which the job is equally fast, the fastest group first."""
     speeds = picked.facts.speed[job]
     key = speeds.tobytes(), tuple(generations)
     found = picked.as_fast.get(key)

@@ -1,4 +1,4 @@
-"""Version 2 of gandiva_fair, as a policy."""
+"""Contains version 2 of gandiva_fair, as a policy."""
 
 from __future__ import annotations
 
@@ -29,28 +29,31 @@ class _Divided:
 
     tree: Tree
     able: Bools  # (J, K) where each job may run now
-    reason: Ints  # (J,) the Reason of jobs that may run nowhere
+    reason: Ints  # (J,) the Reason of jobs that may not run on any generation
     shares: Shares
-    affinity: Floats  # (J, K) as affinities returns
+    affinity: Floats  # (J, K) the result of `affinities`
     trades: tuple[Trade, ...]
     remark: str | None  # message for operators
 
     @property
     def share(self) -> Floats:
-        """(T, K) GPUs."""
+        """Returns the share of each account in GPUs, (T, K)."""
         return self.shares.share
 
 
 class GandivaFair(ByTickets[_Divided]):
-    """Tickets with a guarantee, gang-aware turns over all generations, and trades between the jobs at the margin."""
+    """Divides by tickets with a guarantee, gang-aware turns over all generations, and trades between the jobs at the
+    margin."""
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.OWN_ORDER, Need.RECLAIM})
 
     def start(self, view: Snapshot) -> State:
-        """Returns `guaranteed` and `total` (T,), `owed` (T, K) in GPU-seconds, see `Balances`; what was owed is
-        guaranteed."""
+        """Returns `guaranteed` and `total` (T,), and `owed` (T, K), in GPU-seconds, as in `Balances`.
+
+        What an earlier policy still owed counts as guaranteed.
+        """
         tree = Tree.of(view.accounts.parent)
         owed = np.where(tree.is_leaf[:, None], view.accounts.owed, 0.0)
         total = tree.sums(owed).sum(axis=1)
@@ -61,7 +64,8 @@ class GandivaFair(ByTickets[_Divided]):
         corrected = np.where(tree.is_leaf[:, None], happened.corrected, 0.0)
         back = tree.sums(corrected).sum(axis=1)
         total = state["total"] + back
-        # A correction of time charged in excess is guaranteed only to accounts that got less than their share in all.
+        # When accounts get back time that was charged in excess, it counts as guaranteed only up to what they are owed
+        # in total.
         saved = np.minimum(state["guaranteed"] + back, np.maximum(state["guaranteed"], total))
         found = settle(
             Balances(np.maximum(saved, 0.0), total, state["owed"] + corrected),
@@ -90,9 +94,9 @@ class GandivaFair(ByTickets[_Divided]):
         return replace(seen, jobs=replace(seen.jobs, rate=within_reason(seen.jobs.rate)))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> tuple[Shares, str | None]:
-        """Divides the cluster, before trades, among jobs where they take part in the sharing, `sharing` (J, K).
+        """Divides the cluster, before trades, among jobs. `sharing` (J, K) marks where jobs take part in the sharing.
 
-        Returns the shares and a message for operators, or None.
+        Returns the shares, and a message for operators or None.
         """
         return share_out(seen, tree, sharing), None
 
@@ -110,7 +114,7 @@ class GandivaFair(ByTickets[_Divided]):
 
 
 def _without_dust(shares: Shares) -> Shares:
-    """Returns shares rounded, so that rounding errors are neither borrowed nor lent."""
+    """Returns the shares rounded to 9 decimals, so that rounding errors are neither borrowed nor lent."""
     return Shares(*(np.round(gpus, 9) for gpus in (shares.entitled, shares.guaranteed, shares.share)))
 
 
@@ -132,7 +136,7 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
 
 
 def _largest(tree: Tree, account: Ints, size: Floats) -> Floats:
-    """Returns (T,) the GPUs of the largest gang below each account."""
+    """Returns the GPUs of the largest gang below each account, (T,)."""
     found = np.zeros(len(tree.parent))
     np.maximum.at(found, account, size)
     for level in tree.levels[:0:-1]:

@@ -1,4 +1,4 @@
-"""Stops gangs of accounts that are ahead of their due for a gang that is due there and finds no other room."""
+"""Stops gangs of accounts that are ahead of their due, for a gang that is due there and finds no other room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairshare.policies.gandiva_fair.room import Room
 def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
     """Moves a picked gang to generation `k` by stopping picked gangs of other accounts there.
 
-    Returns the gangs that stopped; none, without a change, if it fails.
+    Returns the stopped gangs; an empty list, without a change, if it fails.
     """
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     if not picked.may_change(job, here, k):
@@ -42,16 +42,16 @@ def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
         picked.change(job, k)
     gone = [other for other in [*stopped][::-1] if not picked.pick_again(other, stopped[other])]
     for other in gone:
-        # The account saves what it is due there for this gang, and does not spend it on one that it wants less.
+        # Else the account would spend the time that it is due there on a gang that it wants less than the stopped gang.
         picked.due[facts.account[other], k] -= facts.size[other] * facts.settings.quantum
     return gone
 
 
 def _ahead(picked: Picked, k: int) -> Ints:
-    """Returns picked gangs whose account is ahead by the gang, on `k` and on all generations of the gang together.
+    """Returns picked gangs whose account is ahead by the gang's size, both on `k` and on all its generations together.
 
-    Such a gang waits for nothing that its account is due. Gangs of the account furthest ahead come first, and of
-    these the least wanted ones.
+    Stopping such a gang takes nothing that its account is due. Gangs of the account furthest ahead come first, and
+    of these the gangs that the account wants least.
     """
     facts = picked.facts
     some = np.flatnonzero((picked.generation == k) & ~facts.stays)

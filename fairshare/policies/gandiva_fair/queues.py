@@ -1,4 +1,4 @@
-"""Computes what entries of a queue take or leave, for the queues of many accounts at once."""
+"""Computes what entries of queues take or leave, for the queues of many accounts at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 
 from fairshare.model import Floats, Ints
 
-LEAST_GPUS = 1e-6  # less counts as zero
+LEAST_GPUS = 1e-6  # fewer GPUs count as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """N entries of L accounts, those of one account adjacent; entries of one group are served together."""
+    """The queues of L accounts with N entries; an account's entries are adjacent, and entries of a group are served
+    together."""
 
     leaf: Ints  # (N,)
     head: Ints  # (G,) the first entry of each group
@@ -21,7 +22,7 @@ class Queue:
 
     @classmethod
     def of(cls, leaf: Ints, group: Ints) -> Queue:
-        """Returns the queue; `group` (N,) has the same number for adjacent entries that are served together."""
+        """Returns the queues. `group` (N,) has the same number for adjacent entries that are served together."""
         new = np.ones(len(group), dtype=bool)
         new[1:] = group[1:] != group[:-1]
         return cls(leaf, np.flatnonzero(new), np.cumsum(new) - 1)
@@ -32,9 +33,10 @@ class Queue:
         return cls(leaf, each, each)
 
     def fill(self, size: Floats, most: Floats) -> Floats:
-        """Returns (N,) what each entry takes, group after group, up to its `size` (N,), of its account's `most` (L,).
+        """Returns the amount that each entry takes of its account's `most` (L,), up to its `size` (N,), group after
+        group, (N,).
 
-        A group for which too little is left shares it in proportion to size.
+        Entries of a group for which too little is left share it in proportion to size.
         """
         if not len(self.head):
             return np.zeros(0)
@@ -46,7 +48,7 @@ class Queue:
         return found
 
     def before(self, size: Floats) -> Floats:
-        """Returns (…, N) the sum of the sizes (…, N) of the same account's entries before each entry."""
+        """Returns, for each entry, the sum of the sizes (…, N) of its account's entries before it, (…, N)."""
         before = np.cumsum(size, axis=-1) - size
         new = np.ones(len(self.leaf), dtype=bool)
         new[1:] = self.leaf[1:] != self.leaf[:-1]
@@ -54,14 +56,16 @@ class Queue:
         return found
 
     def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
-        """Returns (M,) the mean of `of` (N,) over the first (or last) entries of accounts `leaf` (M,) up to a size
-        `depth` (M,).
+        """Returns the mean of `of` (N,) over the first entries of each account in `leaf` (M,), (M,); the last if not
+        `first`.
 
-        It is 0 where an account has none.
+        The mean is weighted by `size` (N,) and taken over entries of total size `depth` (M,). It is 0 for an account
+        without entries.
         """
         if not len(self.head):
             return np.zeros(len(leaf))
-        # Running sums over the groups of all accounts; a value `depth` from an account's begin or end is interpolated.
+        # Running sums over the groups of all accounts; the sum at a distance `depth` from an account's begin or end is
+        # interpolated.
         sizes, sums = (np.append(0.0, np.cumsum(np.add.reduceat(x, self.head))) for x in (size, size * of))
         heads = self.leaf[self.head]
         groups = np.bincount(heads, minlength=int(leaf.max(initial=-1)) + 1)

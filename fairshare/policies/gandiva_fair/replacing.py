@@ -1,5 +1,5 @@
-"""Replaces picked gangs that have not started by others of their account: by running gangs, or by ones that leave no
-hole."""
+"""Replaces picked gangs that have not started by other gangs of their account: by running gangs, or by gangs that leave
+no GPU of the node idle."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def replace_starting(picked: Picked, turns: Turns) -> bool:
-    """Replaces picked gangs by others of the same account; returns whether any was replaced."""
+    """Replaces picked gangs that have not started by other gangs of the same account. Returns whether it replaced
+    any."""
     went_on = _resume_running(picked, turns)
     return _fill_holes(picked, turns) or went_on
 
 
 def _resume_running(picked: Picked, turns: Turns) -> bool:
-    """Lets gangs that ran go on where gangs that their account wants less would start; returns whether any did.
+    """Lets running gangs go on in the place of gangs that their account wants less and that would start. Returns
+    whether any did.
 
-    In their turn these GPUs belonged to other gangs, which have changed places since.
+    At the running gang's turn these GPUs belonged to other gangs, which have moved since.
     """
     facts = picked.facts
     if not facts.may_move:
         return False
-    begins: dict[int, list[int]] = defaultdict(list)  # by account, the least wanted last
+    begins: dict[int, list[int]] = defaultdict(list)  # starting gangs by account, the least wanted last
     for job in facts.in_order(picked.chosen & (facts.jobs.running_on == NOWHERE)):
         begins[facts.account[job]].append(job)
     found, in_vain = False, set[tuple[int, int]]()
     for other in facts.in_order(picked.places.running & ~picked.chosen & anywhere(facts.sharing)):
         own = begins[facts.account[other]]
-        # If one gang of a kind fails, so do later ones, which have fewer gangs to replace.
+        # If one gang of a kind fails, so do later gangs of the kind, which have fewer gangs to replace.
         kind = facts.account[other], turns.kind[other]
         if kind in in_vain:
             continue
@@ -53,8 +55,10 @@ def _resume_running(picked: Picked, turns: Turns) -> bool:
 
 
 def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
-    """Gives a gang the GPUs of some picked gangs of `less` on one generation; returns these, or none if that is too
-    little."""
+    """Gives a gang the GPUs of picked gangs from `less`, all on one generation. Returns the replaced gangs.
+
+    Returns an empty list if their GPUs do not suffice.
+    """
     facts, places = picked.facts, picked.places
     on: dict[int, list[int]] = defaultdict(list)
     room: dict[int, Room] = {}
@@ -79,14 +83,16 @@ def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> l
 
 
 def _fill_holes(picked: Picked, turns: Turns) -> bool:
-    """Swaps one-worker gangs that have not started for waiting ones that leave no hole; returns whether any was
-    swapped.
+    """Swaps one-worker gangs that have not started for waiting gangs that also fill the hole: the idle GPUs of the
+    node.
 
-    Both have the same account and priority, and either both are within the guarantee or neither is.
+    Both gangs have the same account and priority, and are both within the guarantee or both beyond it. Returns
+    whether any was swapped.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()
-    in_vain = set[tuple[int, ...]]()  # equal gangs with the hole beside them, since the last swap
+    # kinds of gangs, with the hole beside them, for which a swap failed since the last success
+    in_vain = set[tuple[int, ...]]()
     for k, free in enumerate(places.free):
         for node in in_order(free.at_least(1)):
             for job in sorted(places.on[k][node], key=lambda job: -facts.order[job]):
@@ -105,10 +111,10 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
 
 
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
-    """Gives the gang's place to one that also fills the hole beside it; returns whether one did.
+    """Gives the gang's place to a gang that also fills the hole beside it. Returns whether it did.
 
-    A gang that its account wants less than one that ran and would fit does not get it. The one that ran does not get
-    the place of the account's first gang.
+    Two rules limit the swap. No gang is chosen that its account wants less than a running gang that would fit. And a
+    running gang does not replace its account's first gang.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

@@ -1,4 +1,4 @@
-"""Moves running gangs back to where they are, once all gangs are picked, if the others fit beside them."""
+"""Moves running gangs back to where they run, once all gangs are picked, if the other gangs fit beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 def return_home(places: Places) -> None:
-    """Lets running gangs that were picked go home, generation by generation."""
+    """Moves picked running gangs back to the nodes where they run, generation by generation, where all gangs still
+    fit."""
     here: list[list[int]] = [[] for _ in places.nodes]
     for job, spot in places.places.items():
         here[spot.generation].append(job)
@@ -27,7 +28,8 @@ def return_home(places: Places) -> None:
 
 
 def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> None:
-    """Repacks `jobs` on a generation, with `stay` where they are; changes nothing if they do not fit."""
+    """Repacks `jobs` on a generation with the gangs in `stay` at their given spots. Changes nothing if they do not
+    fit."""
     facts = places.facts
     nodes = [node for spot in stay.values() for node in spot.nodes]
     gpus = [facts.gpus[job] for job, spot in stay.items() for _ in spot.nodes]

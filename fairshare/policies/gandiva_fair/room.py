@@ -1,7 +1,7 @@
 """Counts GPUs on the nodes of one generation, and finds the nodes where gangs fit best.
 
-Nodes with the same number of GPUs are one integer with a bit for each node. So the time of a query depends on the
-number of sizes of holes, which is small, and hardly on the number of nodes.
+A set of nodes with the same number of GPUs is one integer with a bit for each node. So the time of a query depends
+on the number of different GPU counts, which is small, and hardly on the number of nodes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 
 from fairshare.model import Bools, Ints
 
-ANY = -1  # all nodes, one bit for each
+ANY = -1  # the set of all nodes: every bit is set
 
 
 class Room:
-    """A number of GPUs on each node. Sets of nodes are integers with a bit for each of their nodes."""
+    """The number of GPUs on each node of a generation. A set of nodes is an integer with a bit for each node in it."""
 
     def __init__(self, gpus: Ints) -> None:
         """Takes the GPUs of each node, `gpus` (N,); a negative number counts as 0."""
         self.gpus: list[int] = gpus.tolist()
         self._having: dict[int, int] = {have: _as_bits(gpus == have) for have in np.unique(gpus).tolist()}
-        self._slots: dict[int, int] = {}  # results since the last change
+        self._slots: dict[int, int] = {}  # results of `slots` since the last change
 
     def add(self, node: int, gpus: int) -> None:
         """Adds `gpus` GPUs to the node."""
@@ -36,7 +36,7 @@ class Room:
         self._slots.clear()
 
     def slots(self, gpus: int) -> int:
-        """Returns for how many workers of `gpus` there is room."""
+        """Returns the number of workers with `gpus` GPUs each for which there is room."""
         found = self._slots.get(gpus)
         if found is None:
             found = self._slots[gpus] = self.slots_among(ANY, gpus)
@@ -50,20 +50,21 @@ class Room:
         return found
 
     def at_least(self, gpus: int) -> int:
-        """Returns the nodes that have at least `gpus`."""
+        """Returns the set of nodes that have at least `gpus` GPUs."""
         return sum(here for have, here in self._having.items() if have >= gpus)
 
     def sizes(self, least: int) -> dict[int, int]:
-        """Returns the numbers of GPUs that nodes have, from `least` on, each with its first node."""
+        """Returns the first node for each GPU count ≥ `least` that occurs, by ascending count."""
         return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
 
     def tightest(self, gpus: int, among: int = ANY) -> int | None:
-        """Returns the node on which `gpus` GPUs leave the fewest behind; None where they fit on none."""
+        """Returns the node of the set `among` that keeps the fewest GPUs beside `gpus` GPUs; None if no node has as
+        many."""
         fit = [have for have, nodes in self._having.items() if have >= gpus and nodes & among]
         return _first(self._having[min(fit)] & among) if fit else None
 
     def nodes_for(self, workers: int, gpus: int, among: int = ANY) -> list[int] | None:
-        """Returns the node of each worker of a gang, as `placement.fit` chooses them; None if it does not fit."""
+        """Returns the node of each worker of a gang, chosen as by `placement.fit`; None if the gang does not fit."""
         node = self.tightest(workers * gpus, among)
         if node is not None:
             return [node] * workers
@@ -83,7 +84,11 @@ class Room:
         return None if last is None else found + [last] * rest
 
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
-        """Yields nodes that could hold one more worker, and the GPUs they need for it, those that lack least first."""
+        """Yields pairs, those that lack fewest GPUs first: a node, and the free GPUs that it needs to hold one more
+        worker.
+
+        Leaves out nodes whose `capacity` is too small for that.
+        """
         lacking: dict[int, int] = {}
         for have, nodes in self._having.items():
             enough = (have // gpus + 1) * gpus
@@ -95,7 +100,7 @@ class Room:
 
 
 def in_order(nodes: int) -> Iterator[int]:
-    """Yields the nodes of a set."""
+    """Yields the nodes of a set in ascending order."""
     while nodes:
         node = _first(nodes)
         nodes ^= 1 << node

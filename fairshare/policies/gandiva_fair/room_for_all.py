@@ -1,4 +1,4 @@
-"""Picks all gangs where all find room: running ones stay, and waiting ones fit beside them."""
+"""Picks all gangs if all find room: running gangs stay, and waiting gangs fit beside them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from fairshare.policies.gandiva_fair.picked import Picked
 from fairshare.policies.gandiva_fair.returning import return_home
 from fairshare.policies.gandiva_fair.search import place_all
 
-# With at most this many running gangs, moving some of them is tried so that all find room.
+# With at most this many running gangs, tries to move some of them so that all gangs find room.
 _SMALL = 300
 
 
 def pick_all(facts: Facts) -> Picked | None:
-    """Picks all gangs that take part in the sharing, moving gangs as small as suffices; returns None if they do not
-    fit."""
+    """Picks all gangs that take part in the sharing. Moves only gangs up to the smallest size that suffices.
+
+    Returns None if the gangs do not all fit, or if some account would make less progress than its guarantee allows.
+    """
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None
     takes_part = facts.sharing.any(axis=1)
@@ -42,7 +44,7 @@ def pick_all(facts: Facts) -> Picked | None:
 
 
 def _place_rest(picked: Picked, jobs: list[int]) -> bool:
-    """Places all `jobs` beside the picked ones; returns whether they fit."""
+    """Places and picks all `jobs` beside the picked gangs. Returns whether all fit."""
     facts, places = picked.facts, picked.places
     if sum(facts.size[job] for job in jobs) > sum(places.free_gpus):
         return False
@@ -63,7 +65,7 @@ def _by_speed(facts: Facts, job: int) -> list[int]:
 
 
 def _is_worse_off(picked: Picked) -> bool:
-    """Returns whether picked gangs of some account make less progress than its guarantee would let them make."""
+    """Returns whether the picked gangs of any account make less progress than its guarantee would let them make."""
     facts = picked.facts
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False

@@ -1,8 +1,8 @@
-"""Measures the speeds that trades need: gangs of one account change places across generations, once each.
+"""Measures the speeds that trades need: gangs of one account swap places across generations, once each.
 
 Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the
-same shape and account change places. What every account gets of every generation stays the same, so that profiling
-costs no other account anything, and each gang moves for it at most once per generation.
+same shape and account swap places. The GPUs that every account gets of every generation stay the same, so that
+profiling costs no other account anything, and each gang moves for it at most once per generation.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.policies.gandiva_fair.selection import Picks
 from fairshare.tree import Tree
 
-# Gangs of an account for which a partner is sought in one round; a team with hundreds needs no more.
+# Gangs of an account for which a partner is sought in one round; for a team with hundreds of gangs these suffice.
 TRIES = 16
 
 
 def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
-    """Returns the picks after swapping at most one pair of gangs of each account.
+    """Returns the picks after at most one pair of gangs of each account was swapped.
 
-    `able` (J, K) says where jobs may run. One gang of a pair continues where its speed was measured, and was not
-    measured where the other is; the other one may run here too. Only accounts that trade, or are below one that
-    does, take part, and only gangs that take part in the sharing.
+    `able` (J, K) says where jobs may run. The first gang of a pair continues where its speed was measured, and was
+    not measured on the generation of the second. The second may run where the first runs. Only gangs that take part
+    in the sharing are swapped, and only for accounts that trade or are below an account that trades.
     """
     jobs, settings = snapshot.jobs, snapshot.settings
     able = jobs.sharing(able)
@@ -33,7 +33,7 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
         return picks
     generation, nodes = picks.generation.copy(), dict(picks.nodes)
     movable = (generation != NOWHERE) & _trades(snapshot, tree)[jobs.account]
-    # What leaves a closed node cannot come back, and nothing else may start there.
+    # A gang that leaves a closed node cannot come back, and no other gang may start there.
     movable &= ~jobs.on_any(snapshot.cluster.closed)
     if jobs.keeps is not None:
         movable &= ~jobs.keeps
@@ -54,7 +54,7 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
 
 
 def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
-    """Returns (T,) whether an account or one above it trades."""
+    """Returns whether an account, or an account above it, trades, (T,)."""
     found = snapshot.accounts.trades.copy()
     for level in tree.levels[1:]:
         found[level] |= found[tree.parent[level]]
@@ -62,7 +62,8 @@ def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
 
 
 def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
-    """Returns which of `picked` continue where they were measured, and may run on a generation where they were not."""
+    """Returns which of the `picked` gangs continue where they were measured, and may run on a generation where they
+    were not."""
     here = generation[picked]
     known = np.isfinite(jobs.rate[picked])
     at_home = (here == jobs.running_on[picked]) & known[np.arange(len(picked)), here]
@@ -71,8 +72,10 @@ def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
 
 
 def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
-    """Returns one of `own`, of the shape of `first` and on a generation that `first` lacks, that may run where `first`
-    is."""
+    """Returns the gang of `own` with which `first` should swap; None if there is none.
+
+    It has the shape of `first`, runs on a generation where `first` was not measured, and may run where `first` is.
+    """
     missing = able[first] & ~np.isfinite(jobs.rate[first])
     here, there = generation[first], generation[own]
     known = np.isfinite(jobs.rate[own])
@@ -81,10 +84,10 @@ def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -
         & (jobs.gpus[own] == jobs.gpus[first])
         & able[own, here]
         & missing[there]
-        # A gang that lacks a sample only there would have to come back for it.
+        # A gang that was not measured only on its present generation would have to come back for that.
         & (known[np.arange(len(own)), there] | ~known[:, here])
     )
     if not alike.any():
         return None
-    # A gang that lacks a sample here gains by the swap as well.
+    # Prefers a gang that was not measured here, which gains by the swap as well.
     return int(own[alike][np.argmin(known[alike, here])])

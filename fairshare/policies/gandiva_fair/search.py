@@ -8,17 +8,17 @@ from itertools import accumulate
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.places import Places, Spot
 
-# Limit on steps of the search, which is exact only in clusters small enough for it.
+# Limit on the steps of the search. In small clusters the search ends before the limit and is exact.
 STEPS = 3000
 
 
 def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int]]) -> bool:
-    """Places all `jobs` beside the picked ones, each on a generation of `prefer`; returns False without a change if it
-    fails.
+    """Places all `jobs` beside the picked gangs, each on a generation of its `prefer`. Returns False without a change
+    if the search fails.
 
-    Large workers go first. A gang goes where it fits most tightly, and elsewhere if that leaves no room for the
-    others, which their choices of generations show early (Hall's condition). The search gives up after STEPS steps
-    more than there are gangs.
+    Large workers go first. A gang goes where it fits most tightly, and elsewhere if no room is left for the others.
+    The search notices this early by counting the GPUs for each choice of generations (Hall's condition). It gives up
+    after more than STEPS + `len(jobs)` steps.
     """
     facts = places.facts
     order = sorted(range(len(jobs)), key=lambda i: _tightness(facts, jobs[i], len(prefer[i])))
@@ -51,7 +51,8 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 def _needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """Returns, for each choice of generations, the GPUs that `jobs` with no other choice need, from each job on."""
+    """Returns, for each choice of generations, the GPUs needed by jobs that accept no others, from each position in
+    `jobs` on."""
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
         inside = [
@@ -66,7 +67,7 @@ def _tightness(facts: Facts, job: int, choice: int) -> tuple[int, int, int, int]
 
 
 def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]:
-    """Returns spots for the gang that differ in what they leave behind, the best last."""
+    """Returns possible spots for the gang that leave different GPU counts behind, the best spot last."""
     found: list[Spot] = []
     workers, gpus = places.facts.workers[job], places.facts.gpus[job]
     for k in generations:

@@ -1,8 +1,8 @@
 """Selects the gangs that run until the next round, and their nodes.
 
-If all running gangs may stay and all waiting ones fit beside them, that is the answer. Otherwise gangs are picked in
-turns over all generations at once, first within guarantees, then from what is left. Each gang goes to the generation
-where its account is owed time and its jobs are fast.
+If all running gangs may stay and all waiting gangs fit beside them, all run. Otherwise gangs are picked in turns
+over all generations at once, first within guarantees, then from the GPUs that are left. Each gang goes to the
+generation where its account is owed time and its jobs are fast.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fairshare.tree import Tree
 class Picks:
     """The gangs that run until the next round."""
 
-    generation: Ints  # (J,) NOWHERE for jobs that do not run
+    generation: Ints  # (J,) generation on which the job runs; NOWHERE for jobs that do not run
     nodes: dict[int, Ints]  # for each picked job, the node of each worker, by rank
-    preemptible: Ints | None  # picked jobs that run only on idle GPUs; None: there cannot be any
+    preemptible: Ints | None  # picked jobs that run only on idle GPUs; None: such jobs are not possible
     reason: Ints  # (J,) a Reason; 0 for picked jobs
 
 
@@ -49,8 +49,8 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
 ) -> Picks:
     """Picks gangs by what accounts are due, and finds nodes for them.
 
-    Takes the results of may_run, share_out, affinities and limits_of. Only a lottery, and the division of idle GPUs,
-    use `random`.
+    The arguments are results of may_run, share_out, affinities and limits_of. `random` is used only by a lottery and
+    by the division of idle GPUs.
     """
     facts = Facts.of(snapshot, tree, able, shares, affinity, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)
@@ -85,6 +85,6 @@ def _pick(facts: Facts, random: np.random.Generator) -> Picked:
         claim_fast(picked)
     if facts.leaves_idle:
         picked = fill_idle(picked, random)
-    if all_of_them is not None or facts.leaves_idle:  # turns end when no gang can go where it is faster
+    if all_of_them is not None or facts.leaves_idle:  # `take_turns` has already done this
         upgrade(picked)
     return picked

@@ -1,11 +1,11 @@
 """Computes entitlements, guarantees and shares of all accounts.
 
-An account's *entitlement* is its private cluster: its tickets among those of all active accounts beside it, level by
-level, of every generation. Its *guarantee* is the best use that its jobs make of that: as much GPU time as they can
-use, on the generations where they are fastest. Its *share* is the guarantee and its part of what is left: the total
-of each account is weighted max-min fair over all generations together, at each level of the tree, and no account's
-guaranteed part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) divides each generation
-separately.
+An account's *entitlement* is its private cluster: level by level of the tree, its part of every generation by
+tickets among its active siblings. Its *guarantee* is the best use that its jobs can make of the entitlement: as much
+GPU time as they can use, on the generations where they are fastest. Its *share* is the guarantee and a part of the
+GPUs that others leave. At each level of the tree, the total of each account is weighted max-min fair over all
+generations together, and no account's guaranteed part is moved to a slower generation for that. Gandiva_fair
+(EuroSys '20, section 3) divides each generation separately.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ class Shares:
     """GPUs of each generation, averaged over time; all (T, K)."""
 
     entitled: Floats  # the entitlement
-    guaranteed: Floats  # what of it the account and all accounts below it can use
-    share: Floats  # that and what others leave; of an inner account the sum of all below it
+    guaranteed: Floats  # the part of the entitlement that the account and all accounts below it can use
+    share: Floats  # the guarantee and what others leave; for an inner account the sum over those below
 
 
 def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
-    """Divides the cluster among all that take part: `able` (J, K) says where their jobs may run."""
+    """Divides the cluster among the accounts of jobs that take part in the sharing, and returns entitlements,
+    guarantees and shares.
+
+    `able` (J, K) says where these jobs may run.
+    """
     accounts, capacity = with_claims(snapshot.accounts), capacity_of(snapshot.cluster)
     classes = classes_of(snapshot.jobs, able, snapshot.cluster)
     shape = len(tree.parent), len(capacity)
@@ -54,14 +58,15 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     _let_leaves_use(means, flow, limits, guaranteed)
     sure = tree.sums(guaranteed)
     if (capacity - sure[tree.roots].sum(axis=0) <= EPSILON * (1.0 + capacity.sum())).all():
-        return Shares(entitled, sure, sure)  # nothing is left to share
+        return Shares(entitled, sure, sure)  # the guarantees use all GPUs
     flow = limits.side_by_side(_with_guarantees(flow))
     _guarantee(flow, tree, limits, means, guaranteed)
     return Shares(entitled, guaranteed, _divide(flow, tree, limits, accounts.tickets, capacity, guaranteed))
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
-    """Returns (A, K) what accounts `above` (A,) hand down of what they have (A, K): no more than their caps allow."""
+    """Returns the GPUs that the accounts `above` (A,) hand down, (A, K): `has` (A, K), cut to what their limits
+    allow."""
     has = np.minimum(has, accounts.cap[above])
     total = across(has)
     part = np.divide(accounts.cap_total[above], total, out=np.ones_like(total), where=total > 0)
@@ -70,13 +75,14 @@ def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The limits of accounts and classes, without those of the accounts above them."""
+    """The limits of each account and class, not counting the limits of accounts above."""
 
-    above: Ints  # (depths, T) the account above each account at each depth, or itself; NOWHERE below it
+    # (depths, T) the account above each account at each depth, or the account itself; NOWHERE at deeper depths
+    above: Ints
     order: Ints  # (T,) positions in an order where all accounts below any account are adjacent
-    total: Floats  # (T,) GPUs that each can use in all
-    each: Floats  # (T, K)
-    kinds: Floats  # (kinds, K) of classes
+    total: Floats  # (T,) GPUs that each account can use in total
+    each: Floats  # (T, K) limits of accounts on each generation
+    kinds: Floats  # (kinds, K) GPUs of each generation that a class can use
 
     @classmethod
     def of(cls, tree: Tree, accounts: Accounts, classes: Classes) -> _Limits:
@@ -94,7 +100,8 @@ class _Limits:
         return cls(above, order, np.maximum(total, 0.0), np.maximum(accounts.cap, 0.0), classes.most)
 
     def rows(self, classes: Classes, tree: Tree) -> Flow:
-        """Returns a row for each class, which holds nothing yet and wants no more than its own limits allow."""
+        """Returns a row for each class. A row holds nothing yet and wants no more than limits on single generations
+        allow."""
         leaf, able, nothing = classes.leaf, classes.able, np.zeros(classes.able.shape)
         each = tree.least_on_path(self.each).take(leaf, axis=0).T
         alone = (np.minimum(each, self.kinds.T) * able).sum(axis=0)
@@ -103,23 +110,24 @@ class _Limits:
         return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
 
     def side_by_side(self, flow: Flow) -> Flow:
-        """Returns the rows that want something, sorted so that rows below any account, and of a class, are adjacent."""
+        """Returns the rows that want GPUs, sorted so that the rows below each account, and the rows of each class, are
+        adjacent."""
         rows = np.flatnonzero(flow.gpus > EPSILON)
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
     def owners(self, flow: Flow, depth: int) -> Ints:
-        """Returns (C,) the account of each row at a depth, or its leaf if that is higher."""
+        """Returns the account of each row at a depth of the tree, (C,), or the row's leaf where the leaf is higher."""
         owner = self.above[depth, flow.leaf]
         return np.where(owner == NOWHERE, flow.leaf, owner)
 
     def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
-        """Returns the gates of pools (C,) with `gpus` (G, K), and inside them limits of accounts from a depth on and of
-        classes."""
+        """Returns the gates of the pools (C,) with `gpus` (G, K); inside them the limits of accounts from `depth` on,
+        and of classes."""
         accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
         return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
 
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
-        """Returns, by depth, groups of leaves and of accounts from `depth` on whose limits or guarantees (T,) bind.
+        """Returns, by depth, groups of leaves, and of accounts from `depth` on whose limits or guarantees (T,) bind.
 
         The innermost groups come first.
         """
@@ -138,7 +146,8 @@ class _Limits:
 
 
 def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
-    """Gives the rows of each leaf the best use of its means (T, K), and writes it to `guaranteed`."""
+    """Gives the rows of each leaf the best use of the leaf's `means` (T, K), and writes the leaf's GPUs to
+    `guaranteed`."""
     leaves = Groups.of(flow.leaf, limits.total)
     accounts = flow.leaf[leaves.first]
     gates = limits.gates(flow, leaves.of_row, np.minimum(means, limits.each)[accounts], len(limits.above))
@@ -148,7 +157,7 @@ def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floa
 
 
 def _with_guarantees(flow: Flow) -> Flow:
-    """Returns the rows and, for those that are faster on some generations, further rows that hold their guarantees."""
+    """Returns the rows and further rows, which hold the guarantees of rows that are faster on some generations."""
     best = open_steps(flow.step, flow.able).max(axis=0)
     alike = ~((flow.step != best) & flow.able).any(axis=0)
     k, row = np.nonzero(flow.held * ~alike)
@@ -162,10 +171,11 @@ def _with_guarantees(flow: Flow) -> Flow:
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
-    """Gives rows the best use of their pools beside what they have: fast GPUs first, then as many as they can use."""
+    """Gives rows the best use of their pools in addition to what they have: fast GPUs first, then as many as they can
+    use."""
     whole = Network(flow, gates, bounds)
     fastest_first(whole)
-    # Rows keep what they have, unless the sum of all can grow without that.
+    # First every row keeps what it has; then rows may lose GPUs if the sum of all rows grows by that.
     for keeps_all in (True, False):
         rows = np.flatnonzero(whole.may_have_more())
         if not len(rows):
@@ -181,14 +191,14 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
 
 
 def _each_keeps(flow: Flow) -> Groups:
-    """Returns groups of single rows, which keep what they have."""
+    """Returns groups of single rows, each of which keeps at least what it has."""
     rows = np.arange(len(flow.leaf))
     return Groups(rows, rows, np.full(len(rows), np.inf), flow.held.sum(axis=0))
 
 
 def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
-    """Writes to `guaranteed` what inner accounts, with all accounts below them, can use of their means."""
-    sure = tree.sums(guaranteed)  # so far only of leaves
+    """Writes to `guaranteed` the GPUs that inner accounts, with all accounts below them, can use of their `means`."""
+    sure = tree.sums(guaranteed)  # so far only the guarantees of leaves
     lack = tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
     left = anywhere(means - sure > EPSILON * (1.0 + across(means))[:, None])
     concerned = ~tree.is_leaf & left & (lack > EPSILON)
@@ -210,8 +220,10 @@ def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guarantee
 def _divide(  # noqa: PLR0917 - in the order of the formula
     flow: Flow, tree: Tree, limits: _Limits, tickets: Floats, capacity: Floats, guaranteed: Floats
 ) -> Floats:
-    """Returns (T, K) the shares of all accounts: totals by depth from the roots down, then generations at the last
-    depth."""
+    """Returns the shares of all accounts, (T, K).
+
+    Fixes totals depth by depth from the roots down, then generations at the last depth.
+    """
     share = np.zeros_like(guaranteed)
     if not len(flow.leaf):
         return share
@@ -220,10 +232,10 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
     start, least = flow.held.copy(), across(guaranteed)
     bounds = limits.bounds(flow, 0, least)
     network = Network(flow, gates, [*bounds.values()])
-    network.spread()  # usually this gives out everything
+    network.spread()  # usually gives out everything
     network.fill()
     family = Groups.of(everybody, np.full(1, np.inf))
-    # Without surplus beyond the guarantees of leaves, these are the shares.
+    # Without surplus beyond the guarantees of leaves, the shares are already found.
     for depth in range(len(limits.above) if (flow.held - flow.sure).sum() > EPSILON else 0):
         owner = limits.owners(flow, depth)
         group = Groups.of(owner, limits.total)

@@ -1,4 +1,4 @@
-"""Matches offers to sell with offers to buy, and sets amounts and prices of trades."""
+"""Matches offers to sell with offers to buy, and sets the amounts and prices of trades."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from fairshare.model import Floats, Ints
 from fairshare.policies.gandiva_fair.margins import Margin
 from fairshare.policies.gandiva_fair.queues import LEAST_GPUS, Queue
 
-# Among buyers whose ratios differ by less than NEAR none gets everything that is cheap, and among such sellers none
-# sells everything: each offers slices, of which later ones rank as if their ratio were worse. So undercutting others
-# does not pay.
+# Buyers whose ratios differ by less than this factor share what is cheap, and such sellers share the demand: each
+# offers slices, and later slices rank as if their ratio were worse. So undercutting others does not pay.
 NEAR = 1.5
-# The least GPUs of the fast generation that two parties exchange: less is not worth a line in the book. In large
-# markets it may be more, but at most this fraction of what the smaller party holds.
+# The fewest GPUs of the fast generation that two parties exchange: less is not worth a line in the book. In large
+# markets the minimum may be higher, but it is at most this fraction of what the smaller party holds.
 LEAST_TRADE, LEAST_PART = 0.01, 0.005
-# The least relative difference between a price and the speed-ups of both sides.
+# The least relative difference between a price and the speed-up of either side.
 PRICED = 1e-7
-ROUNDING = 1e-6  # of a step
-# How often prices are computed: what a buyer can pay depends on its price, which depends on the sellers it meets.
+ROUNDING = 1e-6  # fraction of a step that counts as a rounding error
+# How often prices are computed. What a buyer can pay depends on its price, which depends on the sellers that it meets.
 LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How finely a market divides what is traded."""
+    """How finely a market divides the GPUs that are traded."""
 
-    slices: int  # of each offer
-    step: float  # GPUs; all trades are multiples of it
-    line: float  # the least GPUs of a trade, where both parties have enough
-    # Sizes of neighbourhoods: parties trade within the first size, then within the next, last with all (0). Empty: with
-    # all.
+    slices: int  # slices of each offer
+    step: float  # GPUs; the GPUs of a trade are a multiple of it
+    line: float  # fewest GPUs of a trade where both parties hold enough
+    # Sizes of neighbourhoods: parties trade within the first size, then within the next, and at last (0) with all.
+    # Empty: all trade with all at once.
     near: tuple[int, ...]
 
     def least(self, held: Floats) -> Floats:
-        """Returns (P,) the least GPUs that parties trade if they hold `held` (P,) in all."""
+        """Returns the fewest GPUs that parties trade if they hold `held` (P,) in total, (P,)."""
         found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
         return found
 
     def whole(self, gpus: Floats) -> Floats:
-        """Returns (D,) the GPUs rounded down to steps; less than LEAST_GPUS counts as zero."""
+        """Returns the GPUs rounded down to steps, (D,); less than LEAST_GPUS counts as zero."""
         steps = np.floor(gpus / self.step + ROUNDING)
         return np.where(gpus < LEAST_GPUS, 0.0, steps * self.step)
 
 
-# With many parties each is too small a part of the market for slices to be worth their time. There trades are in
-# hundredths of a GPU and between nearby parties, so that a change of one party changes few trades.
+# With more than MANY parties each is too small a part of the market for slices to be worth their time. Such markets
+# trade in hundredths of a GPU and between nearby parties, so that a change of one party changes few trades.
 FINE, COARSE, MANY = Grain(8, 1e-9, LEAST_TRADE, ()), Grain(1, 0.01, 0.02, (8, 64, 512, 0)), 64
 
 
@@ -58,18 +57,18 @@ def grain_of(parties: int) -> Grain:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What parties would sell or buy, by pair of generations: O offers, with one offer for each party and ratio.
+    """The offers of parties to sell or buy, by pair of generations: O offers, one for each party and ratio.
 
     Accounts take part in offers as *traders* on a pair of generations, see `Margins`.
     """
 
-    pair: Ints  # (O,) of generations
-    ratio: Floats  # (O,) the best of a pair first: the lowest of sellers, the highest of buyers
+    pair: Ints  # (O,) pair of generations
+    ratio: Floats  # (O,) the best offer of a pair first: the lowest ratio of sellers, the highest of buyers
     party: Ints  # (O,)
-    gpus: Floats  # (O,) of the fast generation
+    gpus: Floats  # (O,) GPUs of the fast generation
     trader: Ints  # (M,) the trader of each part of an offer
-    offer: Ints  # (M,)
-    part: Floats  # (M,) fraction of its offer
+    offer: Ints  # (M,) the offer of each part
+    part: Floats  # (M,) the part as a fraction of its offer
 
     @classmethod
     def of(cls, margin: Margin, party: Ints, *, sells: bool) -> Offers:
@@ -86,8 +85,10 @@ class Offers:
         )
 
     def parts(self, offer: Ints) -> tuple[Ints, Ints, Floats]:
-        """Returns, for trades with offers (D,), the traders that take part: (N,) trade, (N,) trader and (N,) its
-        fraction."""
+        """Returns the traders that take part in trades, given the offer (D,) of each trade.
+
+        Returns three arrays (N,): the trade, the trader, and the trader's fraction of the trade.
+        """
         first = np.searchsorted(self.offer, np.arange(len(self.ratio) + 1))
         count = np.diff(first)[offer]
         trade = np.repeat(np.arange(len(offer)), count)
@@ -95,8 +96,10 @@ class Offers:
         return trade, self.trader[at], self.part[at]
 
     def affordable(self, price: Floats, has: Floats) -> Floats:
-        """Returns (O,) the GPUs that offers can pay for at prices (O,), the first offers first, if traders have `has`
-        to pay."""
+        """Returns the GPUs that traders can pay for in each offer at prices (O,), (O,).
+
+        Traders have `has` to pay with, and pay for their first offers first.
+        """
         by = np.argsort(self.trader, kind="stable")
         offer = self.offer[by]
         cost = self.gpus[offer] * self.part[by] * price[offer]
@@ -106,12 +109,12 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Matches of offers to sell with offers to buy; D of them."""
+    """D matches of an offer to sell with an offer to buy."""
 
-    seller: Ints  # (D,) an offer
-    buyer: Ints  # (D,) an offer
-    gpus: Floats  # (D,) of the fast generation
-    price: Floats  # (D,) GPUs of the slow generation for each of them
+    seller: Ints  # (D,) the offer to sell
+    buyer: Ints  # (D,) the offer to buy
+    gpus: Floats  # (D,) GPUs of the fast generation
+    price: Floats  # (D,) GPUs of the slow generation for each GPU of the fast generation
 
 
 def match_offers(
@@ -126,8 +129,8 @@ def match_offers(
 ) -> Matches:
     """Matches offers to sell, cheapest first, with offers to buy, dearest first, on each pair of generations.
 
-    `has` is what buyers can pay with, by trader. Offers match where the ratio of their ratios is at least `least`.
-    Parties hold `held` (P,) GPUs in all.
+    `has` has the slow GPUs that each trader can pay with. Two offers match if the buyer's ratio is at least `least`
+    times the seller's. `held` (P,) has all GPUs of each party.
     """
     second = _seconds(sellers, buyers) if pricing == "second_price" else None
     sells, buys = _sliced(sellers, grain.slices, sells=True), _sliced(buyers, grain.slices, sells=False)
@@ -145,7 +148,8 @@ def match_offers(
 
 
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
-    """Returns (O × slices,) the offer of each slice, by pair and then in the order in which slices are matched."""
+    """Returns the offer of each slice, (O × slices,), sorted by pair and then by the order in which slices are
+    matched."""
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)
     found: Ints = np.lexsort((rank.ravel(), np.repeat(offers.pair, slices))) // slices
@@ -153,7 +157,10 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 
 
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
-    """Returns a price from the seller's least to the buyer's most: where both gain in the same ratio, or `second`."""
+    """Returns prices between the seller's lowest and the buyer's highest: `second`, clipped to that range, if given.
+
+    Otherwise returns the geometric mean, at which both sides gain by the same ratio.
+    """
     if second is None:
         return np.sqrt(low * high)
     found: Floats = np.clip(second, low * (1 + PRICED), high * (1 - PRICED))
@@ -161,7 +168,8 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns (O,) for each offer to buy the lowest ratio at which its pair is sold; its own where it is not sold."""
+    """Returns, for each offer to buy, the lowest ratio at which its pair is sold, (O,); its own ratio if nobody
+    sells."""
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
     found = buyers.ratio.copy()
@@ -170,14 +178,14 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 
 
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns (O,) for each offer to buy the highest ratio below it of another party on its pair; 0 where there is
+    """Returns, for each offer to buy, the next lower ratio of another party on the same pair, (O,); 0 if there is
     none."""
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")
     )
     by = np.lexsort((-ratio, pair))
     pair, ratio, party = pair[by], ratio[by], party[by]
-    # For adjacent offers of one party, the second is the first offer of the next party.
+    # Adjacent offers of the same party all get the first offer of the next party.
     new = np.ones(len(by), dtype=bool)
     new[1:] = (pair[1:] != pair[:-1]) | (party[1:] != party[:-1])
     first = np.append(np.flatnonzero(new), len(by))
@@ -191,19 +199,20 @@ def _seconds(sellers: Offers, buyers: Offers) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What is sold, or bought: S slices, by pair and then in the order in which they are matched."""
+    """One side of a market, supply or demand: S slices, by pair and then in the order in which they are matched."""
 
     offers: Offers
     offer: Ints  # (S,)
-    steps: Floats  # (S,) whole numbers of the grain's steps
+    steps: Floats  # (S,) number of the grain's steps in each slice
 
     @classmethod
     def of(cls, offers: Offers, offer: Ints, gpus: Floats, grain: Grain) -> _Side:
-        """Returns a side with `gpus` (O,) for each offer."""
+        """Returns a side from the offer of each slice and the GPUs of each offer, `gpus` (O,)."""
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Returns slices that are not empty and their keys, one for each pair and neighbourhood of `size` parties."""
+        """Returns the slices that are not empty, and for each the key of its pair and its neighbourhood of `size`
+        parties."""
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
         if not size:
@@ -213,7 +222,7 @@ class _Side:
         return some[by], key[by]
 
     def only(self, slices: Ints, steps: Floats) -> _Side:
-        """Returns the side with only these steps (N,) of some slices (N,), which may occur several times."""
+        """Returns the side with only the given `steps` (N,) of the `slices` (N,). Steps of a repeated slice add up."""
         return replace(self, steps=np.bincount(slices, steps, len(self.steps)).astype(np.float64))
 
     def without(self, slices: Ints, steps: Floats) -> _Side:
@@ -223,11 +232,14 @@ class _Side:
 def _matched(
     supply: _Side, demand: _Side, least: float, grain: Grain, line: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Returns which offers match, and for how many GPUs; a trade has at least `line` (P,) steps for each party."""
+    """Returns three arrays: the offers to sell, the offers to buy that they match, and the GPUs of each match.
+
+    A trade has at least as many steps as `line` (P,) says for the party with the lower entry.
+    """
     if not grain.near:
         sold, bought, steps = _meeting(supply, demand, 0, least, line)
         return supply.offer[sold], demand.offer[bought], steps * grain.step
-    # First decide who sells and buys, and how much in all; then with whom, nearby where possible.
+    # First decides who sells and buys, and how much in total; then with whom, nearby where possible.
     sold, bought, steps = _meeting(supply, demand, 0, least, np.zeros_like(line))
     supply, demand, found = supply.only(sold, steps), demand.only(bought, steps), []
     for size in grain.near:
@@ -241,7 +253,10 @@ def _matched(
 def _meeting(
     supply: _Side, demand: _Side, size: int, least: float, line: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Returns which slices match, and in how many steps, within neighbourhoods of `size` parties; 0 for all parties."""
+    """Returns the slices sold, the slices bought, and the steps of each match within neighbourhoods of `size` parties.
+
+    With `size` 0 all parties are in one neighbourhood.
+    """
     places = len(line) // max(size, 1) + 1
     (sells, here), (buys, there) = supply.near(size, places), demand.near(size, places)
     sold, bought, steps = _overlaps(here, supply.steps[sells], there, demand.steps[buys])
@@ -260,8 +275,10 @@ def _meeting(
 
 
 def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
-    """Returns where two kinds of intervals, laid end to end for each pair, overlap: which of each kind, and by how
-    much."""
+    """Lays two lists of intervals end to end, for each pair separately, and returns their overlaps.
+
+    Returns three arrays: the index of the first interval, of the second interval, and the length of the overlap.
+    """
     count = max(int(one.max(initial=-1)) + 1 for one in (pair, other_pair))
     room = np.maximum(np.bincount(pair, steps, count), np.bincount(other_pair, other_steps, count))
     begin = np.cumsum(room) - room

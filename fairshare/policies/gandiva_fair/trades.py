@@ -1,17 +1,17 @@
-"""Makes trades of GPU time between teams across generations, after which every job's owner makes more progress.
+"""Makes trades of GPU time between teams across generations that let every account make more progress.
 
 Gandiva_fair (EuroSys '20), automatic trading: the user that gains least by a fast generation sells time on it to the
-one that gains most, for more time on a slow one. The paper has one speed-up for each user, the mean over its jobs, and
-so sells time that is worth more to the jobs that lose it. Here each job has its own speed-up, and the jobs at the
-margin trade (`margins.py`): the seller's job on the fast generation that gains least by it, and the buyer's job on the
-slow one that would gain most. All trades of two generations are made at once (`trade_prices.py`): offers to sell,
-cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every account replays
-its own order with what it would have (`own_order.py`), and trades by which an account would make less progress are
-cut, until none would.
+user that gains most, for more time on a slow generation. The paper has one speed-up for each user, the mean over its
+jobs, and so sells time that is worth more to the jobs that lose it. Here each job has its own speed-up, and the jobs
+at the margin trade (`margins.py`): the seller's job on the fast generation that gains least by it, and the buyer's
+job on the slow generation that would gain most. All trades of two generations are made at once (`trade_prices.py`):
+offers to sell, cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every
+account replays its own order with the GPUs that it would have (`own_order.py`), and trades by which an account would
+make less progress are cut, until none would.
 
 The price is the geometric mean of the two sides' speed-ups: each side gets what is worth more to it than what it
 gives, by the same ratio. The paper's price, the second-highest speed-up, is an option; with two teams it is the
-seller's own, and the buyer has the whole gain.
+seller's own speed-up, and the buyer has the whole gain.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from fairshare.trading.limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 
 ROUNDING = 1e-9
-# Minimum ratio of speed-ups for a trade, whatever the settings say.
+# Lowest ratio of speed-ups at which a trade is made, even if the settings allow a lower one.
 LEAST_GAIN = 1.01
 
 
 def trade(
     snapshot: Snapshot, tree: Tree, able: Bools, shares: Divided, limits: TradeLimits
 ) -> tuple[Floats, tuple[Trade, ...]]:
-    """Returns (T, K) the GPUs that accounts have after trades, and the trades between parties.
+    """Returns the GPUs that accounts have after trades, (T, K), and the trades between parties.
 
-    `able` (J, K) marks where jobs in the sharing may run. `limits` are reduced by the trades. Users of one party
-    exchange as parties do, but the book has only what crosses the party's border. A job trades a pair of generations
-    only if its user has a job measured on both, and claims of speed count as far as others confirm them.
+    `able` (J, K) marks where jobs in the sharing may run. The trades are subtracted from `limits`. Users of one
+    party trade as parties do, but only trades across the party's border are returned. A job trades a pair of
+    generations only if its user has a job measured on both, and reported speeds count only as far as others confirm
+    them.
     """
     accounts = snapshot.accounts
     rate = with_typical(snapshot.jobs.rate, able, snapshot.jobs.account, len(accounts.parent))
@@ -67,7 +68,7 @@ def trade(
 
 
 class _Market:
-    """Makes trades; `share` (T, K) is what accounts have so far."""
+    """A market in which trades are made; `share` (T, K) is what accounts have after the trades so far."""
 
     def __init__(
         self,
@@ -81,10 +82,10 @@ class _Market:
         may: Bools,
         party: Ints,
     ) -> None:
-        """Takes the jobs in `rows`, which trade the generations that `may` (R, K) marks in the name of their `party`
-        (L,).
+        """Takes the jobs in `rows`, which trade the generations marked in `may` (R, K) in the name of their account's
+        `party` (L,).
 
-        Jobs trade at the rates of `offered`; the progress of their accounts is at their own rates.
+        Jobs trade at the rates of `offered`; the progress of their accounts is computed with the jobs' own rates.
         """
         self.share = shares.share.copy()
         self._settings, self._tree = snapshot.settings, tree
@@ -93,11 +94,12 @@ class _Market:
         self._borders = Borders(snapshot.accounts, tree, shares.entitled, limits)
         self._use: Floats = np.zeros(rows.able.shape)
         self._progress = self._play(self.share, np.arange(len(rows.account)))
-        # Columns: seller, buyer, slow and fast generation, GPUs of the fast one and of the slow one, both speed-ups.
+        # Columns: seller, buyer, slow generation, fast generation, fast GPUs, slow GPUs for each fast GPU, and the
+        # speed-ups of seller and buyer.
         self._done: list[Floats] = []
 
     def trades(self) -> tuple[Trade, ...]:
-        """Returns what crossed the borders of parties: one trade for each two parties and two generations."""
+        """Returns the trades across the borders of parties: one trade for each two parties and two generations."""
         done = np.concatenate([np.empty((0, 8)), *self._done])
         if not len(done):
             return ()
@@ -113,7 +115,7 @@ class _Market:
         return tuple(map(Trade, *(column.tolist() for column in columns)))
 
     def open(self, pairs: GenerationPairs) -> bool:
-        """Makes all trades of some pairs of generations; returns whether there were any."""
+        """Makes all trades on the given pairs of generations. Returns whether there were any."""
         margins = Margins(self._offered, self._use, self._may, pairs)
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
@@ -140,7 +142,7 @@ class _Market:
     def _legs(
         self, margins: Margins, sellers: Offers, buyers: Offers, matches: Matches
     ) -> tuple[Legs, Floats]:
-        """Returns what accounts give and take in the trades, and how much of each trade (D,) they can pay and use."""
+        """Returns the legs of the trades, and the GPUs of each trade that accounts can pay for and use, (D,)."""
         account, pair = self._rows.account, sellers.pair[matches.seller]
         slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
         sold, seller, part = sellers.parts(matches.seller)
@@ -158,7 +160,7 @@ class _Market:
         return sells + buys, gpus
 
     def _settle(self, legs: Legs, gpus: Floats) -> Floats:
-        """Makes the trades and returns their GPUs (D,), after cutting those by which an account would make less
+        """Makes the trades and returns their GPUs, (D,), after cutting trades by which an account would make less
         progress."""
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
         asked, share, self._progress = _marked(leaf, before), self.share, before.copy()
@@ -172,13 +174,13 @@ class _Market:
             cut &= gpus > 0
             if not cut.any():
                 break
-            gpus[cut] *= 0.5 if cuts == 1 else 0.0  # first halve them, as they may only be too large
+            gpus[cut] *= 0.5 if cuts == 1 else 0.0  # halves them first, as they may only be too large
             asked = _marked(leaf[cut[legs.trade]], before)
         self.share = self._tree.sums(np.where(self._tree.is_leaf[:, None], share, 0.0))
         return gpus
 
     def _play(self, share: Floats, leaves: Ints) -> Floats:
-        """Returns (U, M) the progress of accounts `leaves` (M,) with what they have of `share` (T, K)."""
+        """Returns the progress of the accounts `leaves` (M,) in each unit, (U, M), with the GPUs of `share` (T, K)."""
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)
         self._use[rows.of_leaves(leaves)] = 0.0
@@ -187,7 +189,8 @@ class _Market:
 
 
 def _marked(leaves: Ints, of: Floats) -> Ints:
-    """Returns (M,) each of these accounts (N,) once, in ascending order, out of as many as `of` (…, L) has."""
+    """Returns the distinct accounts in `leaves` (N,) in ascending order, (M,); `of` (…, L) only gives the number of
+    accounts."""
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True
     return np.flatnonzero(found)

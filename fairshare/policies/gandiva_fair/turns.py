@@ -2,13 +2,14 @@
 
 Every leaf offers the gang that it would run next. In the first stage only gangs are eligible that fit into the
 guaranteed time that the leaf and each account above it have saved and earn in this quantum (as in worst-case fair
-weighted fair queueing, Bennett and Zhang 1996); in the second stage all others are. In both stages the leaf furthest
-behind relative to its share goes first. Shares are computed level by level, so turns need not be, and what one user
-gets of holes that no other gang fits in delays nobody of its team. In the second stage, leaves whose own guarantee
-covers the gang, but not that of an account above, as others below it used it up, go before those that want surplus.
+weighted fair queueing, Bennett and Zhang 1996); in the second stage all other gangs are. In both stages the leaf
+furthest behind relative to its share goes first. Because shares are computed level by level, turns need not be, and
+a user that fills holes which fit no other gang delays nobody of its team. In the second stage, some gangs go before
+those that want surplus: gangs covered by their leaf's own guarantee, but not by that of an account above, because
+other users of the team used it up.
 
 A leaf whose next gang is too large for what it has saved so far, or whose first gang finds no room, goes on saving.
-Its later gangs have a claim only beyond that, and are ordered as if that gang ran already.
+Its later gangs have a claim only beyond these savings, and are ordered as if that gang already ran.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from fairshare.policies.gandiva_fair.job_order import JobOrder, alike
 from fairshare.policies.gandiva_fair.shares import Shares
 
 # Stages of a turn: within all guarantees up the tree; within the guarantees below an account, whose depth is added to
-# WITHIN_OWN_GUARANTEE; surplus; without a share.
+# WITHIN_OWN_GUARANTEE; surplus; of accounts without a share.
 WITHIN_GUARANTEES, WITHIN_OWN_GUARANTEE, SURPLUS, WITHOUT_SHARE = 1, 2, 1 << 30, 1 << 31
-# Gangs that an account passes over to find one within its guarantee.
+# Number of gangs that an account passes over to find a gang within its guarantee.
 SCAN = 4
 
-# (stage, whether it waits if running gangs go first, number, -GPUs, account, job)
+# (stage, whether running gangs go before this gang, number, -GPUs, account, job)
 Turn = tuple[int, bool, float, int, int, int]
 
 
 class Turns:
-    """The offers of all accounts, and what each was given in this round."""
+    """The next offer of each account, and the GPUs that each account was given in this round."""
 
     def __init__(  # noqa: PLR0917 - what a decision has worked out before, in that order
         self,
@@ -51,7 +52,8 @@ class Turns:
     ) -> None:
         """Takes `able` (J, K), where jobs may run, and `chance`, which is None for stride scheduling.
 
-        `strict` (T,) marks accounts where no job may go before one that is saved for, because limits count both.
+        `strict` (T,) marks accounts with limits. Because limits count all jobs, no job of such an account may go
+        before a job that is saved for.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -59,23 +61,24 @@ class Turns:
         self._parent: list[int] = tree.parent.tolist()
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
-        # The following are in GPUs of this quantum.
+        # From here on, amounts are in GPUs over this quantum.
         due = tier_one(shares).sum(axis=1)
         self._share: list[float] = shares.share.sum(axis=1).tolist()
         depth = np.zeros(len(due), dtype=np.int64)
         for below, accounts in enumerate(tree.levels):
             depth[accounts] = below
         self._depth: list[int] = depth.tolist()
-        # The stage of gangs without a claim.
+        # The stage of gangs without a claim, by account.
         self._beyond = [SURPLUS if share > 0 else WITHOUT_SHARE for share in self._share]
-        # An account that had more than its share in all has saved nothing: it got back more than it lent.
+        # An account that had more than its share in total has saved nothing: it already got back more than it lent.
         most = np.where(tree.is_leaf, np.maximum(balances.total, 0.0), np.inf)
         saved = np.minimum(balances.guaranteed, most) / settings.quantum
-        self._spare: list[float] = (saved + due + 1e-6).tolist()  # what guarantees still cover
+        self._spare: list[float] = (saved + due + 1e-6).tolist()  # GPUs that guarantees still cover
         self._owed: list[float] = (balances.total / settings.quantum).tolist()
         self._tree, self._sizes, self._runs = tree, facts.sizes, jobs.running_on != NOWHERE
         self._account, self._size, self._running_on = facts.account, facts.size, facts.running_on
-        # Where no gang runs and nothing is saved, there is nothing to protect, and all take part in the first lottery.
+        # If no gang runs and nothing is saved, there is nothing to protect, and all accounts take part in the first
+        # lottery.
         self._is_first_lottery = (
             chance is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
         )
@@ -83,22 +86,22 @@ class Turns:
         self._is_due: list[bool] = ((due > 0) & (not self._is_first_lottery)).tolist()
         self._use = [0.0] * len(due)
         self._saving: set[int] = set()  # gangs that are saved for
-        self._deferred: set[int] = set()  # gangs that go before these but let others go first
-        self._kept_for: dict[int, int] = {}  # by account, generations that its saved-for gangs accept
-        self._needs: dict[int, int] = {}  # by account, GPUs of its saved-for gangs
+        self._deferred: set[int] = set()  # gangs that may go before saved-for gangs, but let others go first
+        self._kept_for: dict[int, int] = {}  # generations that saved-for gangs accept, by account
+        self._needs: dict[int, int] = {}  # GPUs of the saved-for gangs of each account
         self._since: dict[tuple[int, int], float] = {}
-        self.taken = bytearray(len(jobs))  # jobs that were picked
+        self.taken = bytearray(len(jobs))  # 1 for each picked job
         choice = able @ (1 << np.arange(able.shape[1], dtype=np.int64))
-        self._choice: list[int] = choice.tolist()  # accepted generations as bits
+        self._choice: list[int] = choice.tolist()  # generations where each job may run, as bits
         self._chosen: dict[int, list[int]] = {}
         # Jobs of one kind fit in the same places.
         self._kinds = alike(choice, jobs.workers, jobs.gpus)
         self.kind: list[int] = self._kinds.tolist()
-        self.unplaceable = bytearray(max(self.kind, default=0) + 1)  # kinds without room
+        self.unplaceable = bytearray(max(self.kind, default=0) + 1)  # 1 for each kind without room
         self.only_claims = True
 
     def used(self, account: int, gpus: int) -> None:
-        """Counts GPUs that the account was given without a turn."""
+        """Counts GPUs that the account, and so each account above it, was given without a turn."""
         while account != NOWHERE:
             self._use[account] += gpus
             self._spare[account] -= gpus
@@ -112,14 +115,14 @@ class Turns:
         return self._chosen[choice]
 
     def one_of_each_kind(self) -> list[int]:
-        """Returns one job of each kind."""
+        """Returns one job of each kind, in the order of kinds."""
         found = np.zeros(len(self.unplaceable), dtype=np.int64)
         found[self._kinds] = np.arange(len(self._kinds))
         jobs: list[int] = found.tolist()
         return jobs
 
     def open(self, *, only_claims: bool) -> None:
-        """Collects the offers of all accounts; with `only_claims`, those within the guarantee."""
+        """Collects the offers of all accounts; with `only_claims`, only offers within the guarantee."""
         self.only_claims = only_claims
         unplaceable = np.frombuffer(self.unplaceable, dtype=bool)[self._kinds]
         self._order = self._all.without(unplaceable | np.frombuffer(self.taken, dtype=bool))
@@ -132,10 +135,11 @@ class Turns:
         heapq.heapify(self._heap)
 
     def next(self) -> int:
-        """Returns the job whose turn it is; NOWHERE when no turn is left."""
+        """Returns the job whose turn comes next; NOWHERE when no turn is left."""
         while self._heap:
             stage, _, _, _, account, job = self._heap[0]
-            # Since it was offered its room may have gone, or others of its team used the guarantee.
+            # Since the offer was made, its room may have gone, or other users of its team may have used up the
+            # guarantee.
             gone = self.taken[job] or self.unplaceable[self.kind[job]]
             if not gone and (stage >= SURPLUS or stage == self._stage(account, job)):
                 return job
@@ -148,7 +152,7 @@ class Turns:
         self._refresh(self._account[job])
 
     def picked(self, job: int) -> None:
-        """Records that the job is picked, in its turn or not; its account stops saving for it."""
+        """Records that the job is picked, in its turn or not. Its account stops saving for it."""
         account = self._account[job]
         self.taken[job] = 1
         self.used(account, self._size[job])
@@ -159,8 +163,10 @@ class Turns:
                 self._kept_for.pop(account)
 
     def passed(self, job: int, *, later: bool = False) -> None:
-        """Records that the job whose turn it was got no place; with `later` it is tried again after those of its
-        priority."""
+        """Records that the job whose turn it was got no place.
+
+        With `later`, the job is tried again after the other jobs of its priority.
+        """
         account = self._account[job]
         position = self._heads.get(account, 0)
         if self.unplaceable[self.kind[job]]:
@@ -189,29 +195,30 @@ class Turns:
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns whether `more` GPUs leave the job's account within its guarantee, or it is beyond it already."""
+        """Returns whether `more` GPUs keep the job's account within its guarantees, or the account is beyond them
+        already."""
         account = self._account[job]
         left = self._left(account)
         return more <= left or left < 0
 
     def stopped(self, jobs: Sequence[int]) -> None:
-        """Records that picked jobs were stopped and their GPUs are free."""
+        """Records that picked jobs were stopped and that their GPUs are free."""
         for job in jobs:
             self.taken[job] = 0
             self.used(self._account[job], -self._size[job])
         self.retry_all()
 
     def exchanged(self, jobs: Sequence[int], other: int) -> None:
-        """Records that a gang was picked instead of some picked ones of the same account."""
+        """Records that gang `other` was picked in the place of picked gangs of the same account."""
         self.picked(other)
         self.stopped(jobs)
 
     def retry_all(self) -> None:
-        """Clears the kinds without room, because there may be room for them now."""
+        """Clears the marks of kinds without room, because there may be room for them now."""
         self.unplaceable = bytearray(len(self.unplaceable))
 
     def _own(self, account: int) -> int:
-        """Returns the job that the account would run next."""
+        """Returns the job that the account would run next; NOWHERE if there is none."""
         begin, end, listed = self._heads[account], self._order.end[account], self._order.listed
         taken, unplaceable, kind = self.taken, self.unplaceable, self.kind
         head = begin
@@ -238,7 +245,7 @@ class Turns:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Replaces the first offer, which is this account's, by a new one."""
+        """Replaces the first offer, which must be this account's, by the account's next offer."""
         first = self._heap[0]
         if first[4] != account:
             raise AssertionError("an offer was answered out of turn")
@@ -251,13 +258,13 @@ class Turns:
             heapq.heapreplace(self._heap, turn)
 
     def _remember(self, turn: Turn) -> None:
-        """Makes later lottery numbers continue from the number of this turn."""
+        """Makes later lottery numbers of the same stage continue from the number of this turn."""
         stage, number = turn[0], turn[2]
         whole = math.ceil(number) - 1
         self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
 
     def _turn(self, account: int) -> Turn | None:
-        """Returns the offer of an account; None if it has nothing left to offer."""
+        """Returns the next offer of an account; None if the account has nothing left to offer."""
         left, due = self._left(account), self._is_due[account]
         while (job := self._own(account)) != NOWHERE:
             overtakes, size = self._overtakes(account, job), self._size[job]
@@ -280,7 +287,10 @@ class Turns:
         return None
 
     def _offers(self) -> Iterator[Turn | None]:
-        """Yields `_turn` of all accounts without chance, computed at once for accounts that offer their first gang."""
+        """Yields the result of `_turn` for all accounts in stride scheduling.
+
+        Accounts that offer their first gang are computed at once.
+        """
         accounts = np.array(list(self._order.begin), dtype=np.int64)
         jobs = self._order.jobs[list(self._order.begin.values())]
         both = zip(accounts.tolist(), jobs.tolist(), strict=True)
@@ -301,13 +311,15 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the account saves for a larger gang that may use the same generations."""
+        """Returns whether the account saves for a larger gang that may use the same generations, so that the job would
+        overtake it."""
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
         return job not in self._saving and job not in self._deferred
 
     def _stage(self, account: int, job: int) -> int:
-        """Returns the stage of a gang: the lower the account whose guarantee does not cover it, the later."""
+        """Returns the stage of a gang. The further down the first account is whose guarantee does not cover it, the
+        later."""
         if not self._is_due[account]:
             return self._beyond[account]
         kept = self._needs[account] if self._overtakes(account, job) else 0
@@ -316,12 +328,12 @@ class Turns:
             above = self._parent[above]
         if above == NOWHERE:
             return WITHIN_GUARANTEES
-        # If only claims may stop running gangs, all others are equal.
+        # If only claims may stop running gangs, all gangs without a claim are in the same stage.
         is_own = above != account and not self._running_first
         return WITHIN_OWN_GUARANTEE + self._depth[above] if is_own else self._beyond[account]
 
     def _left(self, account: int) -> float:
-        """Returns how many more GPUs all guarantees up the tree cover."""
+        """Returns the number of further GPUs that all guarantees up the tree cover."""
         spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
             left = spare[account] if spare[account] < left else left  # noqa: FURB136 - a call costs more
@@ -329,15 +341,15 @@ class Turns:
         return left
 
     def _number(self, account: int, job: int, stage: int, kept: int) -> float:
-        """Returns the quanta by which an account is ahead, the least first; in a lottery whole quanta plus a random
-        part.
+        """Returns the quanta by which an account is ahead; the lowest number goes first.
 
-        The random parts are arrival times of independent Poisson processes. The earliest is the winner of the
-        lottery, and since the processes have no memory, the others need no new numbers.
+        In a lottery this is a whole number of quanta plus a random part. The random parts are arrival times of
+        independent Poisson processes: the earliest wins the lottery, and since the processes have no memory, the
+        others need no new numbers.
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
-        if kept:  # as if the other gang ran already
+        if kept:  # as if the saved-for gangs ran already
             ahead += kept / weight
         if self._chance is None:
             return ahead - (0.0 if self._running_on[job] == NOWHERE else self._patience)
@@ -348,7 +360,8 @@ class Turns:
         return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self._size[job] / weight)
 
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
-        """Passes over a gang for which the account has not saved enough: it goes on saving, and offers another one."""
+        """Passes over a gang for which the account has not saved enough. The account goes on saving and offers another
+        gang."""
         if not overtakes:
             self._save_for(account, job)
         self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]
@@ -356,7 +369,7 @@ class Turns:
         self._aside[account] = self._aside.get(account, 0) + 1
 
     def _save_claim(self, account: int, job: int) -> None:
-        """Makes the account go on saving for a gang within the guarantee that finds no room."""
+        """Makes the account go on saving for its first gang if that is within the guarantee but finds no room."""
         if (
             self.only_claims
             and self.is_first(job)

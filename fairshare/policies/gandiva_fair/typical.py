@@ -1,4 +1,4 @@
-"""Estimates speeds of jobs that are not measured yet from the other jobs of their user."""
+"""Estimates the speeds of jobs that are not measured yet from the other jobs of their user."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fairshare.model import Bools, Floats, Ints
 
 
 def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Floats:
-    """Returns (J, K) `rate` (NaN unknown) with unknown rates set by the mean of their account's measured jobs.
+    """Returns `rate` (J, K), with unknown rates (NaN) estimated from the mean of their account's measured jobs.
 
-    The mean is of ratios between generations, over jobs that were measured on at least two, as in Gandiva_fair
+    The mean is taken over ratios between generations, of jobs that were measured on at least two, as in Gandiva_fair
     (EuroSys '20), where a user has one speed-up. Rates that no job of the account determines stay unknown.
     """
     known = able & (rate > 0)
@@ -31,12 +31,14 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
 
 
 def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
-    """Returns (accounts, K) logarithms of mean speeds of jobs with several known rates; NaN where no job determines
-    them."""
+    """Returns the logarithm of the mean speed of each account's jobs by generation, (accounts, K).
+
+    Uses the jobs with at least two known rates. NaN where no such job was measured.
+    """
     some = np.flatnonzero(count(known) > 1)
     known, who = known.take(some, axis=0), account[some]
     log = np.log(rate.take(some, axis=0), out=np.zeros(known.shape), where=known)
-    # The generation that most of these jobs know.
+    # The generation on which most of the account's jobs were measured.
     main = _sums(known, who, accounts).argmax(axis=1)[who][:, None]
     tells = known & np.take_along_axis(known, main, axis=1)
     ratio = np.where(tells, log - np.take_along_axis(log, main, axis=1), 0.0)
@@ -47,5 +49,5 @@ def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
 
 
 def _sums(values: Floats | Bools, account: Ints, accounts: int) -> Floats:
-    """Returns (accounts, K) sums of the rows of values (N, K) of each account."""
+    """Returns the sums of the rows of `values` (N, K) of each account, (accounts, K)."""
     return np.stack([np.bincount(account, column, accounts) for column in values.T], axis=1)

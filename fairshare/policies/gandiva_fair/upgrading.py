@@ -13,7 +13,7 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def upgrade(picked: Picked) -> bool:
-    """Moves picked gangs where they are faster and no other account loses by it; returns whether any moved."""
+    """Moves picked gangs where they are faster and no other account loses by the move. Returns whether any moved."""
     if not picked.facts.may_move:
         return False
     moved = move_to_faster(picked, held=False)
@@ -21,7 +21,7 @@ def upgrade(picked: Picked) -> bool:
 
 
 def move_to_faster(picked: Picked, *, held: bool) -> bool:
-    """Moves picked gangs to faster free GPUs; with `held` also to those that gangs hold which were not picked.
+    """Moves picked gangs to faster free GPUs; with `held` also to GPUs held by gangs that were not picked.
 
     Each gang moves at most once. Returns whether any moved.
     """
@@ -31,7 +31,7 @@ def move_to_faster(picked: Picked, *, held: bool) -> bool:
 
 
 def _slower(picked: Picked) -> list[int]:
-    """Returns picked jobs that stay on the generation where they ran but would be faster on another."""
+    """Returns picked gangs that stay on the generation where they run but would be faster on another."""
     speed = picked.facts.speed
     some = np.flatnonzero(picked.chosen & (picked.generation == picked.facts.jobs.running_on))
     best = speed[some].max(axis=1, initial=0.0)
@@ -40,7 +40,7 @@ def _slower(picked: Picked) -> list[int]:
 
 
 def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
-    """Moves a picked gang to faster GPUs; returns False if it finds none."""
+    """Moves a picked gang to faster GPUs. Returns False without a change if it finds none."""
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     speed, size = facts.speed[job], facts.size[job]
     able = np.flatnonzero(facts.able[job]).tolist()
@@ -56,7 +56,8 @@ def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
 
 
 def _change_places(picked: Picked) -> bool:
-    """Swaps gangs of one account and shape across generations where both together get faster; returns whether any."""
+    """Swaps gangs of one account and shape across generations where the two together get faster. Returns whether any
+    swapped."""
     changed = False
     facts = picked.facts
     jobs, speed = facts.jobs, np.maximum(facts.speed, 1e-9)
@@ -81,7 +82,8 @@ def _change_places(picked: Picked) -> bool:
 
 
 def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> bool:
-    """Swaps gangs on `a` with gangs on `b`, pair by pair, as long as that pays; returns whether any was swapped."""
+    """Swaps gangs on `a` with gangs on `b`, pair by pair, while a swap makes the pair faster. Returns whether any
+    swapped."""
     speed, places, changed = picked.facts.speed, picked.places, False
     for one, other in zip(up.tolist(), down.tolist(), strict=False):
         if speed[one, b] + speed[other, a] <= (speed[one, a] + speed[other, b]) * SAME_SPEED:

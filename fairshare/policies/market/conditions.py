@@ -1,13 +1,18 @@
-"""The conditions of an equilibrium, relaxed by a slack, and Newton's method for them.
+"""Contains the conditions of an equilibrium, relaxed by a slack, and Newton's method for them.
 
-In an equilibrium one amount of each of these pairs is zero (complementary slackness): what a class uses of a
-generation, or what it loses per GPU there (the price in worth of income, plus what a GPU of the class is worth in
-use, minus the speed); what one more GPU would gain for a class, or its jobs that wait; what it would gain if it
-could use more of a generation, or how far it is from what it can use there; what more income would be worth to an
-account, or what it saves; the price of a generation, or its GPUs that are not sold. As in interior-point methods
-(Nocedal and Wright, "Numerical Optimization", chapters 14 and 19) both amounts are positive here, and their product
-is the slack times a size. At fixed prices and slack that is the optimum of a strictly concave function for each
-account.
+In an equilibrium one amount of each of the following pairs is zero (complementary slackness):
+
+- what a class uses of a generation, and what it loses per GPU there: the price in worth of income, plus what a GPU
+  of the class is worth in use, minus the speed;
+- what an additional GPU would gain for a class, and the GPUs of its jobs that wait;
+- what a class would gain if it could use more of a generation, and how far it is from the GPUs that it can use
+  there;
+- what more income would be worth to an account, and the income that it saves;
+- the price of a generation, and its GPUs that are not sold.
+
+As in interior-point methods (Nocedal and Wright, "Numerical Optimization", chapters 14 and 19) both amounts are
+positive here, and their product is the slack times a size. At fixed prices and slack this is the optimum of a
+strictly concave function for each account.
 """
 
 from __future__ import annotations
@@ -19,31 +24,30 @@ import numpy as np
 from fairshare.model import Floats
 from fairshare.policies.market.economy import Economy, Equilibrium
 
-# The least worth of income to any account, in GPUs of full speed for the mean price of a GPU. It makes an account with
-# too much income buy what is cheapest.
+# The lowest worth of income to any account, in GPUs of full speed for the mean price of a GPU. It makes an account with
+# too much income buy the cheapest GPUs.
 LEAST_WORTH = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The pairs of amounts at a point; the product of each pair is the slack times its size."""
+    """The pairs of amounts at a point. The product of each pair is the slack times its size."""
 
-    use: Floats  # (C, K) GPUs, and
-    loss: Floats  # (C, K) by how much a GPU there is worth less to the class than it costs
-    gain: Floats  # (C,) GPUs of full speed that one more GPU would gain for the class, and
+    use: Floats  # (C, K) GPUs; paired with `loss`
+    loss: Floats  # (C, K) how much less a GPU there is worth to the class than it costs
+    gain: Floats  # (C,) GPUs of full speed that another GPU gains for the class; paired with `waits`
     waits: Floats  # (C,) GPUs that the class could use and does not have
-    worth: (
-        Floats  # (L,) GPUs of full speed that more income would gain for an account, beyond LEAST_WORTH, and
-    )
-    saved: Floats  # (L,) income
-    crowd: Floats  # (C, K) how much more a GPU there would be worth if the class could use more, and
-    room: Floats  # (C, K) GPUs there that it could use and does not have; unused where it can use all
-    price: Floats  # (K,) income for a GPU, and
+    worth: Floats  # (L,) GPUs of full speed that income gains beyond LEAST_WORTH; paired with `saved`
+    saved: Floats  # (L,) income that each account saves
+    crowd: Floats  # (C, K) how much more a GPU would be worth if the class could use more there; paired with `room`
+    room: Floats  # (C, K) further GPUs that the class could use there; not used where it can use all
+    price: Floats  # (K,) income for a GPU; paired with `unsold`
     unsold: Floats  # (K,) GPUs
 
 
 class Conditions:
-    """The conditions as functions of a point: one vector of logarithms of use, gain, worth, limits, price and slack."""
+    """The conditions as functions of a point: a vector of the logarithms of use, gain, worth, limits, price and
+    slack."""
 
     def __init__(self, economy: Economy) -> None:
         """Reads an economy in which every generation has GPUs."""
@@ -62,12 +66,12 @@ class Conditions:
         self._ends = np.cumsum([classes * kinds, classes, len(economy.income), limits, kinds])
 
     def start(self) -> Floats:
-        """Returns a point with slack 1, near the only one that meets the conditions."""
+        """Returns a point with slack 1, near the only point with this slack that meets the conditions."""
         use = np.where(self._runs, np.log(self._size)[:, None], 0.0)
         return np.append(use.ravel(), np.zeros(self._ends[-1] - use.size + 1))
 
     def reached(self, point: Floats) -> Equilibrium:
-        """Returns the equilibrium at a point, in GPUs and the economy's own income."""
+        """Returns the equilibrium at a point, in GPUs and in the economy's unit of income."""
         now = self._pairs(point)
         return Equilibrium(now.price * self._unit, now.use, (now.worth + LEAST_WORTH) / self._unit)
 
@@ -96,17 +100,17 @@ class Conditions:
     def newton(self, point: Floats) -> tuple[Floats, Floats, float]:
         """Returns Newton's step at the same slack, the direction of the path, and a sign.
 
-        The step leads to where the conditions are met. The direction is the change of that point with the logarithm
-        of the slack. The sign is that of the determinant of the derivative of excess demand by prices. All unknowns
-        but prices are eliminated: first those of each class, then of each account. Differences of large, nearly
-        equal numbers are rewritten as sums of small ones.
+        The step leads to the point where the conditions are met. The direction is the change of that point with the
+        logarithm of the slack. The sign is that of the determinant of the derivative of excess demand by prices. All
+        unknowns but prices are eliminated: first those of each class, then those of each account. Differences of
+        large, nearly equal numbers are rewritten as sums of small numbers.
         """
         economy, now = self._economy, self._pairs(point)
         kinds = len(now.price)
         worth = now.worth + LEAST_WORTH
         bought = economy.of_accounts(now.use)
         of_class = _Classes(now)
-        # The first row of each is the residual at the point, the second its change with the slack.
+        # The first entry of each array is the residual at the point, the second its change with the slack.
         cost = worth[economy.account, None] * now.price + now.gain[:, None] + now.crowd - economy.speed
         room = np.where(self._limited, (economy.room - now.use - now.room, -now.room), 0.0)
         loss = np.where(self._runs, (now.loss - cost, now.loss), 0.0) + now.crowd / now.room * room
@@ -144,7 +148,8 @@ class Conditions:
 
 
 def _solve(change: Floats, excess: Floats) -> Floats:
-    """Returns the change of prices (2, K) for excess demand (2, K); NaN where the matrix is singular."""
+    """Returns the change of prices that removes the excess demand `excess` (2, K), (2, K); NaN if the matrix is
+    singular."""
     scale = np.abs(change).max(axis=1)
     try:
         found: Floats = np.linalg.solve(change / scale[:, None], (excess / scale).T).T
@@ -154,7 +159,7 @@ def _solve(change: Floats, excess: Floats) -> Floats:
 
 
 class _Classes:
-    """Derivatives of the use of each class by its losses on generations."""
+    """The derivatives of each class's use by its losses on generations."""
 
     def __init__(self, now: _Pairs) -> None:
         self._each = now.use / (now.loss + now.use * now.crowd / now.room)
@@ -166,7 +171,7 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns (2, C, K) the increase of use when losses fall by `loss` (2, C, K) and usable GPUs grow by `waits`
+        """Returns the increase of use, (2, C, K), when losses fall by `loss` (2, C, K) and usable GPUs grow by `waits`
         (2, C)."""
         found: Floats = self._part * (
             self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
@@ -174,13 +179,16 @@ class _Classes:
         return found
 
     def gain(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns (2, C) the change of what one more GPU gains."""
+        """Returns the change of what an additional GPU gains for each class, (2, C), under the same changes as in
+        `use`."""
         found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
         return found
 
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns, by account, the derivatives of use by losses (L, K, K), times prices (L, K), and times prices twice
-        (L,)."""
+        """Returns the derivatives of each account's use by its losses, in three arrays.
+
+        The arrays are (L, K, K), (L, K) after multiplication by prices, and (L,) after multiplication by prices twice.
+        """
         kinds = np.arange(len(price))
         between = np.stack(
             [economy.of_accounts(self._part[:, k, None] * self._each) for k in kinds], axis=1

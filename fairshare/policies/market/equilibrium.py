@@ -2,7 +2,7 @@
 
 With caps on demand an equilibrium is not the maximum of a concave function. Its conditions, relaxed by a large slack
 (`conditions.py`), have one solution. As the slack decreases, the solution moves along a path, which may turn back to
-more slack for a while. Newton's method with a decreasing slack finds nothing there. So the path itself is followed
+more slack for a while. There Newton's method with a decreasing slack finds nothing. So the path itself is followed
 by its length, until almost no slack is left: see Allgower and Georg, "Introduction to Numerical Continuation
 Methods", SIAM 2003, chapters 2 and 6.
 """
@@ -17,22 +17,23 @@ from fairshare.model import Floats
 from fairshare.policies.market.conditions import Conditions
 from fairshare.policies.market.economy import Economy, Equilibrium
 
-# The slack at which the path ends, relative to the sizes of classes, accounts and generations; and the slack at which
-# it may end if rounding stops it.
+# LEAST_SLACK is the slack at which the path ends, relative to the sizes of classes, accounts and generations. At
+# LITTLE_SLACK the path may already end if rounding stops it.
 LEAST_SLACK, LITTLE_SLACK = 1e-10, 3e-8
 MOST_STEPS = 400
-LONGEST, SHORTEST = 8.0, 1e-7  # of a step along the path, measured by the logarithm that changes most
-ON_PATH = 0.2  # a point counts as on the path when Newton's step there is shorter
-AT_END = 1e-4  # the same where almost no slack is left
-MOST_CHANGE = 2.0  # of a logarithm in one Newton step
+LONGEST, SHORTEST = 8.0, 1e-7  # length of a step along the path, measured by the logarithm that changes most
+ON_PATH = 0.2  # length of Newton's step below which a point counts as on the path
+AT_END = 1e-4  # the same limit where almost no slack is left
+MOST_CHANGE = 2.0  # largest change of a logarithm in one Newton step
 SETTLED = 1e-6  # a Newton step shorter than this is not worth taking
 CROSSING = 1e-3  # step length below which a change of side means that paths cross
-BACK, FEW = 6, 2  # most Newton steps back to the path, and how few allow a longer next step
+# most Newton steps for the way back to the path, and the number up to which the next step along it may be longer
+BACK, FEW = 6, 2
 TO_START, TO_END = 100, 5  # most Newton steps to the begin of the path, and at its end
 
 
 def equilibrium(economy: Economy) -> Equilibrium:
-    """Returns prices and purchases; `economy.missed` returns how far they are from an equilibrium."""
+    """Returns the prices and purchases of an equilibrium, as closely as found; `economy.missed` measures the error."""
     has = economy.capacity > 0
     price, use = np.zeros(len(has)), np.zeros(economy.speed.shape)
     if not has.any() or not len(economy.gpus):
@@ -41,7 +42,7 @@ def equilibrium(economy: Economy) -> Equilibrium:
     conditions = Conditions(
         replace(economy, speed=economy.speed[:, has], capacity=economy.capacity[has], most=most)
     )
-    with np.errstate(all="ignore"):  # steps that overshoot are taken back
+    with np.errstate(all="ignore"):  # overflows in steps that are too long are harmless, as these are undone
         found = conditions.reached(_end_of_path(conditions))
     price[has], use[:, has] = found.price, found.use
     return Equilibrium(price, use, found.worth)
@@ -59,7 +60,7 @@ def _end_of_path(conditions: Conditions) -> Floats:
 
 
 def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np.inf) -> Floats:
-    """Returns the point at the same slack after at most `steps` Newton steps towards meeting the conditions.
+    """Returns a point of the same slack after at most `steps` Newton steps towards meeting the conditions.
 
     Stops before a step longer than `most`, which would be due to rounding.
     """
@@ -73,7 +74,8 @@ def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np
 
 
 class _Path:
-    """A point near the path and the direction of the path there, scaled so that no logarithm changes by more than 1."""
+    """A point near the path, and the direction of the path there, scaled so that the largest change of a logarithm is
+    1."""
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
@@ -83,18 +85,22 @@ class _Path:
         self.direction = -more_slack / np.abs(more_slack).max()
 
     def go_on(self, length: float) -> float:
-        """Moves along the path by `length`, if Newton's method leads back to it; returns the length to try next."""
+        """Moves along the path by `length` if Newton's method leads back to the path. Returns the length to try
+        next."""
         ahead = self.point + length * self.direction
         near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END
         steps = self._back(ahead, min(near, length / 10), length)
-        if steps is None:  # try a shorter step, from nearer to the path
+        if steps is None:  # next time try a shorter step, from a point nearer to the path
             self._back(self.point, length / 40, length)
             return length / 4
         return min(length * 2, LONGEST) if steps <= FEW else length / 2 if steps == BACK else length
 
     def _back(self, point: Floats, near: float, length: float) -> int | None:
-        """Moves from `point` back to the path, across it; returns the number of steps, or None without a move if it
-        fails."""
+        """Moves from `point` back to the path, at a right angle to its direction, and returns the number of Newton
+        steps.
+
+        Returns None without a move if it does not reach the path.
+        """
         last = np.inf
         for steps in range(1, BACK + 1):
             step, more_slack, side = self._conditions.newton(point)
@@ -105,8 +111,8 @@ class _Path:
                 return None
             point, last = point + step * min(1.0, MOST_CHANGE / size), size
             if size < near:
-                # The path keeps to one side. Where the side changes, this is another part of it, or two paths cross
-                # here.
+                # The path keeps to one side. Where the side changes, the point is on another part of the path, or two
+                # paths cross here.
                 if side * onward != self._side and length > CROSSING:
                     return None
                 self._side = side * onward

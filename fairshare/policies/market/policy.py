@@ -1,4 +1,4 @@
-"""The market policy: shares from a market, orderings and places from gandiva_fair."""
+"""Contains the market policy: shares from a market, orderings and places from gandiva_fair."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from fairshare.policies.market.shares import market_shares
 from fairshare.policies.tickets import MEMORY, ORDERING
 from fairshare.tree import Tree
 
-# The relative error of prices up to which they count as an equilibrium.
+# Largest relative error of prices and purchases that still counts as an equilibrium.
 MOST_MISSED = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class MarketOptions:
-    """Options of how gangs take turns within what their accounts bought."""
+    """Options of how gangs take turns within the GPUs that their accounts bought."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     memory: float = option(3600.0, MEMORY, least=0.0)
 
 
 class Market(GandivaFair):
-    """Shares by a competitive equilibrium from ticket incomes, instead of shares and trades.
+    """Divides by a competitive equilibrium in which tickets are income, instead of by shares and trades.
 
     Each generation has a price at which demand equals supply. Tickets are income, level by level of the tree, and
-    each user buys what its jobs, by their measured speeds, make most progress on. So no user envies another with as
-    many tickets. Every user makes at least the progress of its private cluster, unless a limit prevents that, and no
-    GPU is left that any user could use. Of what an account bought, as many GPUs as its private cluster has are
-    guaranteed; the others are surplus. Gangs are ordered and placed as by gandiva_fair. A job that is not measured
-    on a generation counts as equally fast there.
+    each user buys the GPUs on which its jobs, by their measured speeds, make most progress. So no user envies
+    another with as many tickets. Every user makes at least the progress of its private cluster, unless a limit
+    prevents that, and no GPU is left that any user could use. Of the GPUs that an account bought, as many as its
+    private cluster has are guaranteed; all others are surplus. Gangs are ordered and placed as by gandiva_fair. A
+    job that is not measured on a generation counts as equally fast there.
     """
 
     name: ClassVar[str] = "market"

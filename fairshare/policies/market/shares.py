@@ -14,27 +14,28 @@ from fairshare.policies.market.equilibrium import equilibrium
 from fairshare.quotas import with_claims
 from fairshare.tree import Tree
 
-LEAST_GPUS = 1e-6  # less counts as zero
+LEAST_GPUS = 1e-6  # fewer GPUs count as zero
 
 
 @dataclass(frozen=True, slots=True)
 class MarketShares:
-    """The equilibrium in the form that the policy needs."""
+    """The equilibrium as shares, in the form that the policy needs."""
 
-    income: Floats  # (T,) GPUs of the mean price, by tickets among active siblings, level by level
+    income: Floats  # (T,) income by tickets among active siblings, level by level; the unit is the mean price of a GPU
     price: Floats  # (K,) income for a GPU
-    share: Floats  # (T, K) GPUs of each account and all accounts below it
+    share: Floats  # (T, K) GPUs bought by each account and all accounts below it
     missed: float  # the relative error of the equilibrium, see `economy.missed`
 
 
 def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
-    """Divides the cluster by tickets as a market would.
+    """Divides the cluster by a market in which tickets are income, and returns prices and shares.
 
     `able` (J, K) marks where jobs that take part in the sharing may run. A job's speeds are its measured rates
-    relative to its best; an unmeasured job counts as equally fast everywhere. No class buys more of a generation
-    than gangs of its shape can use. Limits on all GPUs together bound what an account wants, which are the first
-    jobs of its own order. Limits on a generation bound what it gets, not what it pays. Limits on costs apply when
-    gangs are selected, which gives what they cut off to any account that can use it.
+    relative to its best rate; an unmeasured job counts as equally fast everywhere. No class buys more of a
+    generation than gangs of its shape can use. Limits on all GPUs together bound the demand of an account, which
+    then consists of the first jobs of its own order. Limits on a generation bound what an account gets, not what it
+    pays. Limits on costs apply only when gangs are selected; the GPUs that they cut off go to any account that can
+    use them.
     """
     accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
     capacity = capacity_of(snapshot.cluster)
@@ -67,7 +68,7 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
 
 
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
-    """Returns the GPUs of each job that limits on all GPUs together allow; jobs are in the order of their accounts."""
+    """Returns the GPUs of each job that limits on all GPUs together allow. Jobs are in the order of their accounts."""
     demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
     allowed = demand * _part(tree, demand, cap_total)
     before = np.cumsum(gpus) - gpus - (np.cumsum(demand) - demand)[account]
@@ -76,6 +77,6 @@ def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
 
 
 def _part(tree: Tree, amount: Floats, cap: Floats) -> Floats:
-    """Returns (T, …) the fraction of the amounts of leaves that keeps every account within its cap."""
+    """Returns the fraction of each leaf's amount that keeps every account within its cap, (T, …)."""
     total = tree.sums(amount)
     return tree.least_on_path(np.minimum(1.0, cap / np.maximum(total, LEAST_GPUS)))
