@@ -14,12 +14,12 @@ from portal.middleware import ONLY_READS
 from portal.tokens.actions import find_token
 
 READING = {"GET", "HEAD", "OPTIONS"}
-# POSTs that change nothing, by the name of their operation.
+# Operations (by name) that use POST but change nothing, so that read-only tokens may call them.
 READING_POSTS = {"preflight"}
 
 
 class Bearer(HttpBearer):
-    """A token in `Authorization: Bearer fairlot_…`. One that may only read is refused calls that change something."""
+    """A token in `Authorization: Bearer fairlot_…`. Calls that change something need a token that may write."""
 
     def authenticate(self, request: HttpRequest, token: str) -> User:
         found = find_token(token)
@@ -54,6 +54,7 @@ def _caller(request: HttpRequest, user: User) -> User:
 
 
 def require_permission(request: HttpRequest, verb: str) -> None:
-    """Raises Http404 unless the caller may do `verb` somewhere, by the table of accounting/access/permissions.py."""
+    """Raises Http404 unless the caller's portal role (operator or admin) permits `verb`, by the table of
+    accounting/access/permissions.py."""
     if not may(request.auth, verb):  # type: ignore[attr-defined]  # set by the ways to sign in above
         raise Http404

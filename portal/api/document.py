@@ -1,7 +1,7 @@
-"""The OpenAPI document: what ninja derives from the operations, with the errors and files that they may answer.
+"""The OpenAPI document, as ninja derives it from the operations, completed with error answers and file formats.
 
-All errors come from `portal.api.problems` and the middleware before it, so they are declared here by method and not at
-each operation.
+`portal.api.problems` and the middleware before it produce all errors, so this module declares them by HTTP method,
+and the operations do not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ERRORS = {
     507: "A disk of Fairlot is full. Calls fail that store something, even if only the last use of a token.",
 }
 CONFLICT = {409: "The change is not possible now. `detail` says why, and `problems` names the field."}
-# `openapi_extra` of an operation that only reads and may answer 409.
+# `openapi_extra` of a GET operation that may answer 409.
 MAY_CONFLICT = {"responses": {409: {"$ref": "#/components/responses/Problem409"}}}
 LATER = {429, 503}
 PROBLEM_SCHEMA = {
@@ -62,19 +62,24 @@ TEXT = {"schema": {"type": "string"}}
 
 
 class DocumentedAPI(NinjaAPI):
-    """An API whose document declares errors and files, and is shown as the settings allow."""
+    """An API whose OpenAPI document declares errors and files. Settings decide who may read the document."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(docs_decorator=for_readers, **options)
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """Returns the name that generators of clients give to a call; it outlives moves inside this package."""
+        """Returns the operation id, from which client generators derive a function name, without the module
+        `endpoints`.
+
+        So the id stays the same when an operation moves to or from a module of that name.
+        """
         return super().get_openapi_operation_id(operation).replace("_endpoints_", "_")
 
     def validation_error_from_error_contexts(
         self, contexts: list[ValidationErrorContext[Any]]
     ) -> ValidationError:
-        """Returns the errors with the offending values, which ninja leaves out."""
+        """Returns ninja's validation error with the offending value added to each item, because ninja leaves the values
+        out."""
         error = super().validation_error_from_error_contexts(contexts)
         found = [item for one in contexts for item in one.pydantic_validation_error.errors(include_url=False)]
         for item, own in zip(error.errors, found, strict=True):
@@ -86,7 +91,8 @@ class DocumentedAPI(NinjaAPI):
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Returns the document with the answers that operations do not declare themselves."""
+    """Adds to the OpenAPI document the error answers, the file formats and the summaries of all operations, and returns
+    it."""
     components = document["components"]
     components["schemas"]["Problem"] = PROBLEM_SCHEMA
     components["responses"] = {_name(status): _error(status, why) for status, why in _all_errors().items()}
@@ -101,7 +107,10 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_readers(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Shows the document to signed-in users and callers with a token; with FAIRLOT_PUBLIC_API_DOCS to everybody."""
+    """Decorates a view of the API's documentation: only signed-in users and callers with a valid token may read it.
+
+    With FAIRLOT_PUBLIC_API_DOCS everybody may. Others get 401 for JSON, and a redirect to the login for the page.
+    """
 
     @wraps(view)
     def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -142,7 +151,10 @@ def _error(status: int, why: str) -> dict[str, Any]:
 
 
 def _summarise(operation: dict[str, Any]) -> None:
-    """Makes the first sentence of an operation's docstring its summary; ninja's is the name of the function."""
+    """Makes the first sentence of the docstring the operation's summary, and the remaining text its description.
+
+    Without this, ninja would use the function's name as the summary.
+    """
     if operation.get("deprecated"):
         return
     first, *rest = re.split(r"\.(?:\s+|$)", operation.pop("description"), maxsplit=1)
@@ -152,7 +164,8 @@ def _summarise(operation: dict[str, Any]) -> None:
 
 
 def _declare_files(operation: dict[str, Any]) -> None:
-    """Declares the files of an operation that has a parameter for the format of a report or an export."""
+    """Declares the media types of the files that an operation can answer, by the values of its parameter `format` or
+    `form`."""
     named = {parameter["name"]: parameter["schema"] for parameter in operation["parameters"]}
     content = operation["responses"].get(200, {}).setdefault("content", {})
     for form in named.get("format", {}).get("enum", ()):

@@ -1,7 +1,8 @@
-"""Names of version 1 of the API that have changed: old ones work for one more version, and are marked deprecated.
+"""Names that version 1 of the API has renamed. Old names still work for one more version, and are marked deprecated.
 
-Each is declared once: a field beside the new one (`read_as`, `answered_too`), a value in its type (`OldValues`), a
-path in OLD_PATHS. In the OpenAPI document each has `deprecated` and, under `x-renamed-to`, its new name.
+Each old name is declared once: a field beside the new field (`read_as`, `answered_too`), a value in the field's type
+(`OldValues`), or a path in OLD_PATHS. In the OpenAPI document each old name has `deprecated` and, under
+`x-renamed-to`, its new name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from accounting.core.old_names import contradictions, with_both_names
 
 RENAMED_TO = "x-renamed-to"
-# By the new path.
+# Old paths by the new path.
 OLD_PATHS = {
     "/gpu-map": "/cluster",
     "/jobs/{int:job_id}/preemptible": "/jobs/{int:job_id}/sharing",
@@ -29,29 +30,30 @@ OLD_PATHS = {
 
 
 def deprecated_for(new: str) -> dict[str, Any]:
-    """Returns what the OpenAPI document says of an old name."""
+    """Returns the OpenAPI properties of an old name: `deprecated`, `x-renamed-to` and a description with the new
+    name."""
     return {"deprecated": True, RENAMED_TO: new, "description": f"Deprecated: use `{new}`."}
 
 
 def read_as(new: str) -> Any:
-    """Declares a field of a request under its old name; its value is read as that of `new`."""
+    """Declares a request field under its old name. Its value is read as the value of the field `new`."""
     return Field(None, exclude=True, json_schema_extra=deprecated_for(new))
 
 
 def answered_too(new: str) -> Any:
-    """Declares a field of an answer under its old name; it has the value of `new`."""
+    """Declares an answer field under its old name. It has the same value as the field `new`."""
     return Field(json_schema_extra=deprecated_for(new))
 
 
 def with_old_properties(schema: dict[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the JSON schema of an object with its properties under their old names, too."""
+    """Returns a copy of a JSON schema in which each renamed property also exists under its old, deprecated name."""
     properties = schema["properties"]
     olds = {old: properties[new] | deprecated_for(new) for old, new in new_names.items()}
     return schema | {"properties": properties | olds}
 
 
 class WithOldNames(BaseModel):
-    """A schema with old names for some of its fields."""
+    """A schema in which some fields also exist under an old name. Contradicting values of both names are refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -69,7 +71,7 @@ class WithOldNames(BaseModel):
 
 @cache
 def _new_names(model: type[BaseModel]) -> dict[str, str]:
-    """Returns the new name of each old name of a schema's fields."""
+    """Returns a mapping from the old to the new name of each renamed field of a schema."""
     extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
     return {
         name: str(extra[RENAMED_TO])
@@ -84,7 +86,8 @@ def _at(field: str, why: str) -> InitErrorDetails:
 
 @dataclass(frozen=True)
 class OldValues:
-    """The old values of a field of words, which are read as new ones: pairs of an old and a new value."""
+    """Renamed values of an enumerated field, as pairs of an old and a new value. Requests with an old value get the new
+    one."""
 
     new_values: tuple[tuple[str, str], ...]
 
@@ -104,7 +107,7 @@ class OldValues:
 
 
 def answer_at_old_paths(router: Router) -> None:
-    """Lets the operations of a router answer at their old paths, too."""
+    """Makes the operations of a router also answer at their old paths."""
     for new, view in list(router.path_operations.items()):
         if (old := OLD_PATHS.get(new)) is None:
             continue

@@ -1,4 +1,4 @@
-"""Reads JSON bodies, and refuses values that no database column can hold."""
+"""Parses JSON bodies, and refuses values that no database column can hold."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ninja.parser import Parser
 
 from accounting.core.texts import not_storable
 
-LONGEST = 200  # characters of a place that are shown
+LONGEST = 200  # characters of a field's path that an error shows
 
 
 class NotStorable(Exception):
-    """Data that no database column can hold. `problems` maps each parameter to what is wrong with it."""
+    """Raised for data that no database column can hold. `problems` maps each parameter to its problem."""
 
     def __init__(self, problems: dict[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {why}" for name, why in problems.items()))
@@ -22,7 +22,7 @@ class NotStorable(Exception):
 
 
 class CheckedParser(Parser):
-    """Reads JSON bodies. Raises NotStorable, with the field, for values that no database column can hold."""
+    """A parser of JSON bodies that raises NotStorable, with the field, for values that no database column can hold."""
 
     def parse_body(self, request: HttpRequest) -> Any:
         data = json.loads(request.body, parse_constant=_no_number)
@@ -33,7 +33,7 @@ class CheckedParser(Parser):
 
 
 def why_no_json(error: BaseException) -> str:
-    """Returns what is wrong with a body that could not be read."""
+    """Returns the sentence that explains why a body could not be parsed as JSON."""
     if isinstance(error, json.JSONDecodeError):
         return f"The body is not JSON: {error.msg} in line {error.lineno}, column {error.colno}."
     if isinstance(error, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Problems of fields as sentences: what is wrong, what is accepted, and the offending value."""
+"""Turns pydantic's errors into sentences with the problem, the accepted values and the offending value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TIME = "a time with its zone, such as 2026-11-21T08:00:00Z"
-# What is accepted, by the type of pydantic's error; placeholders are those of its context.
+# The accepted values by the type of pydantic's error. Placeholders are names from the error's context.
 ACCEPTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -32,7 +32,7 @@ ACCEPTED = {
     "datetime_from_date_parsing": TIME,
     "timezone_aware": TIME,
 }
-# Sentences for errors of lengths, by pydantic's type.
+# Sentences for wrong lengths and missing fields, by the type of pydantic's error.
 LENGTHS = {
     "string_too_long": "must have at most {max_length} characters",
     "string_too_short": "must have at least {min_length} characters",
@@ -50,7 +50,7 @@ NAMES_OF_TYPES = {
 
 
 def plain_problem(items: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what is wrong with one field, from pydantic's errors: one for each type that was tried."""
+    """Returns the problem of one field as text. A field with several types has one pydantic error for each type."""
     if any(item["type"] not in ACCEPTED for item in items):
         return "; ".join(dict.fromkeys(_sentence(item) for item in items))
     accepted = dict.fromkeys(ACCEPTED[item["type"]].format_map(item.get("ctx", {})) for item in items)
@@ -66,7 +66,10 @@ def _sentence(item: Mapping[str, Any]) -> str:
 
 
 def _shown(item: Mapping[str, Any]) -> str:
-    """Returns the offending value; only its type where a text is due, since that may be meant as a secret."""
+    """Returns the offending value, cut to 40 characters.
+
+    For a field that expects a text it returns only the value's type, because the value may be a secret.
+    """
     value = item.get("input")
     if item["type"] == "string_type":
         return NAMES_OF_TYPES.get(type(value), "null")

@@ -1,4 +1,4 @@
-"""Errors as application/problem+json (RFC 9457), with problems by field."""
+"""Errors as application/problem+json (RFC 9457), with a mapping from fields to problems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduling.spec.job_spec import SpecError
 
 PROBLEM = "application/problem+json"
 NOT_ACCEPTED = "The request is not accepted. `problems` names what is wrong by field or parameter."
-# Steps of a place that are not fields: which of several types was tried, and that the key is meant.
+# Steps of a pydantic error location that are no fields: the tried member of a union, and the mark of a mapping's key.
 BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
 _WORDS = {
     403: "The call was refused. With a session, calls that change something need the CSRF token.",
@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def problem(status: int, detail: str, problems: Mapping[str, str] | None = None) -> HttpResponse:
-    """Returns a problem document. `problems` maps a field to what is wrong with it."""
+    """Returns an answer with a problem document (RFC 9457). `problems` maps each field to its problem."""
     body: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -48,7 +48,7 @@ def problem(status: int, detail: str, problems: Mapping[str, str] | None = None)
 
 
 def unauthorized() -> HttpResponse:
-    """Returns the answer to a call with neither a token nor a session."""
+    """Returns the 401 answer to a call with neither a token nor a session."""
     answer = problem(
         401, "The call has neither a token nor a session. Send Authorization: Bearer TOKEN, or sign in."
     )
@@ -56,9 +56,9 @@ def unauthorized() -> HttpResponse:
     return answer
 
 
-@csrf_exempt  # it changes nothing, and a refusal of the CSRF token would be a page
+@csrf_exempt  # changes nothing, and Django would answer a failed CSRF check with an HTML page
 def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
-    """Answers 404; for an address with a slash too many, redirects to the one without."""
+    """Answers 404. If the address without its trailing slash exists, redirects there (308)."""
     shorter = request.path_info.rstrip("/")
     if shorter != request.path_info and _is_there(shorter):
         query = request.META.get("QUERY_STRING", "")
@@ -76,7 +76,7 @@ def _is_there(path: str) -> bool:
 
 
 class ApiProblemsMiddleware:
-    """Turns errors of other middleware and of Django under /api/ into problem documents."""
+    """Middleware that turns errors of Django and of other middleware under /api/ into problem documents."""
 
     sync_capable = True
     async_capable = False
@@ -97,14 +97,14 @@ class ApiProblemsMiddleware:
 
 
 def _words(response: HttpResponseBase) -> str:
-    """Returns the text of a refusal in plain text, and a text by status for a refusal that is a page."""
+    """Returns the text of a plain-text error; for an error that is an HTML page, a fixed text by HTTP status."""
     if isinstance(response, HttpResponse) and response.headers.get("Content-Type") == "text/plain":
         return response.content.decode().strip()
     return _WORDS.get(response.status_code, "The call was refused.")
 
 
 def answer_with_problems(api: NinjaAPI) -> None:
-    """Makes `api` answer each expected error with a problem document."""
+    """Registers handlers that answer each expected exception of `api` with a problem document."""
 
     @api.exception_handler(Http404)
     def _not_found(request: HttpRequest, error: Http404) -> HttpResponse:
@@ -116,7 +116,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(HttpError)
     def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-        cause = error.__cause__  # of a body that could not be read
+        cause = error.__cause__  # set if the body could not be parsed
         if isinstance(cause, NotStorable):
             return problem(422, NOT_ACCEPTED, cause.problems)
         return problem(error.status_code, why_no_json(cause) if cause else str(error))
@@ -161,13 +161,13 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
 
 def problems_of(refusal: SpecError | Refused) -> dict[str, str]:
-    """Returns why a job specification was refused, by field."""
+    """Returns the problems of a refused job specification by field; the field is empty if the refusal names none."""
     return refusal.problems if isinstance(refusal, SpecError) else {refusal.field or "": refusal.message}
 
 
 def _field(place: Sequence[str | int]) -> str:
-    """Returns the field of the body, or the parameter, as the sender knows it."""
+    """Returns a pydantic error location as the sender's field of the body, such as `specs.3.workers`, or parameter."""
     where, *steps = [str(step) for step in place if not BRANCH.fullmatch(str(step))]
-    if where == "body":  # the first step is the parameter of the view
+    if where == "body":  # the first step is the name of the view's parameter
         return ".".join(steps[1:]) or "body"
     return ".".join(steps)

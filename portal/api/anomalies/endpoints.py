@@ -1,4 +1,4 @@
-"""Sharing anomalies: results of analyses, and requests for new ones."""
+"""Endpoints for sharing anomalies: read the results of an analysis, start an analysis, repeat an analysis."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ NONE_YET: dict[str, Any] = {
 def share_anomalies(
     request: ApiRequest, asked: Query[schemas.AnomalyQuestion]
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns jobs of the caller's teams that would have fared better alone, latest first, from one analysis.
+    """Returns one page of the jobs that an analysis found delayed by sharing, latest first. Includes jobs of the
+    caller's teams only.
 
-    Formats other than JSON contain all of them."""
+    Formats other than JSON contain all such jobs in one file.
+    """
     user = request.auth
     if asked.format != "json":
         return anomalies_in_format(user, request.GET, asked.format)
@@ -73,7 +75,8 @@ def share_anomalies(
 def analyse(request: ApiRequest, new: schemas.NewAnalysis) -> Status[Any]:
     """Starts an analysis of the last days of a cluster in the background. For operators.
 
-    If the period was analysed before, only the teams without a result are analysed again."""
+    If the same period was analysed before, only the teams without a result are analysed again.
+    """
     require_permission(request, "anomalies.analyse")
     cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
     return Status(202, _asked_for(analyse_last_days(actor=request.auth, cluster=cluster, days=new.days)))
@@ -85,7 +88,7 @@ def analyse(request: ApiRequest, new: schemas.NewAnalysis) -> Status[Any]:
     url_name="share_analyse_again",
 )
 def again(request: ApiRequest, analysis_id: int) -> Status[Any]:
-    """Analyses the teams of an analysis that have no result again. For operators."""
+    """Repeats an analysis for the teams that have no result. For operators."""
     require_permission(request, "anomalies.analyse")
     analysis = get_object_or_404(SharingAnalysis.objects.select_related("cluster"), pk=analysis_id)
     return Status(202, _asked_for(repeat_analysis(actor=request.auth, analysis=analysis)))

@@ -1,4 +1,4 @@
-"""What calls about sharing anomalies take and answer."""
+"""Request and response schemas of the endpoints for sharing anomalies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class AnomalyHolder(Schema):
-    """A job with GPUs that another job lacked. Jobs of teams that the caller may not see are added up."""
+    """A job that held GPUs which a delayed job lacked. All jobs of teams that the caller may not see are one entry,
+    with `job_id` null."""
 
     job_id: int | None
     job: str
@@ -20,7 +21,7 @@ class AnomalyHolder(Schema):
 
 
 class SharingAnomaly(Schema):
-    """A job that started or ended later than it would have on a private cluster of its team's share."""
+    """A job that started or ended later than it would have on a private cluster of the size of its team's share."""
 
     id: int
     job_id: int
@@ -52,7 +53,7 @@ class AnomalyQuestion(Schema):
 
 
 class TeamWithoutResult(Schema):
-    """A team whose analysis has no result: it failed, or the team had no jobs to compare."""
+    """A team without a result: its analysis failed, or the team had no jobs to compare."""
 
     team: str = Field(description="Slug of the team.")
     why: str
@@ -64,7 +65,8 @@ class NewAnalysis(Schema):
 
 
 class Analysis(Schema):
-    """A requested analysis. GET returns its results team by team."""
+    """A requested analysis, which runs in the background. GET returns the results, team by team as they become
+    ready."""
 
     analysis: int
     cluster: str

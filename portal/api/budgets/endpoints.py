@@ -1,4 +1,4 @@
-"""Budgets of teams, with what is spent and forecast."""
+"""Endpoints for budgets of teams, with the amounts spent and forecast."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ router = Router(tags=["Administration"])
 
 @router.get("/budgets", response=list[schemas.Budget], url_name="budgets")
 def budgets(request: ApiRequest, team: str) -> list[dict[str, Any]]:
-    """Returns the budgets of a team with what is spent and forecast. For its managers and for operators."""
+    """Returns the budgets of a team, each with the amounts spent and forecast. For the team's managers and for
+    operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(stands) for stands in outlooks(tenant=tenant)]
 
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
 def set_budget(request: ApiRequest, new: schemas.NewBudget) -> dict[str, Any]:
-    """Sets the budget of a team for each period. Fields that are left out keep their previous values.
+    """Sets the budget of a team for each calendar month or quarter. Fields that are left out keep their previous
+    values.
 
-    For admins, and for managers of the team up to the smallest budget above it. The answer has the key that signs
-    the webhooks for admins and for the user who set the address."""
+    For admins, and for managers of the team up to the smallest budget of the teams above. Admins, and the user who
+    set the webhook address, also get the key that signs the webhooks.
+    """
     tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
     terms = new.dict(exclude={"team"})
     budget = actions.set_budget(actor=request.auth, tenant=tenant, **terms)
@@ -41,7 +44,7 @@ def set_budget(request: ApiRequest, new: schemas.NewBudget) -> dict[str, Any]:
 
 @router.delete("/budgets/{int:budget_id}", response={204: None}, url_name="budget")
 def remove_budget(request: ApiRequest, budget_id: int) -> Status[Any]:
-    """Removes a budget. For managers of its team and for admins."""
+    """Removes a budget. For managers of the team and for admins."""
     tenants = changeable_where(request.auth, "budget.set")
     in_force = Budget.objects.in_force().filter(tenant__in=tenants).select_related("tenant")
     budget = get_object_or_404(in_force, pk=budget_id)

@@ -1,4 +1,4 @@
-"""What calls about budgets take and answer."""
+"""Request and response schemas of the endpoints for budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The GPU map: every node, with the allocations that the caller may see and the number of other allocated GPUs."""
+"""The endpoint for the GPU map: every node, with the allocations that the caller may see and the number of other
+allocated GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls about clusters, their nodes and policies take and answer."""
+"""Request and response schemas of the endpoints for clusters, their nodes and their policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from portal.api.old_names import WithOldNames, answered_too, read_as
 
 
 class Allocation(Schema):
-    """GPUs of a node that are allocated to a job that the caller may see."""
+    """GPUs of a node that are allocated to one job, which the caller may see."""
 
     job: int
     team: str
@@ -175,7 +175,8 @@ class PolicyOptions(Schema):
 
 
 class Policy(Schema):
-    """Decides who runs next on a cluster. Its options include ordering and trading, also settings of the cluster."""
+    """The policy that decides which jobs run next on a cluster. `options` also contains ordering and trading, which are
+    settings of the cluster."""
 
     name: str
     version: int
@@ -191,7 +192,7 @@ class ComparedFigure(Schema):
 
 
 class ComparedShare(Schema):
-    """Average number of GPUs of a team under the policy and under the shadow policy."""
+    """The average number of GPUs of a team, under the policy and under the shadow policy."""
 
     team: str
     generation: str

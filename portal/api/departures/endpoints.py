@@ -1,4 +1,4 @@
-"""The work of a user in a team, and its hand-over to another member."""
+"""Endpoints for the unfinished work of a user in a team: count the work, and hand it over to another member."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ router = Router(tags=["Teams"])
 
 @router.get("/work/{username}", response=schemas.Work, url_name="work")
 def work(request: ApiRequest, username: str, team: str) -> dict[str, int]:
-    """Returns the work of a current or former member of a team that has not ended. For managers and admins."""
+    """Returns the numbers of unfinished jobs, sessions, services and schedules of a user in a team. The user may have
+    left the team. For managers and admins."""
     tenant, user = _managed(request, team, username)
     return {f"{kind.replace(' ', '_')}s": count for kind, count in Work(user, [tenant.pk]).counts().items()}
 
 
 @router.post("/work/{username}/hand-over", response=schemas.HandedOver, url_name="hand_over")
 def hand_over(request: ApiRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
-    """Hands the work of a user in a team over to another member. For managers and admins.
+    """Hands over the work of a user in a team to another member. For managers and admins.
 
-    Work that uses secrets stays, and is listed in `kept`."""
+    Work that uses secrets is not handed over; `kept` lists it.
+    """
     tenant, user = _managed(request, new.team, username)
     to = heirs(tenant, request.auth).filter(username=new.to).first()
     if to is None:

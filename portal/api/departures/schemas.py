@@ -1,4 +1,4 @@
-"""What calls about the work of members who leave take and answer."""
+"""Request and response schemas of the endpoints for the unfinished work of a user in a team."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from portal.api.fields import Line
 
 
 class Work(Schema):
-    """The work of a user in a team that has not ended."""
+    """Numbers of unfinished jobs, sessions, services and schedules of a user in a team."""
 
     running_jobs: int = 0
     waiting_jobs: int = 0

@@ -1,4 +1,4 @@
-"""The fairness report, with the same figures as its page and files."""
+"""The endpoint for the fairness report. It has the same figures as the page and the files of the report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def fairness(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns what teams were entitled to and received, each without the teams below it."""
+    """Returns the GPU time that each team was entitled to and received. Teams below a team are not included in its
+    amounts."""
     if format != "json":
         return fairness_in_format(request.auth, request.GET, format)
     report = read_fairness(request.auth, request.GET)

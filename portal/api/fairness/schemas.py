@@ -1,4 +1,4 @@
-"""What calls about the fairness report take and answer."""
+"""Response schemas of the endpoint for the fairness report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class FairnessRow(Schema):
 
 
 class ComparedTeam(Schema):
-    """A team over all generations: each GPU-second is counted by its published weight."""
+    """The amounts of a team, summed over all generations. Each GPU-second is multiplied by its generation's published
+    weight."""
 
     team: str
     amounts: FairAmounts
@@ -40,7 +41,7 @@ class ComparedTeam(Schema):
 
 
 class FairnessIndices(Schema):
-    """Fairness indices over the delivered ratios of all teams to which something was due."""
+    """Fairness indices in one interval, over the ratios `delivered` of all teams to which something was due."""
 
     begins: datetime
     ends: datetime
@@ -50,7 +51,8 @@ class FairnessIndices(Schema):
 
 
 class FinishedJobs(WithOldNames, Schema):
-    """Finish-time fairness of training jobs: time from submit to end, divided by the time alone on the team's share."""
+    """Finish-time fairness of training jobs: the time from submission to end, divided by the time that the job would
+    have taken alone on the team's share."""
 
     team: str
     ended: int
@@ -63,7 +65,10 @@ class FinishedJobs(WithOldNames, Schema):
 
 
 class StatementLine(Schema):
-    """GPU-seconds in those of the team's slowest generation; null if no job was measured there and elsewhere."""
+    """Amounts of one generation, converted to GPU-seconds of the team's slowest generation.
+
+    `amounts` is null if no job was measured both on this generation and on another one.
+    """
 
     generation: str
     speed: float | None
@@ -78,7 +83,8 @@ class FairnessStatement(Schema):
 
 
 class Fairness(Schema):
-    """The fairness report. For operators, weights compare teams; the statement uses a team's own speeds."""
+    """The fairness report. The comparison of teams, for operators, uses published weights; the statement uses the
+    speeds measured for one team."""
 
     begins: datetime
     ends: datetime

@@ -1,4 +1,4 @@
-"""Idle GPUs: measured use of allocated GPUs, rules for idle ones, and snoozing their effect."""
+"""Endpoints for idle GPUs: the measured use of allocated GPUs, the idle rules, and snoozing the idle rule of a job."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ def idle(
     team: str | None = None,
     format: FileFormat = "json",  # noqa: A002
 ) -> list[dict[str, Any]] | HttpResponseBase:
-    """Returns at most 500 jobs with idle GPUs, idle for longest first, of a team and the teams below it or of all.
+    """Returns jobs with idle GPUs, at most 500, longest idle first. `team` includes the teams below it; without `team`,
+    all teams of the caller are included.
 
-    Formats other than JSON contain all of them, and the teams as in `/idle/teams`."""
+    Formats other than JSON contain all such jobs, and the teams as in `/idle/teams`.
+    """
     if format != "json":
         return idle_in_format(request.auth, request.GET, format)
     tenant = chosen_tenant(request.auth, request.GET)
@@ -46,21 +48,22 @@ def idle(
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
 def teams(request: ApiRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
-    """Returns the idle GPU time of each of the caller's teams, without the teams below it, and its cost; most first."""
+    """Returns the idle GPU time of each of the caller's teams and its cost, most idle time first. Teams below a team
+    are not included in its time."""
     tenant = chosen_tenant(request.auth, request.GET)
     return [_team(one) for one in idle_by_team(request.auth, asked_period(request.GET), tenant)]
 
 
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
 def gpu_use(request: ApiRequest, job_id: int) -> dict[str, Any] | None:
-    """Returns the last measured GPU use of a job; null if it has ended or was never measured."""
+    """Returns the last measured GPU use of a job; null if the job has ended or was never measured."""
     seen = use_of(visible_job(request, job_id))
     return None if seen is None else _use(seen)
 
 
 @router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
 def snooze(request: ApiRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
-    """Snoozes the idle rule for a job. For its owner, managers of its team, and operators."""
+    """Snoozes the idle rule for a job. For the job's owner, managers of its team, and operators."""
     job = visible_job(request, job_id)
     snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
     seen = use_of(job)
@@ -77,7 +80,8 @@ def rules(request: ApiRequest) -> list[dict[str, Any]]:
 
 @router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
 def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
-    """Sets the idle rule of a team, of a cluster, or, without either, of all teams. For admins."""
+    """Sets the idle rule of a team or of a cluster. Without `team` and `cluster`, sets the rule of all teams. For
+    admins."""
     require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
     cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
@@ -87,7 +91,7 @@ def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
 def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
-    """Removes an idle rule; the next more general rule holds again. For admins."""
+    """Removes an idle rule. From then on the next more general rule applies. For admins."""
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
     return Status(204, None)

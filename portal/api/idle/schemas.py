@@ -1,4 +1,4 @@
-"""What calls about idle GPUs take and answer."""
+"""Request and response schemas of the endpoints for idle GPUs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class IdleJob(GpuUse):
 
 
 class IdleTeam(WithOldNames, Schema):
-    """GPUs allocated to a team and not used, as booked. `processless` is the part without any process, as observed."""
+    """Booked time of a team's allocated but unused GPUs. `processless_gpu_seconds` is the part in which no process was
+    observed on the GPUs."""
 
     team: str
     idle_gpu_seconds: Figure

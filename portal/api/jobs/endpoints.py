@@ -1,4 +1,4 @@
-"""Jobs: list, submit, read, change and cancel."""
+"""Endpoints for jobs: list, submit, read, change and cancel jobs."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ from scheduling.spec.job_spec import LONGEST_YAML, JobSpec, SpecError
 from scheduling.spec.stored import value_of
 
 router = Router(tags=["Jobs"])
-MOST_YAML = 4 * LONGEST_YAML  # characters in one call, as reading YAML is slow
+MOST_YAML = 4 * LONGEST_YAML  # characters of all YAML in one call, because parsing YAML is slow
 
 LOG_PIECE = 256 * 1024
 NO_FILTERS = schemas.JobFilters.model_validate({})
-AFTER_ALL = 2**63 - 1  # no job has that key
-# One row more than is shown, to know whether there are more. Each length is prepared as SQL, so there are few.
+AFTER_ALL = 2**63 - 1  # above the key of every job
+# Each query reads one row more than the page shows, to know whether there is a next page. The SQL of each limit is
+# prepared, so there are only three limits.
 MOST_ROWS = (RowLimit(21), RowLimit(51), RowLimit(201))
-# Columns of a job by the name of their field in the answer.
+# The database column of each field of a job in the answer.
 COLUMNS = {
     name: name
     for name in (
@@ -81,7 +82,7 @@ def list_jobs(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns jobs of the caller's teams, latest first."""
+    """Returns one page of the jobs of the caller's teams, latest first."""
     user, most = request.auth, next(some for some in MOST_ROWS if some > limit)
     if filters == NO_FILTERS and not sees_every_tenant(user):
         found = _latest(ids_with_role(user), before or AFTER_ALL, most)
@@ -107,7 +108,10 @@ def _filtered(jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | No
 
 
 def _rows(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Returns rows for `_shown`, latest first. Rows are faster to make than objects with their relations."""
+    """Returns the values of COLUMNS of each job, for `_shown`, latest job first.
+
+    Tuples are faster to create than model instances with related objects.
+    """
     return jobs.order_by("-id").values_list(*COLUMNS.values())
 
 
@@ -122,10 +126,10 @@ def submit(
     new: schemas.NewJob,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
-    """Submits a job. A repeated Idempotency-Key returns the job of the first call.
+    """Submits a job. A call that repeats an Idempotency-Key returns the job of the first call.
 
     A job that can never run with the current nodes and limits is refused (409) with all reasons. With
-    `even_if_never` it is queued and waits until nodes or limits change.
+    `even_if_never` such a job is queued, and waits until nodes or limits change.
     """
     tenant, cluster = place_of(request.auth, new)
     job = submit_job(
@@ -145,11 +149,12 @@ def submit_bulk(
     new: schemas.NewJobs,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=70)] = "",
 ) -> Any:
-    """Submits up to 1000 jobs of one team in one transaction, in their order.
+    """Submits up to 1000 jobs of one team in one transaction, in the order of their specifications.
 
-    With `atomic`, one refused specification refuses all; `problems` names position and field, such as
-    `specs.3.workers`. Without it, each specification has its own answer: the id of its job, or its problems by
-    field. If none is accepted, the answer is an error. A repeated Idempotency-Key returns the jobs of the first call.
+    With `atomic`, one refused specification refuses the whole call; `problems` names position and field, such as
+    `specs.3.workers`. Without `atomic`, each specification has a separate answer: the id of its job, or its problems
+    by field; if all specifications are refused, the call fails. A call that repeats an Idempotency-Key returns the
+    jobs of the first call.
     """
     tenant, cluster = place_of(request.auth, new)
     if sum(len(spec) for spec in new.specs if isinstance(spec, str)) > MOST_YAML:
@@ -184,7 +189,8 @@ def submit_bulk(
 
 @router.post("/preflight", response=schemas.Preflight, url_name="preflight")
 def check(request: ApiRequest, new: schemas.NewJob) -> dict[str, Any]:
-    """Returns whether a job could run, about when, and what an hour of it costs. Changes nothing."""
+    """Returns whether a job could run, when it would start approximately, and what an hour of the job costs. Nothing is
+    saved."""
     tenant, cluster = place_of(request.auth, new)
     answer = preflight(actor=request.auth, tenant=tenant, cluster=cluster, spec=read_spec(new.spec))
     return show_preflight(answer)
@@ -198,14 +204,15 @@ def get_job(request: ApiRequest, job_id: int) -> dict[str, Any]:
 
 @router.post("/jobs/{int:job_id}/cancel", response=schemas.JobInFull, url_name="job_cancel")
 def cancel(request: ApiRequest, job_id: int) -> dict[str, Any]:
-    """Cancels a job. Cancelling it again has no effect."""
+    """Cancels a job. Cancelling a cancelled job has no effect."""
     cancel_job(actor=request.auth, job=visible_job(request, job_id))
     return show_job(visible_job(request, job_id))
 
 
 @router.post("/jobs/{int:job_id}/preemptible", response=schemas.JobInFull, url_name="job_preemptible")
 def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptible) -> dict[str, Any]:
-    """Makes a job preemptible, or no longer so, from the next round on. For callers who may cancel it."""
+    """Makes a job preemptible, or not preemptible any more, from the next round on. For callers who may cancel the
+    job."""
     job = visible_job(request, job_id)
     set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
     return show_job(visible_job(request, job_id))
@@ -213,7 +220,7 @@ def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptib
 
 @router.get("/jobs/{int:job_id}/events", response=schemas.EventPage, url_name="job_events")
 def events(request: ApiRequest, job_id: int, after: AskedKey = 0, limit: PageSize = 100) -> dict[str, Any]:
-    """Returns the events of a job, oldest first."""
+    """Returns one page of the events of a job, oldest first."""
     found = list(visible_job(request, job_id).events.filter(pk__gt=after)[: limit + 1])
     return {
         "items": [_show_event(event) for event in found[:limit]],
@@ -228,7 +235,7 @@ def log(
     rank: AskedKey = 0,
     offset: AskedKey = 0,
 ) -> dict[str, Any]:
-    """Returns a piece of the log of one rank. Offsets count bytes; bytes that are not UTF-8 become U+FFFD."""
+    """Returns a piece of the log of one worker. Offsets count bytes; bytes that are not UTF-8 become U+FFFD."""
     job = visible_job(request, job_id)
     if rank >= job.workers:
         raise HttpError(404, f"Rank {rank} does not exist. The job has ranks 0 to {job.workers - 1}.")
@@ -257,7 +264,7 @@ def log(
 
 @router.get("/jobs/{int:job_id}/scheduling", response=schemas.Scheduling, url_name="job_scheduling")
 def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
-    """Returns why a job is in its state, what would help, and when it is expected to start and end."""
+    """Returns why a job is in its state, which changes would help, and when the job is expected to start and end."""
     job = visible_job(request, job_id)
     why = explain(job, reader=request.auth)
     forecast = None if why.never else forecast_of(job)
@@ -296,7 +303,8 @@ def whole_characters(data: bytes) -> bytes:
 
 
 def show_outcome(outcome: Outcome) -> dict[str, Any]:
-    """Returns the id of a job, or the problems of a refused specification by field."""
+    """Returns `id` and `problems`: the id of the submitted job, or the problems of the refused specification by
+    field."""
     if isinstance(outcome, Job):
         return {"id": outcome.pk, "problems": {}}
     return {"id": None, "problems": problems_of(outcome)}
@@ -307,7 +315,11 @@ def read_spec(spec: dict[str, Any] | str) -> JobSpec:
 
 
 def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant, Cluster]:
-    """Returns the team and the cluster of a submission. Raises SpecError with those to choose from."""
+    """Returns the team and the cluster of a submission.
+
+    Raises SpecError, listing the available teams or clusters, if the named one is not available, or if none is named
+    and there is not exactly one.
+    """
     own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
     tenants = list(own.filter(slug=new.team) if new.team else own[:2])
     attached = Cluster.objects.attached()
@@ -325,7 +337,7 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
 
 
 def _choose(what: str, given: str, available: list[str], *, none: str) -> str:
-    """Returns why no team or cluster is chosen, and which are available."""
+    """Returns the problem text for a missing or unknown team or cluster, with the available names."""
     if not available:
         return none
     if given:
@@ -334,7 +346,7 @@ def _choose(what: str, given: str, available: list[str], *, none: str) -> str:
 
 
 def show_job(job: Job) -> dict[str, Any]:
-    """Returns one job, with the limit that it waits for and how it failed."""
+    """Returns the fields of a job for the answer, including the limit that the job waits for, and how it failed."""
     shown = _shown(_columns_of(job))
     if shown["reason"] and job.reason in OF_LIMITS:
         shown["reason"] = explain(job).short
@@ -345,7 +357,7 @@ def show_job(job: Job) -> dict[str, Any]:
 
 
 def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
-    """Returns a job from the values of COLUMNS."""
+    """Returns the fields of a job for the answer, from the values of COLUMNS."""
     job = dict(zip(COLUMNS, row, strict=True))
     job["gpus"] = job["workers"] * job["gpus_per_worker"]
     job["labels"] = value_of(dict[str, str], job["spec"].get("labels"), {})

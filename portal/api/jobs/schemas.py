@@ -1,4 +1,4 @@
-"""What calls about jobs take and answer. Times are ISO 8601 in UTC, GPU time is in GPU-seconds."""
+"""Request and response schemas of the endpoints for jobs. Times are ISO 8601 in UTC, GPU time is in GPU-seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-# Checked by JobSpec. Other fields of Kubernetes pods are refused by name (docs/jobs.md).
+# JobSpec checks the content. It refuses other fields of Kubernetes pods by name (docs/jobs.md).
 Spec = Annotated[
     dict[str, Any] | str,
     WithJsonSchema(
@@ -42,7 +42,8 @@ Spec = Annotated[
 
 
 class NewJob(Schema):
-    """A job specification as a mapping or as YAML text. `team` and `cluster` are optional if there is only one."""
+    """A job specification as a mapping or as YAML text. `team` is optional for members of one team, `cluster` if only
+    one cluster is attached."""
 
     model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
 
@@ -97,7 +98,7 @@ class BulkAnswers(Schema):
 
 
 class Job(WithOldNames):
-    # Not a Schema of ninja: that reads each field in Python, which is slow for lists of jobs.
+    # No ninja Schema: it reads each field in Python, which is slow for lists of jobs.
     id: int
     kind: str = Field(description="`training`, `replica` or `session`.")
     name: str
@@ -153,7 +154,7 @@ class JobInFull(Job):
 
 
 class JobPage(BaseModel):
-    """Latest jobs first. For older ones, set `before` to `next`."""
+    """A page of jobs, latest first. For the next page with older jobs, set `before` to `next`."""
 
     items: list[Job]
     next: int | None
@@ -170,14 +171,14 @@ class Event(WithOldNames, Schema):
 
 
 class EventPage(Schema):
-    """Oldest events first. For newer ones, set `after` to `next`."""
+    """A page of events, oldest first. For the next page with newer events, set `after` to `next`."""
 
     items: list[Event]
     next: int | None
 
 
 class Log(Schema):
-    """A piece of the log of one rank: `text` begins at byte `offset`, the next piece at `next_offset`."""
+    """A piece of the log of one worker. `text` begins at byte `offset`; the next piece begins at `next_offset`."""
 
     rank: int
     offset: int
@@ -187,7 +188,7 @@ class Log(Schema):
 
 
 class Scheduling(Schema):
-    """Why a job is in its state, and when it starts and ends as far as can be predicted."""
+    """Why a job is in its state, and when the job starts and ends, as far as Fairlot can predict."""
 
     state: str
     sentence: str

@@ -1,4 +1,4 @@
-"""Limits of teams, and previews of changed tickets and limits."""
+"""Endpoints for limits of teams, and for previews of changed tickets and limits."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ router = Router(tags=["Administration"])
 
 @router.get("/limits", response=list[schemas.Limit], url_name="limits")
 def limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
-    """Returns the limits of a team and their current use. For its managers and for operators."""
+    """Returns the limits of a team and their current use. For the team's managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(shown) for shown in limits_of(tenant)]
 
 
 @router.post("/limits", response={201: schemas.Limit}, url_name="limits")
 def set_limit(request: ApiRequest, new: schemas.NewLimit) -> Status[Any]:
-    """Sets a limit. If only the number differs from an existing limit, that limit changes. For admins."""
+    """Sets a limit. If a limit with the same terms exists, its number changes. For admins."""
     tenant = _team(request, new.team)
     quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
     return Status(201, _show(ShownLimit(quota, None)))
@@ -54,7 +54,7 @@ def remove_limit(request: ApiRequest, limit_id: int) -> Status[Any]:
 
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
 def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
-    """Returns what a limit would do to shares now. Nothing is saved. For operators."""
+    """Returns how a limit would change the current shares. Nothing is saved. For operators."""
     tenant = _answered_for(request, new.team)
     quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
@@ -67,7 +67,7 @@ def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, 
     url_name="limit_removal_preview",
 )
 def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
-    """Returns what removing a limit would do to shares now. Nothing is removed. For operators."""
+    """Returns how removing a limit would change the current shares. Nothing is removed. For operators."""
     require_permission(request, "share.preview")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
     return _changes(Change(quota.tenant, removed=quota))
@@ -75,9 +75,10 @@ def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
 
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
 def preview_tickets(request: ApiRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
-    """Returns what new tickets of a team, or of a member, would do to shares now. Nothing is saved.
+    """Returns how new tickets of a team, or of a member, would change the current shares. Nothing is saved.
 
-    For operators; for a member also for managers of the team."""
+    For operators. Managers of the team may preview new tickets of a member.
+    """
     if new.user is None:
         tenant, user = _answered_for(request, new.team), None
     else:
@@ -117,7 +118,8 @@ def which_of(new: schemas.LimitTerms) -> Which:
 
 
 def generation_named(name: str | None) -> Generation | None:
-    """Returns the generation of this name, None for no name. Raises Refused with the available ones."""
+    """Returns the generation with this name; None if `name` is empty. Raises Refused, listing all generations, for an
+    unknown name."""
     known = {one.name: one for one in Generation.objects.order_by(*by_name("name"))}
     if name and name not in known:
         raise Refused(unknown_choice("generation", name, known), "generation")
@@ -125,11 +127,13 @@ def generation_named(name: str | None) -> Generation | None:
 
 
 def _user_named(name: str | None, among: QuerySet[User]) -> User | None:
-    """Returns the user of this name, None for no name. Raises Refused if `among` has none."""
+    """Returns the user with this name from `among`; None if `name` is None. Raises Refused for a name that is not in
+    `among`."""
     if name is None:
         return None
     found = among.filter(username=name).first()
-    if found is None:  # in the words of the action, so that callers learn nothing about users of other teams
+    # the same text as in the action, so that callers cannot find out whether users of other teams exist
+    if found is None:
         raise Refused("There is no such user.", "user")
     return found
 
@@ -145,7 +149,8 @@ def _team(request: ApiRequest, slug: str) -> Tenant:
 
 
 def _answered_for(request: ApiRequest, slug: str) -> Tenant:
-    """Returns the team for callers who answer requests for it. Raises Http404 for others."""
+    """Returns the team with this slug. Raises Http404 for callers who may not preview shares, and for an unknown
+    slug."""
     require_permission(request, "share.preview")
     return get_object_or_404(Tenant, slug=slug)
 

@@ -1,4 +1,4 @@
-"""What calls about limits and tickets take and answer."""
+"""Request and response schemas of the endpoints for limits and tickets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ class NewTickets(Schema):
 
 
 class ShareChange(Schema):
-    """GPUs of a team with the teams below it, or of a member: by tickets (entitled), and with borrowed GPUs (share)."""
+    """Numbers of GPUs before and after a change, of a team including the teams below it, or of a member.
+
+    `entitled` is the entitlement by tickets; `share` also counts borrowed GPUs.
+    """
 
     cluster: str
     team: str

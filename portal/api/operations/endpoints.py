@@ -1,4 +1,4 @@
-"""Reports for operators, with the same tables as their pages and files, and exports of jobs."""
+"""Endpoints for the reports for operators, with the same tables as their pages and files, and for exports of jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def operations(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the tables of a report by key, each with its rows and totals. For operators."""
+    """Returns the tables of a report by key. Each table has rows and totals. For operators."""
     require_permission(request, "report.all")
     if format != "json":
         return operations_in_format(request.GET, subject, format)
@@ -41,7 +41,7 @@ def chargeback(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns what each team bears of closed hours, by generation. For operators."""
+    """Returns the cost of the closed hours that each team bears, by generation. For operators."""
     return operations(request, "chargeback", days, cluster, format)
 
 
@@ -57,7 +57,9 @@ def export(
     anonymous: Literal["", "1"] = "",
     all: Literal["", "whole"] = "",  # noqa: A002
 ) -> HttpResponseBase:
-    """Streams jobs in the format of another tool: all jobs for operators, jobs of their teams for managers.
+    """Streams jobs in the format of another tool. Operators get all jobs, managers get the jobs of their teams.
 
-    Jobs are cut at the bounds of the period, so that files of adjoining periods add up, unless `all=whole`."""
+    Jobs are cut at the bounds of the period, so that files of adjoining periods add up. `all=whole` exports jobs
+    uncut.
+    """
     return jobs_in_format(request, request.auth, form)

@@ -1,4 +1,4 @@
-"""Reports of usage, statements and capacity."""
+"""Endpoints for reports of usage, statements and capacity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def usage(
     label: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the usage report. `by=label` groups by the values of the key `label`; jobs without it are null."""
+    """Returns the usage report. `by=label` groups by the values of the label key `label`; the group of jobs without
+    this label is null."""
     user, query = request.auth, request.GET
     if format != "json":
         return usage_in_format(user, query, format)
@@ -54,7 +55,7 @@ def statement(
     request: ApiRequest,
     query: Query[schemas.StatementQuery],
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the statement of a team with the teams below it. For CSV, `part` chooses one table."""
+    """Returns the statement of a team including the teams below it. With `format=csv`, `part` chooses one table."""
     if query.format != "json":
         return statement_in_format(request.auth, request.GET, query.format)
     tenant, period = read_statement_query(request.auth, request.GET)
@@ -69,7 +70,7 @@ def capacity(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the capacity of closed hours by class, and who bears its value. For operators."""
+    """Returns the capacity of closed hours by class, and which teams bear its value. For operators."""
     require_permission(request, "report.all")
     if format != "json":
         return capacity_in_format(request.GET, format)

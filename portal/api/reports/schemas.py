@@ -1,4 +1,4 @@
-"""What calls about reports of usage, statements and capacity take and answer."""
+"""Request and response schemas of the endpoints for reports of usage, statements and capacity."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class Fact(Schema):
-    """A line of the head of the report. `State` and `Not booked yet` are present while figures may still change."""
+    """One line in the header of a report. The lines `State` and `Not booked yet` exist only while figures may still
+    change."""
 
     label: str
     text: str
 
 
 class UsageRow(Schema):
-    """One group of the report. Only the fields that it is grouped by are set. Amounts are exact decimals."""
+    """One group of the usage report. Only the fields by which the report is grouped are set. Amounts are exact
+    decimals."""
 
     gpu_seconds: Figure
     cost: Figure
@@ -66,7 +68,7 @@ class StatementQuery(Days):
 
 
 class StatementTable(Schema):
-    """A table of a report. Amounts are exact decimals as text. There is one total for each currency."""
+    """A table of a report. Amounts are exact decimals as text. `totals` has one row for each currency."""
 
     title: str
     rows: list[dict[str, Any]]
@@ -74,7 +76,7 @@ class StatementTable(Schema):
 
 
 class Tables(Schema):
-    """A report with the same figures as its files."""
+    """A report as tables, with the same figures as the report's files."""
 
     title: str
     facts: list[Fact]
@@ -126,7 +128,7 @@ class CapacityIdentity(WithOldNames, Schema):
 
 
 class Capacity(Schema):
-    """The capacity in the closed full hours (UTC) of a period."""
+    """The capacity of one cluster or of all clusters in the closed full hours (UTC) of a period."""
 
     begins: datetime
     ends: datetime

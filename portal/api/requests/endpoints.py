@@ -1,4 +1,4 @@
-"""Requests of managers for tickets, limits, more time and new teams, which operators answer."""
+"""Endpoints for the requests with which managers ask operators for tickets, limits, more time and new teams."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def requests(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns requests of teams that the caller manages, or all for operators, latest first.
+    """Returns one page of the requests of teams that the caller manages, latest first. Operators get the requests of
+    all teams.
 
-    For older ones, set `before` to `next`."""
+    For the next page with older requests, set `before` to `next`.
+    """
     found = _seen(request)
     if state:
         found = found.filter(state=state)
@@ -64,13 +66,13 @@ def ask_for(request: ApiRequest, new: schemas.NewRequest) -> Status[Any]:
 
 @router.get("/requests/{int:request_id}", response=schemas.Request, url_name="request")
 def one(request: ApiRequest, request_id: int) -> dict[str, Any]:
-    """Returns a request and its answer."""
+    """Returns a request and the answer to it."""
     return _show(_found(request, request_id))
 
 
 @router.post("/requests/{int:request_id}/approve", response=schemas.Request, url_name="request_approve")
 def approve(request: ApiRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
-    """Approves a request. It takes effect now; fields that are left out are granted as asked. For operators."""
+    """Approves a request, which takes effect now. Fields that are left out are granted as requested. For operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
     given = answer.dict(exclude_unset=True)

@@ -1,4 +1,4 @@
-"""What calls about requests take and answer."""
+"""Request and response schemas of the endpoints for requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NewRequest(Schema):
 
 
 class Approval(Schema):
-    """Fields that are left out are granted as asked."""
+    """The approval of a request. Fields that are left out are granted as requested."""
 
     answer: Words = ""
     tickets: Whole | None = None

@@ -1,4 +1,4 @@
-"""Schedules: list, create, read, change, pause, resume, run now and delete."""
+"""Endpoints for schedules: list, create, read, change, pause, resume, run now and delete."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def list_schedules(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns schedules of the caller's teams that are not deleted, latest first."""
+    """Returns one page of the schedules of the caller's teams, latest first, without deleted schedules."""
     seen = Schedule.objects.visible_to(request.auth).kept().select_related("tenant", "owner", "cluster")
     wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
     seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
@@ -63,7 +63,8 @@ def create(
     new: schemas.NewSchedule,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
-    """Creates a schedule of the caller. A repeated Idempotency-Key returns the schedule of the first call."""
+    """Creates a schedule, owned by the caller. A call that repeats an Idempotency-Key returns the schedule of the first
+    call."""
     tenant, cluster = place_of(request.auth, new)
     made = create_schedule(
         actor=request.auth,
@@ -82,7 +83,7 @@ def get_schedule(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
     schedule = visible_schedule(request, schedule_id)
     try:
         table = schedule.timetable
-    except TimetableError:  # the schedule reports it once it is due
+    except TimetableError:  # at the next due time the schedule is paused with this reason
         return show(schedule) | {"words": "", "notes": [], "next_runs": []}
     coming = list(table.next_ones(now_from_database(), NEXT_RUNS))
     return show(schedule) | {"words": table.rule.in_words(), "notes": table.rule.notes(), "next_runs": coming}
@@ -90,7 +91,7 @@ def get_schedule(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
 
 @router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")
 def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
-    """Replaces specification, timetable and rules of a schedule. The team stays; the caller becomes the owner."""
+    """Replaces the specification, timetable and rules of a schedule. The team stays; the caller becomes the owner."""
     schedule = visible_schedule(request, schedule_id)
     if new.team not in {"", schedule.tenant.slug}:
         raise SpecError(
@@ -114,21 +115,22 @@ def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> d
 
 @router.delete("/schedules/{int:schedule_id}", response={204: None}, url_name="schedule")
 def delete(request: ApiRequest, schedule_id: int) -> Status[Any]:
-    """Deletes a schedule. Its past runs and jobs stay."""
+    """Deletes a schedule. The records of its runs, and its jobs, stay."""
     delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
     return Status(204, None)
 
 
 @router.post("/schedules/{int:schedule_id}/pause", response=schemas.Schedule, url_name="schedule_pause")
 def pause(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
-    """Pauses a schedule until it is resumed. Pausing it again has no effect."""
+    """Pauses a schedule until it is resumed. Pausing a paused schedule has no effect."""
     schedule = visible_schedule(request, schedule_id)
     return show(pause_schedule(actor=request.auth, schedule=schedule))
 
 
 @router.post("/schedules/{int:schedule_id}/resume", response=schemas.Schedule, url_name="schedule_resume")
 def resume(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
-    """Resumes a schedule. `missed` decides what happens to the runs that were missed."""
+    """Resumes a schedule. The schedule's rule `missed` decides what happens to the runs that were missed during the
+    pause."""
     schedule = visible_schedule(request, schedule_id)
     return show(resume_schedule(actor=request.auth, schedule=schedule))
 
@@ -139,7 +141,7 @@ def run(
     schedule_id: int,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=64)] = "",
 ) -> Status[Any]:
-    """Submits the job of a schedule now. A repeated Idempotency-Key returns the run of the first call."""
+    """Submits the job of a schedule now. A call that repeats an Idempotency-Key returns the run of the first call."""
     schedule = visible_schedule(request, schedule_id)
     made = run_schedule_now(actor=request.auth, schedule=schedule, request_key=idempotency_key or None)
     return Status(201, show_run(made))
@@ -149,7 +151,7 @@ def run(
 def runs(
     request: ApiRequest, schedule_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
-    """Returns the outcomes of due times, latest first."""
+    """Returns one page of the runs of a schedule, latest first."""
     seen = visible_schedule(request, schedule_id).runs.select_related("asked_by").order_by("-id")
     found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
     return {

@@ -1,4 +1,4 @@
-"""What calls about schedules take and answer."""
+"""Request and response schemas of the endpoints for schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from portal.api.jobs.schemas import EXAMPLE, NewJob
 
 
 class NewSchedule(NewJob):
-    """What the jobs of a schedule are submitted with, and when."""
+    """A job specification, and the timetable and the rules by which its jobs are submitted."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -78,14 +78,14 @@ class ScheduleFilters(Schema):
 
 
 class SchedulePage(Schema):
-    """Latest schedules first. For older ones, set `before` to `next`."""
+    """A page of schedules, latest first. For the next page with older schedules, set `before` to `next`."""
 
     items: list[Schedule]
     next: int | None
 
 
 class ScheduleRun(Schema):
-    """The outcome of the due times from `due_from` to `due_at`, which are usually the same."""
+    """A run of a schedule. It stands for all due times from `due_from` to `due_at`, which are usually the same time."""
 
     id: int
     due_from: datetime
@@ -100,7 +100,7 @@ class ScheduleRun(Schema):
 
 
 class ScheduleRunPage(Schema):
-    """Latest runs first. For older ones, set `before` to `next`."""
+    """A page of runs, latest first. For the next page with older runs, set `before` to `next`."""
 
     items: list[ScheduleRun]
     next: int | None

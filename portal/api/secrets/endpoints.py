@@ -1,4 +1,4 @@
-"""Secrets: list, create, replace and delete. No answer contains their texts."""
+"""Endpoints for secrets: list, create, replace and delete. No answer contains the text of a secret."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ router = Router(tags=["Secrets"])
 
 @router.get("/secrets", response=list[schemas.Secret], url_name="secrets")
 def secrets(request: ApiRequest) -> list[dict[str, Any]]:
-    """Returns the secrets that jobs of the caller may use: the caller's own and those of teams."""
+    """Returns the secrets that jobs of the caller may use: the caller's secrets and the secrets of the caller's
+    teams."""
     return [_show(one) for one in Secret.objects.visible_to(request.auth).select_related("tenant")]
 
 
 @router.post("/secrets", response={201: schemas.Secret}, url_name="secrets")
 def create(request: ApiRequest, new: schemas.NewSecret) -> Status[Any]:
-    """Creates a secret of the caller, or of a team that the caller manages."""
+    """Creates a secret that belongs to the caller, or to a team that the caller manages."""
     tenant = None
     if new.team:
         managed = tenants_where(request.auth, "secret.change")
@@ -39,7 +40,7 @@ def create(request: ApiRequest, new: schemas.NewSecret) -> Status[Any]:
 
 @router.put("/secrets/{int:secret_id}", response=schemas.Secret, url_name="secret")
 def replace(request: ApiRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
-    """Replaces the texts of a secret. Jobs get them with their next attempt."""
+    """Replaces the texts of a secret. Jobs get the new texts when their next attempt starts."""
     found = _writable(request, secret_id)
     return _show(replace_secret(actor=request.auth, secret=found, values=_values(given)))
 

@@ -1,4 +1,4 @@
-"""What calls about secrets take and answer."""
+"""Request and response schemas of the endpoints for secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from portal.api.fields import Line
 
 
 class SecretTexts(Schema):
-    """One text, or several by key. They are never shown again."""
+    """The content of a secret: one text, or several texts by key. No answer ever shows these texts."""
 
     value: SecretStr | None = None
     values: dict[Line, SecretStr] = Field({}, description="Texts by key, instead of `value`.")

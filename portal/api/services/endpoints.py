@@ -1,4 +1,4 @@
-"""Services: list, create, read, change, roll back and remove."""
+"""Endpoints for services: list, create, read, change, roll back and remove."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_services(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns services of the caller's teams that are not removed, latest first."""
+    """Returns one page of the services of the caller's teams, latest first, without removed services."""
     seen = Service.objects.visible_to(request.auth).kept().with_counts()
     seen = seen.select_related("tenant", "owner", "cluster", "current", "good")
     wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
@@ -66,7 +66,8 @@ def list_services(
 
 @router.post("/services", response={201: schemas.Service}, url_name="services")
 def create(request: ApiRequest, new: schemas.NewService) -> Status[Any]:
-    """Creates a service of the caller. Its name is that of its specification, and is unique in the team (else 409)."""
+    """Creates a service, owned by the caller. Its name is the `name` of the specification, and must be unique in the
+    team (else 409)."""
     tenant, cluster = place_of(request.auth, new)
     made = create_service(
         actor=request.auth,
@@ -81,7 +82,7 @@ def create(request: ApiRequest, new: schemas.NewService) -> Status[Any]:
 
 @router.get("/services/{int:service_id}", response=schemas.ServiceInFull, url_name="service")
 def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
-    """Returns a service with its revisions and current replicas."""
+    """Returns a service with its revisions and its current replicas."""
     service = visible_service(request, service_id)
     revisions = service.revisions.select_related("author")
     members = members_of(service)
@@ -97,7 +98,8 @@ def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
 
 @router.patch("/services/{int:service_id}", response=schemas.Service, url_name="service")
 def change(request: ApiRequest, service_id: int, wanted: schemas.ServiceChange) -> dict[str, Any]:
-    """Changes what is given: scales a service, changes its rules, stops or starts it, rolls out a specification."""
+    """Changes a service: the number of replicas, the rollout rules, the specification, or whether the service is
+    stopped. Only the given fields change."""
     service = visible_service(request, service_id)
     spec = read_spec(wanted.spec) if wanted.spec is not None else None
     change_service(actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted))
@@ -106,14 +108,15 @@ def change(request: ApiRequest, service_id: int, wanted: schemas.ServiceChange) 
 
 @router.delete("/services/{int:service_id}", response={204: None}, url_name="service")
 def remove(request: ApiRequest, service_id: int) -> Status[Any]:
-    """Removes a service and ends its replicas. Their records and bills stay. Removing it again has no effect."""
+    """Removes a service and ends its replicas. The records and bills of the replicas stay. Removing a removed service
+    has no effect."""
     remove_service(actor=request.auth, service=visible_service(request, service_id))
     return Status(204, None)
 
 
 @router.post("/services/{int:service_id}/rollback", response=schemas.Service, url_name="service_rollback")
 def roll_back(request: ApiRequest, service_id: int, to: schemas.Rollback) -> dict[str, Any]:
-    """Rolls out an existing revision."""
+    """Rolls out an earlier revision of a service again."""
     service = visible_service(request, service_id)
     roll_back_service(actor=request.auth, service=service, number=to.revision)
     return _shown(request, service_id)
@@ -123,7 +126,7 @@ def roll_back(request: ApiRequest, service_id: int, to: schemas.Rollback) -> dic
 def events(
     request: ApiRequest, service_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
-    """Returns the events of a service, latest first."""
+    """Returns one page of the events of a service, latest first."""
     seen = visible_service(request, service_id).events.all()
     found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
     return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
@@ -139,7 +142,7 @@ def _shown(request: ApiRequest, service_id: int) -> dict[str, Any]:
 
 
 def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
-    """Returns a service that was read with its counts."""
+    """Returns the fields of a service for the answer. `service` must come from a query with counts (`with_counts`)."""
     same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", *RULES)
     return {name: getattr(service, name) for name in same} | {
         "status": status_of(service).text,

@@ -1,4 +1,4 @@
-"""What calls about services and their replicas take and answer."""
+"""Request and response schemas of the endpoints for services and their replicas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServiceRules(Schema):
 
 
 class NewService(NewJob, ServiceRules):
-    """A job specification with a port, and the number of its replicas."""
+    """A job specification with a port, the number of replicas, and the rollout rules."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -47,7 +47,8 @@ class NewService(NewJob, ServiceRules):
 
 
 class ServiceChange(ServiceRules):
-    """Fields that are left out stay unchanged. A new specification becomes a revision and is rolled out."""
+    """A change of a service. Fields that are left out stay unchanged. A new specification becomes a revision and is
+    rolled out."""
 
     spec: Spec | None = None
     stopped: Flag | None = None
@@ -148,7 +149,7 @@ class ServiceFilters(Schema):
 
 
 class ServicePage(Schema):
-    """Latest services first. For older ones, set `before` to `next`."""
+    """A page of services, latest first. For the next page with older services, set `before` to `next`."""
 
     items: list[Service]
     next: int | None
@@ -166,7 +167,7 @@ class ServiceEvent(Schema):
 
 
 class ServiceEventPage(Schema):
-    """Latest events first. For older ones, set `before` to `next`."""
+    """A page of events, latest first. For the next page with older events, set `before` to `next`."""
 
     items: list[ServiceEvent]
     next: int | None

@@ -1,4 +1,5 @@
-"""Notebook sessions: list, start, read, keep and stop. They are opened in a browser, from their pages."""
+"""Endpoints for notebook sessions: list, start, read, keep and stop. Users open a session in a browser, from its
+page."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def list_sessions(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns sessions of the caller's teams, including ended ones, latest first."""
+    """Returns one page of the sessions of the caller's teams, latest first, including ended sessions."""
     wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner, "pk__lt": before}
     seen = Session.objects.visible_to(request.auth).select_related(*RELATED).order_by("-pk")
     found = list(seen.filter(**{name: value for name, value in wanted.items() if value})[: limit + 1])
@@ -52,7 +53,7 @@ def list_sessions(
 
 @router.post("/sessions", response={201: schemas.SessionInFull}, url_name="sessions")
 def begin(request: ApiRequest, new: schemas.NewSession) -> Status[Any]:
-    """Starts a session of the caller: one worker with a port."""
+    """Starts a session, owned by the caller. The job specification must have one worker and a port."""
     tenant, cluster = place_of(request.auth, new)
     made = start_session(
         actor=request.auth,
@@ -68,7 +69,7 @@ def begin(request: ApiRequest, new: schemas.NewSession) -> Status[Any]:
 
 @router.get("/sessions/{int:session_id}", response=schemas.SessionInFull, url_name="session")
 def get_session(request: ApiRequest, session_id: int) -> dict[str, Any]:
-    """Returns a session. Its log, events and cost are those of the job with the same id."""
+    """Returns a session. The job with the same id has the session's log, events and cost."""
     return _shown(request, session_id)
 
 
@@ -81,7 +82,7 @@ def keep(request: ApiRequest, session_id: int) -> dict[str, Any]:
 
 @router.delete("/sessions/{int:session_id}", response={204: None}, url_name="session")
 def stop(request: ApiRequest, session_id: int) -> Status[Any]:
-    """Stops a session with its grace period. Stopping it again has no effect."""
+    """Stops a session with its grace period. Stopping a stopped session has no effect."""
     stop_session(actor=request.auth, session=visible_session(request, session_id))
     return Status(204, None)
 

@@ -1,4 +1,4 @@
-"""What calls about notebook sessions take and answer."""
+"""Request and response schemas of the endpoints for notebook sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from portal.api.services.schemas import Interruption
 
 
 class NewSession(WithOldNames, NewJob):
-    """A job specification of one worker with a port, and how long the session lasts."""
+    """A job specification with one worker and a port, the idle timeout and the time limit of the session."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -76,7 +76,7 @@ class SessionInFull(Session):
 
 
 class SessionPage(Schema):
-    """Latest sessions first. For older ones, set `before` to `next`."""
+    """A page of sessions, latest first. For the next page with older sessions, set `before` to `next`."""
 
     items: list[Session]
     next: int | None

@@ -1,4 +1,4 @@
-"""Shares and trades."""
+"""Endpoints for shares of teams, and for trades."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ PeriodName = Literal["1h", "24h", "7d", "30d"]
 
 @router.get("/share", response=schemas.Share, url_name="share", operation_id="portal_api_reports_share")
 def share(request: ApiRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
-    """Returns what a team with the teams below it was entitled to and received on a cluster, by default the first."""
+    """Returns the GPU time that a team, including the teams below it, was entitled to and received on a cluster.
+    `cluster` is by default the first by name."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     shared = chosen_cluster(request.GET, list(Cluster.objects.order_by(*by_name("name"))))
     stretch = read_period(period)
@@ -51,9 +52,11 @@ def share(request: ApiRequest, team: str, period: PeriodName = "24h", cluster: s
     "/trades", response=schemas.TradePage, url_name="trades", operation_id="portal_api_reports_trades"
 )
 def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponseBase:
-    """Returns trades of the caller's teams, latest first. For older ones, set `before` to `next`.
+    """Returns one page of the trades of the caller's teams, latest first. For the next page with older trades, set
+    `before` to `next`.
 
-    Formats other than JSON contain all trades of the period, and what was booked."""
+    Formats other than JSON contain all trades of the period, and the GPU-seconds that the ledger booked for trades.
+    """
     if asked.format != "json":
         return trades_in_format(request.auth, request.GET, asked.format)
     tenant = chosen_tenant(request.auth, request.GET)
@@ -75,7 +78,8 @@ def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str
     operation_id="portal_api_reports_trades_booked",
 )
 def trades_booked(request: ApiRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
-    """Returns what the ledger booked for trades of the caller's teams. For operators of all, which sums to zero."""
+    """Returns the GPU-seconds that the ledger booked for trades of the caller's teams, by generation. Operators get the
+    trades of all teams, whose sum is zero."""
     stretch = asked_stretch(request.GET)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)
     return booked_trades(stretch.begins, stretch.ends, tenants)

@@ -1,4 +1,4 @@
-"""What calls about shares and trades take and answer."""
+"""Request and response schemas of the endpoints for shares and trades."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from portal.api.reports.schemas import Days
 
 
 class Amounts(Schema):
-    """What a team was entitled to and received. Loans and sales between the teams below it are left out."""
+    """GPU-seconds that a team was entitled to and received. Loans and sales between teams below this team are left
+    out."""
 
     entitled: float
     received: float
@@ -31,7 +32,8 @@ class ShareOfGeneration(Schema):
 
 
 class Share(Schema):
-    """GPU-seconds of a team on one cluster, in equal steps of `step_seconds`, oldest first."""
+    """The share of a team on one cluster, in GPU-seconds. Each generation has points in equal steps of `step_seconds`,
+    oldest first."""
 
     team: str
     cluster: str | None = Field(description="Null if there is no cluster.")
@@ -56,7 +58,8 @@ class TradeSide(Schema):
 
 
 class Trade(Schema):
-    """A trade with the sides that the caller may see. A side that the caller may not see has no name."""
+    """A trade with the sides whose teams the caller may see. `counterpart` names the other side; if hidden, it is
+    `another team`."""
 
     id: int
     begins: datetime
@@ -69,7 +72,7 @@ class Trade(Schema):
 
 
 class BookedTrades(Schema):
-    """Exact GPU-seconds of one generation in the ledger. Over all teams, the sum is zero."""
+    """Exact GPU-seconds of one generation that the ledger booked for trades. Over all teams, `sum` adds up to zero."""
 
     generation: str
     gave: Figure

@@ -1,4 +1,4 @@
-"""Subscriptions of the caller to reports by mail."""
+"""Endpoints for the caller's subscriptions to reports by mail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = Router(tags=["Reports"])
 
 @router.get("/subscriptions", response=list[schemas.Subscription], url_name="subscriptions")
 def subscriptions(request: ApiRequest) -> list[dict[str, Any]]:
-    """Returns the reports that the caller gets by mail."""
+    """Returns the caller's subscriptions to reports by mail."""
     return [_show(one) for one in ReportSubscription.objects.of(request.auth).select_related("tenant")]
 
 
@@ -28,7 +28,8 @@ def subscriptions(request: ApiRequest) -> list[dict[str, Any]]:
 def subscribe(request: ApiRequest, new: schemas.NewSubscription) -> dict[str, Any]:
     """Subscribes the caller to a report of a team, or of all teams that the caller may see.
 
-    A second subscription with the same rhythm changes the form of the first."""
+    If the caller already has this subscription with the same rhythm, only its `form` changes.
+    """
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
     if new.report != ReportSubscription.Report.STATEMENT.value and not may_have(
         request.auth, new.report, tenant

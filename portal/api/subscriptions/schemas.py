@@ -1,4 +1,4 @@
-"""What calls about reports by mail take and answer."""
+"""Request and response schemas of the endpoints for reports by mail."""
 
 from __future__ import annotations
 

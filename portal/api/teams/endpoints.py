@@ -1,4 +1,4 @@
-"""The caller; teams, with what a change does to the shares of others; and members."""
+"""Endpoints for the caller, for teams (changes return their effect on the shares of other teams) and for members."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = Router(tags=["Administration"])
 
 @router.get("/me", response=schemas.Me, url_name="me", tags=["Reports"], operation_id="portal_api_reports_me")
 def me(request: ApiRequest) -> dict[str, Any]:
-    """Returns the caller and the caller's teams."""
+    """Returns the caller's user name, name, role and teams."""
     user = request.auth
     return {
         "username": user.get_username(),
@@ -46,7 +46,8 @@ def me(request: ApiRequest) -> dict[str, Any]:
 
 @router.post("/teams", response={200: schemas.TeamChange, 201: schemas.TeamChange}, url_name="teams")
 def make(request: ApiRequest, new: schemas.NewTeam) -> Status[Any]:
-    """Creates a team (201), or with `dry_run` returns what it would take from the others (200). For admins."""
+    """Creates a team (201). With `dry_run`, returns how the team would change the shares of other teams (200). For
+    admins."""
     require_permission(request, "tenant.change")
     parent = _parent(new.parent)
     effect = effect_of_new(name=new.name, parent=parent, tickets=new.tickets)
@@ -58,7 +59,7 @@ def make(request: ApiRequest, new: schemas.NewTeam) -> Status[Any]:
 
 @router.put("/teams/{team}/tickets", response=schemas.TeamChange, url_name="team_tickets")
 def set_tickets(request: ApiRequest, team: str, given: schemas.TeamTickets) -> dict[str, Any]:
-    """Sets the tickets of a team: its weight among the teams of its level. For admins."""
+    """Sets the tickets of a team, which are its weight among the teams of its level. For admins."""
     tenant = _found(request, team)
     effect = effect_of_tickets(tenant, given.tickets)
     if not given.dry_run:
@@ -68,7 +69,7 @@ def set_tickets(request: ApiRequest, team: str, given: schemas.TeamTickets) -> d
 
 @router.put("/teams/{team}/parent", response=schemas.TeamChange, url_name="team_parent")
 def move(request: ApiRequest, team: str, given: schemas.TeamParent) -> dict[str, Any]:
-    """Moves a team with the teams below it under another team, or to the top level. For admins."""
+    """Moves a team, including the teams below it, under another team or to the top level. For admins."""
     tenant, parent = _found(request, team), _parent(given.parent)
     effect = effect_of_move(tenant, parent)
     if not given.dry_run:
@@ -78,7 +79,7 @@ def move(request: ApiRequest, team: str, given: schemas.TeamParent) -> dict[str,
 
 @router.put("/teams/{team}/archived", response=schemas.TeamChange, url_name="team_archived")
 def set_archived(request: ApiRequest, team: str, given: schemas.TeamArchived) -> dict[str, Any]:
-    """Archives a team, or restores it. For admins."""
+    """Archives a team, or restores an archived team. For admins."""
     tenant = _found(request, team)
     effect = (effect_of_archiving if given.archived else effect_of_restoring)(tenant)
     act = actions.archive_tenant if given.archived else actions.restore_tenant
@@ -89,14 +90,14 @@ def set_archived(request: ApiRequest, team: str, given: schemas.TeamArchived) ->
 
 @router.get("/teams/{team}/members", response=list[schemas.Member], url_name="team_members")
 def members(request: ApiRequest, team: str) -> list[dict[str, Any]]:
-    """Returns the direct members of a team. For its managers and for admins."""
+    """Returns the direct members of a team. For the team's managers and for admins."""
     found = _managed(request, team).memberships.select_related("user").order_by(*by_name("user__username"))
     return [_member(one) for one in found]
 
 
 @router.post("/teams/{team}/members", response={201: schemas.Member}, url_name="team_members")
 def add_member(request: ApiRequest, team: str, new: schemas.NewMember) -> Status[Any]:
-    """Adds an existing user to a team. For its managers and for admins."""
+    """Adds an existing user to a team. For the team's managers and for admins."""
     tenant = _managed(request, team)
     user = find_user(new.user)
     made = actions.add_member(
@@ -114,7 +115,7 @@ def change_member(request: ApiRequest, team: str, user: str, given: schemas.Memb
 
 @router.delete("/teams/{team}/members/{user}", response={204: None}, url_name="team_member")
 def remove_member(request: ApiRequest, team: str, user: str) -> Status[Any]:
-    """Removes a member. The user's work stays in the team. For the team's managers and for admins."""
+    """Removes a member from a team. The user's work stays in the team. For the team's managers and for admins."""
     actions.remove_member(actor=request.auth, membership=_membership(request, team, user))
     return Status(204, None)
 

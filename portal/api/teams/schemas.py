@@ -1,4 +1,4 @@
-"""What calls about teams and their members take and answer."""
+"""Request and response schemas of the endpoints for teams and their members."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Member(Schema):
 
 
 class TeamShare(Schema):
-    """Fraction of all GPUs of a team, or of the direct members of a team, while everybody is active."""
+    """The share of a team, or of a team's direct members, as a fraction of all GPUs, while all teams are active."""
 
     name: str
     before: float | None

@@ -1,4 +1,4 @@
-"""Limits on the trades of a team."""
+"""Endpoints for the trade limits of a team."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = Router(tags=["Reports"])
 
 @router.get("/trade-limits", response=list[schemas.TradeLimit], url_name="trade_limits")
 def trade_limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
-    """Returns the trade limits of a team. Those of the teams above it hold, too."""
+    """Returns the trade limits of a team. The trade limits of the teams above it apply to the team, too."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     return [_show(limit) for limit in tenant.trade_limits.select_related("generation")]
 
@@ -29,7 +29,7 @@ def trade_limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
 def set_trade_limits(
     request: ApiRequest, team: str, limits: list[schemas.TradeLimit]
 ) -> list[dict[str, Any]]:
-    """Replaces all trade limits of a team that the caller manages. An empty list removes them."""
+    """Replaces all trade limits of a team that the caller manages. An empty list removes all trade limits."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     allowances = [
         Allowance(generation_named(one.generation), one.trades, one.most_gpus, one.most_part)

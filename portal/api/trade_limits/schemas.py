@@ -1,4 +1,4 @@
-"""What calls about trade limits take and answer."""
+"""Request and response schemas of the endpoints for trade limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from portal.api.fields import Amount, Flag, Line
 
 
 class TradeLimit(Schema):
-    """Which trades a team allows for a generation. An empty generation applies to all without a limit."""
+    """The trades that a team allows for a generation. An empty `generation` covers all generations without a trade
+    limit."""
 
     generation: Line = ""
     trades: Flag = Field(True, description="False: GPUs of this generation are neither given nor taken.")

@@ -1,4 +1,4 @@
-"""Volumes: those that jobs may mount, and their grants by operators."""
+"""Endpoints for volumes: list the volumes that jobs may mount; operators also grant and withdraw volumes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ router = Router(tags=["Volumes"])
 
 @router.get("/volumes", response=list[schemas.Volume], url_name="volumes")
 def volumes(request: ApiRequest) -> list[dict[str, Any]]:
-    """Returns the volumes that jobs of the caller may mount. For operators all."""
+    """Returns the volumes that jobs of the caller may mount. Operators get all volumes."""
     found = Volume.objects.visible_to(request.auth).filter(cluster__detached_at=None)
     return [_show(one) for one in found.select_related("tenant", "cluster")]
 
 
 @router.post("/clusters/{name}/volumes", response={201: schemas.GrantedVolume}, url_name="cluster_volumes")
 def grant(request: ApiRequest, name: str, new: schemas.NewVolume) -> Status[Any]:
-    """Lets jobs of a team, or of every team, mount a claim (on a local cluster a folder). For operators."""
+    """Grants a volume, so that jobs of a team, or of every team, may mount a claim or, on a local cluster, a folder.
+    For operators."""
     made = grant_volume(
         actor=request.auth,
         cluster=_cluster(request, name),
@@ -42,7 +43,7 @@ def grant(request: ApiRequest, name: str, new: schemas.NewVolume) -> Status[Any]
 
 @router.delete("/clusters/{name}/volumes/{int:volume_id}", response={204: None}, url_name="cluster_volume")
 def withdraw(request: ApiRequest, name: str, volume_id: int) -> Status[Any]:
-    """Withdraws a volume: no attempt that mounts it starts any more. For operators."""
+    """Withdraws a volume, so that no further attempt that mounts the volume starts. For operators."""
     if volume_id >= 2**63:
         raise Http404
     found = get_object_or_404(Volume, cluster=_cluster(request, name), pk=volume_id)

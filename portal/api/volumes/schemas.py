@@ -1,4 +1,4 @@
-"""What calls about volumes take and answer."""
+"""Request and response schemas of the endpoints for volumes."""
 
 from __future__ import annotations
 
