@@ -1,4 +1,4 @@
-"""The part of a report's page where users subscribe to it by mail."""
+"""The part of a report's page on which users subscribe to the report by mail."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from accounting.models import ReportSubscription, Tenant, User
 def by_mail(
     user: User, report: str, tenant: Tenant | None = None, *, by: str = "", label: str = ""
 ) -> dict[str, Any]:
-    """Returns the template's variables; reports for operators have no `tenant`, and only usage is grouped."""
+    """Returns the template variables for subscribing to a report by mail.
+
+    `tenant` is None for a report on all teams or clusters. `by` and `label` are only for the usage report, which has
+    groups.
+    """
     asked = ReportSubscription(report=report, tenant=tenant, by=by, label=label)
     is_of_teams = report in ReportSubscription.OF_TEAMS
     whole = "of all teams that you may see" if is_of_teams else "of all clusters"
     return {
         "mail_of": asked,
         "of_whom": f"“{asked.name}”" if tenant else f"“{asked.name}” {whole}",
-        # Grouped by label, but there is no label: nothing to send.
+        # A report by label cannot be subscribed to as long as there is no label.
         "may_subscribe": by != ReportSubscription.By.LABEL or bool(label),
         "why_no_mail": why_not_sent_to(user),
         "subscriptions": _subscriptions(user.pk),

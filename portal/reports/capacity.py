@@ -1,4 +1,4 @@
-"""The capacity report: the classes of all GPUs, and who bears their worth. For operators."""
+"""The capacity report, for operators: the time of all GPUs by class, its worth, and who bears the worth."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def capacity_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 @consistent_read()
 def capacity_in_format(query: Query, form: str) -> HttpResponseBase:
-    """Returns the report as a file, with exact figures."""
+    """Returns the capacity report as a file in the format `form`, with exact figures."""
     cluster, period, report = read_capacity(query)
     name = f"fairlot-capacity-{period.in_a_name}"
     return answer(capacity_document(cluster, period, report), form, name)
@@ -77,7 +77,10 @@ def capacity_in_format(query: Query, form: str) -> HttpResponseBase:
 def read_capacity(
     query: Query, *, is_page: bool = False
 ) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
-    """Returns the report that the query asks for, of the cluster that it names or of all clusters."""
+    """Returns the cluster that the query names (None: all clusters), the period, and the capacity report for both.
+
+    Raises Http404 for an unknown cluster.
+    """
     name = query.get("cluster", "")
     cluster = get_object_or_404(Cluster, name=name) if name else None
     period = asked_period(query, is_page=is_page)
@@ -135,7 +138,8 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
 def capacity_facts(
     cluster: Cluster | None, period: ReportPeriod, report: CapacityReport
 ) -> list[tuple[str, str]]:
-    """Returns the report's scope and period, and whether it will still change."""
+    """Returns the header lines of the report as pairs (label, text): scope, period, and whether the figures may still
+    change."""
     until = "nothing yet" if report.until is None else to_the_minute(report.until.astimezone(period.zone))
     return [
         ("Period", period.in_words),
@@ -150,14 +154,15 @@ def capacity_facts(
 
 
 def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> list[tuple[str, str]]:
-    """Returns nothing if all hours of the period are closed and their class prices settled."""
+    """Returns the header lines on figures that may still change; an empty list if all hours are closed and settled."""
     is_closed = report.until is not None and report.until >= period.ends
     waiting = unsettled_of(None, period.begins, period.ends, book=cluster.pk if cluster else None)
     return state_of(waiting, period.zone, is_over=is_closed)
 
 
 def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:
-    """Yields the parts of a bar: class, word, GPU-seconds, start and width in per cent of the widest bar."""
+    """Yields the parts of a bar of the chart: class, label, GPU-seconds, start and width in per cent of the widest
+    bar."""
     at = 0.0
     for name in CLASSES:
         width = float(row.seconds[name] / most * 100) if most else 0.0
@@ -167,7 +172,7 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
 
 
 def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
-    """Yields who bears the worth of capacity, tenants first; the amounts sum to it."""
+    """Yields pairs of a bearer and an amount, teams first. The amounts sum to the worth of the capacity."""
     for share in identity.tenants:
         yield share.tenant, share.cost
     yield "Taken back by corrections", identity.written_off
@@ -179,7 +184,11 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
 
 
 def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:
-    """Yields leases that keep the next hour open: nothing is heard of them, or the ledger refuses them."""
+    """Yields leases that keep the next hour open, at most five per cluster: no usage is reported for the lease, or the
+    ledger refuses it.
+
+    Yields nothing before the time at which that hour should be closed.
+    """
     over = may_be_closed_until(now_from_database())
     if report.until is None or over < report.until + HOUR:
         return

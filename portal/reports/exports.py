@@ -1,4 +1,4 @@
-"""Raw exports as streamed downloads: operators export all, managers their own teams."""
+"""Exports of jobs as streamed downloads. Operators export all jobs, managers the jobs of their teams."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def export(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseBase:
-    """Streams the jobs of `?team=` and its subtree, or all that `user` may export, as long as `user` may.
+    """Streams the jobs of the team in `?team=` and its subtree; without `team`, all jobs that `user` may export.
 
-    `anonymous=1` writes pseudonyms. Jobs are cut to the period unless `all=whole`. Raises Http404 for an unknown
-    `form`, and if the user may not export.
+    Ends the stream when `user` loses the right to export. With `anonymous=1`, names are replaced by pseudonyms. Jobs
+    are cut at the bounds of the period unless `all=whole`. Raises Http404 for an unknown `form`, and if the user may
+    not export.
     """
     query = request.GET
     if form not in FORMS or not may_export(user):
@@ -54,6 +55,6 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
 
 
 async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Yields the pieces; each is read when the previous one is sent, in any free thread."""
+    """Yields the pieces. Reads each piece in a worker thread, after the previous piece is sent."""
     while (piece := await sync_to_async(lambda: next(pieces, None))()) is not None:
         yield piece

@@ -1,4 +1,4 @@
-"""The fairness report: entitled and received time of teams, and for operators how fair that was overall."""
+"""The fairness report: the GPU time that teams were entitled to and received, and, for operators, fairness indices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ MOST_POINTS = 120
 
 
 def read_fairness(user: User, query: Query, *, is_page: bool = False) -> FairnessReport:
-    """Returns the report that the query asks for. Raises Http404 for a team that the user may not see."""
+    """Returns the fairness report for the team, cluster and period of the query. Raises Http404 for a team that the
+    user may not see, and for an unknown cluster."""
     name = query.get("cluster", "")
     return fairness_report(
         user,
@@ -57,7 +58,8 @@ def read_fairness(user: User, query: Query, *, is_page: bool = False) -> Fairnes
 def fairness_report(
     user: User, period: ReportPeriod, *, tenant: Tenant | None = None, cluster: Cluster | None = None
 ) -> FairnessReport:
-    """Returns the report of one team or all that `user` may see, on one cluster or all."""
+    """Returns the fairness report of `tenant`, or of all tenants that `user` may see, on `cluster`, or on all
+    clusters."""
     scope = Scope.of(user, period.begins, period.ends, tenant=tenant, cluster=cluster)
     rows = fairness_rows(scope)
     compared = compare(rows) if user.is_operator else []
@@ -77,23 +79,26 @@ def fairness_report(
 
 
 def _only_own(user: User, rows: list[Row]) -> Tenant | None:
-    """Returns the team of a member who sees only one."""
+    """Returns the only tenant in `rows`; None if there are several, none, or if `user` is an operator."""
     seen = {row.tenant.pk: row.tenant for row in rows}
     return next(iter(seen.values())) if len(seen) == 1 and not user.is_operator else None
 
 
 def edges(period: ReportPeriod) -> list[datetime]:
-    """Returns hours for up to four days, else days, or several days at once so that there are at most `MOST_POINTS`."""
+    """Returns the bounds of the chart's intervals: hours for a period up to four days, else one or more days.
+
+    A longer period has as many days per interval as are needed for at most `MOST_POINTS` intervals.
+    """
     days = (period.ends - period.begins) / timedelta(days=1)
     step = timedelta(hours=1) if days <= 4 else timedelta(days=max(1, -(-days // MOST_POINTS)))
-    # In UTC, which has no clock changes, so that a day of 23 hours has 23.
+    # Steps are taken in UTC, which has no daylight saving time: a day of 23 hours gets 23 intervals of an hour.
     begins, ends = (moment.astimezone(UTC) for moment in (period.begins, period.ends))
     moments = (begins + step * n for n in range(MOST_POINTS + 2))
     return [*takewhile(lambda moment: moment < ends, moments), ends]
 
 
 class WeightForm(Form):
-    """For how much a GPU-hour of a generation counts."""
+    """The form that sets the weight of one generation: the factor by which its GPU-hours count."""
 
     weight = Exact("Weight")
 
@@ -136,7 +141,7 @@ def _page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
 
 
 def _cells(amounts: Amounts) -> list[tuple[str, float]]:
-    """Returns heading and GPU-seconds of each column."""
+    """Returns a pair (heading, GPU-seconds) for each column."""
     return [(heading, getattr(amounts, name)) for name, heading in COLUMNS.items()]
 
 
@@ -160,7 +165,7 @@ def fairness_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def fairness_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the report as a file, with unrounded figures."""
+    """Returns the fairness report as a file in the format `form`, with unrounded figures."""
     report = read_fairness(user, query)
     name = f"fairlot-fairness-{report.period.in_a_name}"
     return answer(fairness_document(report), form, name)

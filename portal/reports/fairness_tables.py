@@ -1,4 +1,4 @@
-"""The fairness report as tables, from which every format is made."""
+"""The tables of the fairness report, which all formats show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster
 from scheduling.shares.fairness import Compared, Finished, Indices, Row, Statement
 
-# In the order in which they are added.
+# Columns in the order of the calculation: due = entitled - lent - unused + borrowed - sold + bought; owed = due -
+# received.
 COLUMNS = {
     "entitled": "Entitled",
     "lent": "Lent",
@@ -28,7 +29,8 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class FairnessReport:
-    """What one reader sees. Only operators see tenants compared; a statement is of one team."""
+    """The fairness report for one reader. Only operators get the comparison of tenants; the statement is of a single
+    tenant."""
 
     period: ReportPeriod
     cluster: Cluster | None

@@ -1,4 +1,4 @@
-"""Idle GPUs: now, and in a month, or any days, by team."""
+"""The report on idle GPUs: the jobs with idle GPUs now, and the idle time of each team in a period."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ BY_TEAM = (
 
 
 def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
-    """Returns the idle GPUs that `viewer` may see, of a team with its subtree or of all; longest idle first."""
+    """Returns the use of GPUs that are idle now, of jobs that `viewer` may see, longest idle first.
+
+    With `tenant`, only jobs of that tenant and its subtree. Measurements that are too old are left out.
+    """
     recent = now_from_database() - STALE
     found = GpuUse.objects.visible_to(viewer).idle().filter(measured_until__gte=recent)
     if tenant is not None:
@@ -45,19 +48,21 @@ def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
 
 @dataclass(frozen=True)
 class TeamIdle:
-    """A team's idle time as booked, and the GPU-seconds of it without any process, as observed."""
+    """The booked idle time of a team, and the part of that time in GPU-seconds in which no process was observed."""
 
     booked: IdleRow
     processless: Decimal
 
 
 def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> list[TeamIdle]:
-    """Returns the teams that `viewer` may see, each without those below it; most idle first."""
+    """Returns the booked idle time of the teams that `viewer` may see, most idle time first; the time of a team does
+    not include the teams below it."""
     rows = idle_report(viewer, period.begins, period.ends, tenant=tenant)
     empty = ProcesslessStretch.objects.gpu_seconds_by_tenant(
         period.begins, period.ends, tenants_seen(viewer, tenant)
     )
-    # For a team with bills in two currencies it is in the first row only, so that rows sum up.
+    # A team with bills in two currencies has two rows. Only the first has the time without a process, so that rows sum
+    # up.
     return [TeamIdle(row, empty.pop(row.tenant_id, Decimal(0))) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""The report on idle GPUs as a file."""
+"""The tables of the report on idle GPUs, and the report as a file."""
 
 from __future__ import annotations
 
@@ -53,19 +53,22 @@ def idle_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def idle_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns all that the page shows as a file."""
+    """Returns the report on idle GPUs as a file in the format `form`, with all rows of the page."""
     tenant = chosen_tenant(user, query)
     period = asked_period(query)
     return answer(idle_document(user, period, tenant), form, file_name(period))
 
 
 def file_name(period: ReportPeriod) -> str:
-    """Returns the file's name without extension."""
+    """Returns the name of the report's file without extension."""
     return f"fairlot-idle-{period.in_a_name}"
 
 
 def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> Document:
-    """Returns what is idle now and was in the period, as far as `viewer` may see, of a team's subtree or of all."""
+    """Returns a document with the GPUs that are idle now and the idle time in the period, as far as `viewer` may see.
+
+    With `tenant`, only that tenant and its subtree.
+    """
     now, zone = now_from_database(), period.zone
     return Document(
         title="Idle GPUs",

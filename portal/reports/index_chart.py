@@ -1,4 +1,4 @@
-"""Lines over time as geometry, with gaps where values are unknown. No HTML, no styles here."""
+"""Line charts over time as SVG paths, with gaps where values are unknown. Templates add the HTML and styles."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ HEIGHT = 100
 
 @dataclass(frozen=True)
 class IndexChart:
-    """Paths in a view box of `width` × `height` units, one unit of width for each interval."""
+    """A line chart: SVG paths in a view box of `width` × `height` units, with one unit of width for each interval."""
 
-    lines: dict[str, str]  # name → path
+    lines: dict[str, str]  # the SVG path of each series by its name
     width: int
     scale: Axis
     height: int = HEIGHT
 
     @property
     def grid(self) -> list[tuple[Mark, float]]:
-        """Returns each mark with its position in the plot."""
+        """Returns each mark of the scale with its y position in the view box."""
         return [(mark, _y(mark.part)) for mark in self.scale.marks]
 
 
 def draw_lines(series: dict[str, Sequence[float | None]], scale: Axis) -> IndexChart:
-    """Returns one path per name; all series have the same length. Values outside the scale are drawn at its edge."""
+    """Returns a chart with one path for each series. All series have the same length.
+
+    Values outside the scale are drawn at its edge.
+    """
     width = max((len(values) for values in series.values()), default=0)
     return IndexChart({name: _path(values, scale) for name, values in series.items()}, max(width, 1), scale)
 
@@ -36,7 +39,7 @@ def draw_indices(series: dict[str, Sequence[float | None]]) -> IndexChart:
 
 
 def _path(values: Sequence[float | None], scale: Axis) -> str:
-    """Returns a path in which each value spans one unit of width."""
+    """Returns an SVG path with a horizontal line, one unit wide, for each value, and a gap for each None."""
     steps, drawing = [], False
     for x, value in enumerate(values):
         if value is None:

@@ -1,4 +1,4 @@
-"""The period of a report, from the URL, in the reader's time zone or one that the URL names."""
+"""The period of a report: days from a URL's query, in the time zone that the query names, else the reader's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from accounting.core.clock import now_from_database
 from accounting.core.wording import unknown_choice
 from scheduling.timetable import zone_names
 
-Query = Mapping[str, str]  # the parameters of a URL by name
+Query = Mapping[str, str]  # the query parameters of a URL by name
 THIS_MONTH, LAST_MONTH, GIVEN = "this-month", "last-month", "dates"
 LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – to"}
 
 
 class WrongQuestion(BadRequest):
-    """The query of a report is invalid; `problems` are by the name of the parameter."""
+    """Raised for an invalid query of a report. `problems` maps the name of each wrong parameter to its problem."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         super().__init__(" ".join(problems.values()))
@@ -29,7 +29,7 @@ class WrongQuestion(BadRequest):
 
 @dataclass(frozen=True)
 class ReportPeriod:
-    """Whole days from `first` to `last`, both included; the bounds are their midnights in `zone`."""
+    """Whole days from `first` to `last`, both included. The period begins and ends at midnight in `zone`."""
 
     key: str
     first: date
@@ -47,20 +47,20 @@ class ReportPeriod:
 
     @property
     def in_words(self) -> str:
-        """Returns the period in the form of report headers and mails."""
+        """Returns the period as text for report headers and mails, such as "2026-11-01 to 2026-11-26 (UTC)"."""
         return f"{self.first} to {self.last} ({self.zone.key})"
 
     @property
     def in_a_name(self) -> str:
-        """Returns the period in the form of file names."""
+        """Returns the period as text for file names, such as "2026-11-01-2026-11-26"."""
         return f"{self.first}-{self.last}"
 
 
 def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
-    """Returns the period that a query asks for, in the time zone that it names, else the reader's (in the API: UTC).
+    """Returns the period of a query, in the query's time zone, else the reader's; the reader's is UTC in the API.
 
-    A page shows what is wrong with the query above the figures of this month. Files and the API raise
-    `WrongQuestion`, because programs would take the figures for those of the days that they asked for.
+    For an invalid query a page gets the present month, and shows the problems. Files and the API raise
+    `WrongQuestion`, because programs would mistake the figures of the present month for those of the requested days.
     """
     zone = timezone.get_current_timezone()
     period = read_report_period(query, now=now_from_database(), zone=zone)
@@ -70,9 +70,11 @@ def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
 
 
 def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> ReportPeriod:
-    """Returns the requested period; invalid parameters are named and replaced by this month, or by `zone`.
+    """Returns the period of a query. An invalid parameter is replaced by its default, and named in the period's
+    `problems`.
 
-    Without `period`, a day in `from` or `to` selects these days; forms of pages send them with other periods, too.
+    Without `period`, `from` or `to` selects a range of days. With another `period` than `dates`, both are ignored,
+    because forms always send them.
     """
     problems: dict[str, str] = {}
     zone = read_zone(query.get("zone", ""), zone, problems)
@@ -96,7 +98,8 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
 
 
 def read_zone(text: str, otherwise: ZoneInfo, problems: dict[str, str]) -> ZoneInfo:
-    """Returns the zone with that name, else `otherwise`, and puts what is wrong into `problems`."""
+    """Returns the time zone named `text`, or `otherwise` if `text` is empty or unknown; adds an unknown name to
+    `problems`."""
     if not text:
         return otherwise
     if text not in zone_names():

@@ -1,4 +1,4 @@
-"""The team and the cluster that the URL of a report or page names."""
+"""The team and the cluster that the query of a report or page names."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from scheduling.models import Cluster
 
 
 def chosen_tenant(user: User, query: Query) -> Tenant | None:
-    """Returns the tenant of `?team=`, None if no team is named. Raises Http404 for one that `user` may not see."""
+    """Returns the tenant in `?team=`; None without `team`. Raises Http404 for a tenant that `user` may not see."""
     slug = query.get("team", "")
     return get_object_or_404(Tenant.objects.visible_to(user), slug=slug) if slug else None
 
 
 def chosen_cluster(query: Query, clusters: list[Cluster]) -> Cluster | None:
-    """Returns the cluster of `?cluster=`, else the first of `clusters`, None if there are none.
+    """Returns the cluster in `?cluster=`; without `cluster`, the first of `clusters`, or None if `clusters` is empty.
 
-    Raises Http404 if none of `clusters` has that name."""
+    Raises Http404 if no cluster in `clusters` has that name.
+    """
     name = query.get("cluster", "")
     if not name:
         return clusters[0] if clusters else None

@@ -1,4 +1,4 @@
-"""Usage that is in no ledger transaction yet, of running and ended leases."""
+"""Usage of running and ended leases that no ledger transaction contains yet."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from scheduling.models import Job, Lease
 class Unbooked:
     gpu_seconds: float
     jobs: int
-    since: datetime | None = None  # everything before is booked; None: nothing is unbooked
+    since: datetime | None = None  # all usage before this time is booked; None if nothing is unbooked
 
     def in_words(self, zone: tzinfo) -> str:
-        """Returns the note for a report's header; empty if nothing is unbooked."""
+        """Returns the note on unbooked usage for a report's header; empty if nothing is unbooked."""
         if self.since is None:
             return ""
         hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
@@ -42,16 +42,17 @@ class Unbooked:
 
 
 def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> Unbooked:
-    """Returns the unbooked usage of these tenants, by id, in [begins, ends); None means all tenants."""
+    """Returns the unbooked usage in [`begins`, `ends`) of the tenants with these ids; None means all tenants."""
     found = _open.first(begins, ends, *([] if tenants is None else [tenants]))
-    if found is None:  # of no teams
+    if found is None:  # there is no row without an open lease of these tenants
         return Unbooked(0.0, 0)
     total, jobs, since = found
     return Unbooked(total or 0.0, jobs, since)
 
 
 def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None) -> QuerySet[Lease, Any]:
-    """Returns a query with one row: GPU-seconds, jobs, and the moment until which all is booked."""
+    """Returns a query for one row: unbooked GPU-seconds, number of jobs, and the time before which all usage is
+    booked."""
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
     end = Least(Coalesce("held_until", Now()), Value(ends))
     seconds = Extract(F("open_end") - F("open_start"), "epoch")
@@ -59,10 +60,11 @@ def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None
         Lease.objects.unbooked().annotate(open_start=start, open_end=end).filter(open_end__gt=F("open_start"))
     )
     if tenants is not None:
-        # A join would look for leases of each job that these tenants ever had, although few leases are open.
+        # A subquery per lease: a join would read the leases of all jobs that these tenants ever had, although few
+        # leases are unbooked.
         job = Job.objects.filter(pk=OuterRef("job_id"))
         open_leases = open_leases.alias(payer=Subquery(job.values("tenant_id"))).filter(payer__in=tenants)
-    of_all = open_leases.order_by().values(every=Value(1))  # one group
+    of_all = open_leases.order_by().values(every=Value(1))  # a constant, so that all rows are one group
     return of_all.annotate(
         total=Sum(ExpressionWrapper(F("gpus") * seconds, output_field=FloatField())),
         jobs=Count("job", distinct=True),

@@ -1,4 +1,4 @@
-"""Usage whose bill may still change, because its class prices are not settled yet."""
+"""Usage whose cost may still change, because the class prices of its time are not settled yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROVISIONAL = "Provisional: more will be booked in this period."
 
 @dataclass(frozen=True)
 class Unsettled:
-    """By name of a cluster, from when on it is unsettled; false if all is settled."""
+    """The time from which on usage is unsettled, by name of a cluster. Falsy if all usage is settled."""
 
     since: Mapping[str, datetime]
 
@@ -23,7 +23,7 @@ class Unsettled:
         return bool(self.since)
 
     def in_words(self, zone: tzinfo) -> str:
-        """Returns the note for a report's header; empty if all is settled."""
+        """Returns the note on unsettled usage for a report's header; empty if all usage is settled."""
         if not self.since:
             return ""
         told = [f"{name} from {to_the_minute(at.astimezone(zone))} on" for name, at in self.since.items()]
@@ -34,7 +34,8 @@ NOTHING = Unsettled({})
 
 
 def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[str, str]]:
-    """Returns the header's note on whether the report will still change, and on which clusters."""
+    """Returns the header lines (label, text) on figures that will still change; empty if the period is over and
+    settled."""
     facts = [] if is_over and not waiting else [("State", PROVISIONAL)]
     return facts + [("Not settled yet", waiting.in_words(zone))] * bool(waiting)
 
@@ -42,7 +43,8 @@ def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[s
 def unsettled_of(
     tenants: Sequence[int] | None, begins: datetime, ends: datetime, *, book: int | None = None
 ) -> Unsettled:
-    """Returns unsettled usage of these tenants (None: all) in [begins, ends), on one cluster or on all."""
+    """Returns since when usage in [`begins`, `ends`) is unsettled, of the tenants with these ids (None: all), on the
+    cluster with the id `book` (None: all)."""
     found = unsettled(begins, ends, tenants=tenants, book=book)
     names = dict(Cluster.objects.filter(pk__in=found).values_list("pk", "name")) if found else {}
     return Unsettled({names.get(pk, f"cluster {pk}"): at for pk, at in sorted(found.items())})

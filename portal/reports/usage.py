@@ -1,4 +1,4 @@
-"""The usage report: what was used and what it cost, as the page, the files and the API show it."""
+"""The usage report: used GPU time and its cost, as the page, the files and the API show them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class UsageQuestion:
-    """A reader's question for a usage report; all reads that answer it share its scope."""
+    """A reader's question for a usage report. All queries for its answer use the same `scope`."""
 
     user: User
     tenant: Tenant | None
@@ -50,12 +50,12 @@ class UsageQuestion:
 
     @cached_property
     def keys(self) -> list[str]:
-        """Returns the label keys to choose from."""
+        """Returns the label keys from which the reader can choose."""
         return label_keys(self.scope.tenants)
 
     @property
     def key(self) -> str:
-        """Returns the chosen label key, else the first one; empty if there are none."""
+        """Returns the chosen label key, else the first label key; empty if there are no label keys."""
         return self.label or next(iter(self.keys), "")
 
     def unbooked(self) -> Unbooked:
@@ -64,7 +64,10 @@ class UsageQuestion:
 
 @consistent_read()
 def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns all rows as a file, with exact figures. CSV is for programs: it has ids, and no totals."""
+    """Returns the usage report as a file in the format `form`, with all rows and exact figures.
+
+    A CSV file is for programs: it has ids, and no totals.
+    """
     question = read_question(user, query)
     report, name = largest_first(answer_to(question)), file_name(question.by, question.period)
     if form != "csv":
@@ -77,19 +80,22 @@ def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def largest_first(report: UsageReport) -> UsageReport:
-    """Returns rows in the order of the page, because a PDF has only the first ones. Days keep their order."""
+    """Returns the report with its rows in the order of the page, because a PDF has only the first rows.
+
+    The rows of a report by day stay in the order of days.
+    """
     if By.DAY in report.by:
         return report
     return replace(report, rows=tuple(sorted(report.rows, key=lambda row: -row.gpu_seconds)))
 
 
 def file_name(by: By, period: ReportPeriod) -> str:
-    """Returns the file's name without extension."""
+    """Returns the name of the report's file without extension."""
     return f"fairlot-usage-{by}-{period.in_a_name}"
 
 
 def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
-    """Returns the rows of the report, and their sum in each currency."""
+    """Returns the report as a document: its rows, and the totals in each currency."""
     by = question.by
     names = NAMES.get(by, [Column(by, question.key if by == By.LABEL else GROUPS[by])])
     return Document(
@@ -109,7 +115,7 @@ def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
 
 
 def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str, str]]:
-    """Returns the report's scope, and whether it will still change."""
+    """Returns the header lines (label, text) of the report: scope, and whether the figures may still change."""
     tenant, period = question.tenant, question.period
     facts = [
         ("Period", period.in_words),
@@ -154,14 +160,17 @@ def _amounts(row: UsageRow) -> Sequence[Cell]:
 
 
 def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageQuestion:
-    """Returns the report that the query asks for. Raises Http404 for a team that the user may not see."""
+    """Returns the question that the query asks. Raises Http404 for a team that the user may not see."""
     tenant = chosen_tenant(user, query)
     by = _asked_groups(query, is_page=is_page)
     return UsageQuestion(user, tenant, by, asked_period(query, is_page=is_page), query.get("label", ""))
 
 
 def answer_to(question: UsageQuestion, *, page: int | None = None) -> UsageReport:
-    """Returns the report; with `page` only that page's rows, the largest first. Days come all, in their order."""
+    """Returns the report that answers the question. With `page`, only the rows of that page, largest first.
+
+    A report by day always has all days in their order.
+    """
     by, largest, names = question.by, None, None
     if page is not None and by != By.DAY:
         largest = slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
@@ -182,7 +191,7 @@ def _asked_groups(query: Query, *, is_page: bool) -> By:
 
 
 def name_of(row: UsageRow, by: By) -> str:
-    """Returns the text of the first column."""
+    """Returns the text of the first column: the name of the group that the row stands for."""
     if by == By.LABEL:
         return label_name(row.label)
     return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))

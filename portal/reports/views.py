@@ -1,4 +1,4 @@
-"""The page of the usage report, and its files."""
+"""The page of the usage report, and the report as a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scheduling.reports.exports.reading import exportable_tenants
 
 
 @require_safe
-@consistent_read()  # usage booked meanwhile is either in the figures or shown as unbooked
+@consistent_read()  # usage that is booked during the request counts either as booked or as unbooked
 def usage(request: UserRequest) -> HttpResponse:
     tenants = visible_tenants(request.user)
     number = page_number(request.GET.get("page", ""))
@@ -36,7 +36,7 @@ def usage(request: UserRequest) -> HttpResponse:
     tenant, by, period = question.tenant, question.by, question.period
     report = answer_to(question, page=number)
     page: Page[Any] = Paginator(range(report.count), ROWS_PER_PAGE).get_page(number)
-    if by != By.DAY and page.number != number:  # there is no such page
+    if by != By.DAY and page.number != number:  # the requested page does not exist: show the nearest one
         report = answer_to(question, page=page.number)
         page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(page.number)
     page.object_list = [report.rows[at] for at in page] if by == By.DAY else report.rows
@@ -76,19 +76,22 @@ def usage_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def page_number(text: str) -> int:
-    """Returns the page number; 1 if the text is not a valid one."""
+    """Returns `text` as a page number; 1 if `text` is not a valid number."""
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
 
 
 def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
-    """Returns the slug of the chosen team if the reader may export it, not only see it."""
+    """Returns the slug of the chosen team if the reader may export its jobs; None otherwise."""
     if tenant is None or not exportable_tenants(request.user).filter(pk=tenant.pk).exists():
         return None
     return tenant.slug
 
 
 def _visible_jobs(request: UserRequest, rows: Iterable[UsageRow], by: By) -> set[int]:
-    """Returns the jobs to which rows may link: a job's usage outlives permission to see the job."""
+    """Returns the ids of the jobs in the rows that the reader may see, so that only they become links.
+
+    A reader sees the usage of jobs even after losing the permission to see the jobs.
+    """
     if by != By.JOB:
         return set()
     ids = [row.job_id for row in rows if row.job_id is not None]

@@ -1,4 +1,4 @@
-"""The same report in every format: a `Document` of `Table`s becomes CSV, XLSX, PDF or JSON."""
+"""File formats of reports: CSV, XLSX, PDF and JSON, all made from a `Document` of `Table`s."""
 
 from portal.reports.formats.answers import TYPES, answer, in_format
 from portal.reports.formats.document import Cell, Column, Document, Kind, Table, cut_note, shown

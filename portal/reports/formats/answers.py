@@ -1,4 +1,4 @@
-"""Documents as file downloads."""
+"""HTTP answers with a document as a file download."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TYPES = {
 
 
 def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
-    """Returns the file's content; `form` is a key of `TYPES`.
+    """Returns the document as the bytes of a file. `form` is a key of `TYPES`, else raises ValueError.
 
-    A CSV has only the table with the key `alone` if that is given: a header and rows, for programs.
+    With `alone`, a CSV file contains only the table with this key, as a header and rows without totals.
     """
     match form:
         case "csv" | "json":
@@ -41,11 +41,12 @@ def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
 
 
 def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponseBase:
-    """Returns the file as an attachment. `name` is without extension, of letters, digits and hyphens."""
+    """Returns the document as an attachment. `name` is the file's name without extension, of letters, digits and
+    hyphens."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
     if form not in ("csv", "json"):
         return HttpResponse(in_format(document, form), content_type=TYPES[form], headers=headers)
-    # Written before anything is sent, because a file that fails half-way would look complete.
+    # The whole file is written before the answer begins, because a download that fails half-way would look complete.
     with ExitStack() as closing:
         file = closing.enter_context(SpooledTemporaryFile(IN_MEMORY))
         for text in _text(document, form, alone):
@@ -54,13 +55,13 @@ def answer(document: Document, form: str, name: str, *, alone: str = "") -> Http
         file.seek(0)
         if length <= IN_MEMORY:
             return HttpResponse(file.read(), content_type=TYPES[form], headers=headers)
-        closing.pop_all()  # the answer closes it
+        closing.pop_all()  # the answer closes the file
     headers["Content-Length"] = str(length)
     return StreamingHttpResponse(_Blocks(file), content_type=TYPES[form], headers=headers)
 
 
 class _Blocks:
-    """A file that an answer sends in blocks, which limits memory."""
+    """An asynchronous iterator over the blocks of a file, so that an answer needs the memory of one block only."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

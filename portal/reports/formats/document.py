@@ -1,6 +1,6 @@
-"""A report's contents, independent of any format: tables of typed cells under a title.
+"""The contents of a report, independent of the file format: tables of typed cells under a title.
 
-A table is read once, row by row, so that rows may be a generator over more than fits into memory.
+Each format reads a table's rows once and in order, so `rows` may be a generator over more rows than fit into memory.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ Cell = str | Number | date | datetime | None
 
 
 class Kind(StrEnum):
-    """The type of a column's cells. Each format shows and aligns them by this alone."""
+    """The type of a column's cells, which decides how each format shows and aligns the cells."""
 
     TEXT = "text"
-    ID = "id"  # int that identifies something
+    ID = "id"  # an int that identifies something
     NUMBER = "number"  # int, float or Decimal
-    GPU_TIME = "gpu_time"  # Decimal GPU-seconds for programs; people see GPU-hours
-    MINUTES = "minutes"  # float seconds for programs; people see minutes
-    DURATION = "duration"  # float seconds; pages show them as a duration
-    MONEY = "money"  # Decimal; the currency is another column, as a table may have several
+    GPU_TIME = "gpu_time"  # GPU-seconds as Decimal; people see GPU-hours
+    MINUTES = "minutes"  # seconds as float; people see minutes
+    DURATION = "duration"  # seconds as float; pages show a duration such as 2 h 05 min
+    MONEY = "money"  # Decimal; another column has the currency, because a table may have several currencies
     DATE = "date"
-    MOMENT = "moment"  # aware datetime
-    SECOND = "second"  # the same, shown to the second
+    MOMENT = "moment"  # an aware datetime, shown to the minute
+    SECOND = "second"  # an aware datetime, shown to the second
 
 
 NUMERIC = {Kind.NUMBER, Kind.GPU_TIME, Kind.MINUTES, Kind.DURATION, Kind.MONEY}
-# Numbers for people are those for programs divided by this.
+# Divisors that turn a number for programs into the number that people see.
 UNITS = {Kind.GPU_TIME: 3600, Kind.MINUTES: 60}
 
 
 @dataclass(frozen=True)
 class Column:
-    """`key` is its name for programs (CSV, JSON), `heading` for people (XLSX, PDF).
+    """A column of a table. Programs (CSV, JSON) see `key`, people (XLSX, PDF) see `heading`.
 
-    `digits` are the most decimals shown to people; programs get all.
+    People see at most `digits` decimals, programs see all.
     """
 
     key: str
@@ -52,7 +52,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as long as `columns`; so are `totals`, the last rows: one, or one per currency."""
+    """A table with rows as long as `columns`. `totals` are the rows at its end: a single one, or one per currency."""
 
     key: str
     title: str
@@ -60,15 +60,16 @@ class Table:
     rows: Iterable[Sequence[Cell]]
     totals: Sequence[Sequence[Cell]] = ()
     note: str = ""
-    more: int = 0  # number of further rows, which are not shown
+    more: int = 0  # number of rows that the table leaves out
 
 
 @dataclass(frozen=True)
 class Document:
-    """Tables under a title and a few facts (label, text), as in the head of a letter.
+    """A title, facts (pairs of label and text) and tables.
 
-    `zone` is that of all its moments; programs get them with their offset, in UTC without a zone. Without `has_keys`
-    the tables of a CSV file have no lines above them that name them, for programs that expect none.
+    Times are shown in the time zone `zone`; programs get them with the UTC offset of `zone`, or in UTC if `zone` is
+    None. In a CSV file a line with its key precedes each table, unless `has_keys` is false, for programs that expect
+    a plain table.
     """
 
     title: str
@@ -79,14 +80,15 @@ class Document:
 
 
 def cut_note(shown: int, more: int) -> str:
-    """Returns the note for a table that shows some of its rows; empty if it shows all."""
+    """Returns the note that a table shows `shown` rows and leaves out `more`; empty if `more` is 0."""
     if more <= 0:
         return ""
     return f"Here are {shown} of {shown + more} rows; the CSV, XLSX and JSON files have them all."
 
 
 def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
-    """Returns a cell for people: separated thousands, and no more decimals than the column has."""
+    """Returns a cell as text for people: grouped digits, the column's number of decimals, and times in `zone`; empty
+    for None."""
     if cell is None:
         return ""
     if isinstance(cell, datetime):
@@ -102,12 +104,12 @@ def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
 
 
 def in_unit(column: Column, number: Number) -> Number:
-    """Returns a number in the unit for people."""
+    """Returns a number in the unit that people see, such as GPU-hours instead of GPU-seconds."""
     return number / UNITS[column.kind] if column.kind in UNITS else number
 
 
 def told(cell: Cell, zone: tzinfo | None = None) -> str | int | float | None:
-    """Returns a cell for programs: to the millionth, decimals as text without exponents, moments as ISO 8601."""
+    """Returns a cell for programs: decimals as text, to the millionth and without exponents; times as ISO 8601."""
     if isinstance(cell, Decimal):
         return f"{in_millionths(cell):f}"
     if isinstance(cell, datetime):

@@ -1,7 +1,7 @@
-"""Documents as PDF, A4: headings, tables with repeated headers, right-aligned numbers, page numbers.
+"""Documents as A4 PDF files: headings, tables with repeated headers, right-aligned numbers, page numbers.
 
-Long names wrap within their column, and very long ones are cut: other formats have all of them. Tables with many
-columns are in landscape. A character that the font lacks is shown as a box.
+Long names wrap within their column. Very long names are cut here, but not in other formats. Documents with wide
+tables are in landscape. A character that the font lacks is shown as a box.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FONTS = {"": "figo", "B": "figbo"}
 SIZES = (8.0, 7.0, 6.0, 5.0)  # font sizes in tables, in points
 LINE = 4.2  # height of a line of the largest size, in mm
 MARGIN, PADDING = 15.0, 1.2  # in mm
-LEAST_TEXT = 18.0  # least width of a text column, in mm, if it needs that much
-MOST_UPRIGHT = 10  # columns in portrait
-# Per cell. Wrapped between words these are up to twice as many lines, for which a page must have room.
+LEAST_TEXT = 18.0  # width in mm that every text column gets, unless its texts need less
+MOST_UPRIGHT = 10  # a document with more columns in a table is in landscape
+# Limits per cell. Text that wraps between words may need twice as many lines, for which a page must have room.
 MOST_LINES, MOST_LETTERS = 16, 2000
-MOST_ROWS = 1000  # per table: nobody reads more, and each takes a while
+MOST_ROWS = 1000  # per table: nobody reads more rows, and each row takes time
 MUTED = (90, 96, 110)
 
 
 def pdf_of(document: Document) -> bytes:
-    """Returns the file, with the first `MOST_ROWS` rows of each table."""
+    """Returns the document as the bytes of a PDF file, with the first `MOST_ROWS` rows of each table."""
     with TemporaryDirectory(prefix="fairlot-fonts-") as folder:  # fpdf2 reads fonts from files only
         lies = any(len(table.columns) > MOST_UPRIGHT for table in document.tables)
         pdf = _Letter(document.title, "landscape" if lies else "portrait")
@@ -52,7 +52,7 @@ def pdf_of(document: Document) -> bytes:
 
 
 class _Letter(FPDF):
-    """A PDF with the title and page numbers at the foot of each page."""
+    """A PDF with the title and the page number at the foot of each page."""
 
     def __init__(self, title: str, orientation: Literal["landscape", "portrait"]) -> None:
         super().__init__(orientation=orientation, format="A4")
@@ -95,7 +95,7 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
     totals = [told(row) for row in table.totals]
     pdf.ln(5)
     if pdf.will_page_break(12 + 3 * LINE):
-        pdf.add_page()  # no heading alone at the end of a page
+        pdf.add_page()  # otherwise a heading could stand alone at the end of a page
     pdf.set_font(FONT, "B", 11)
     pdf.multi_cell(0, 6, table.title, align="L", new_x=XPos.LMARGIN, new_y=YPos.NEXT)
     if note:
@@ -133,9 +133,10 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
 
 
 def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
-    """Returns the largest font size at which all columns except texts fit, and the columns' widths in mm.
+    """Returns the font size of a table in points, and the widths of its columns in mm.
 
-    Texts share the remaining width: short ones get all that they need, long ones equal parts of the rest.
+    The size is the largest of `SIZES` at which all columns except text columns fit. Text columns share the remaining
+    width: short ones get all that they need, long ones equal parts of what remains.
     """
     texts = [place for place, column in enumerate(columns) if column.kind == Kind.TEXT]
     for size in SIZES:
@@ -145,7 +146,7 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
         if rest >= sum(min(width, LEAST_TEXT) for width in wanted.values()):
             break
     else:
-        least = 2 * PADDING + 2  # narrower columns can show nothing
+        least = 2 * PADDING + 2  # a narrower column could show nothing
         spare = pdf.epw - least * len(widths)
         return size, [least + width * spare / sum(widths) for width in widths]
     for left, place in enumerate(sorted(texts, key=wanted.__getitem__)):
@@ -157,7 +158,7 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
 
 
 def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]], size: float) -> list[float]:
-    """Returns widths in mm at which no cell wraps; headings of numbers may wrap between words."""
+    """Returns the widths in mm at which no cell wraps. Headings of number columns may wrap between words."""
     pdf.set_font(FONT, "B", size)
     wanted = []
     for place, column in enumerate(columns):
@@ -169,7 +170,7 @@ def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]],
 
 
 def _one_line(text: str) -> str:
-    """Returns the text on one line; what is longer than any cell shows need not be measured."""
+    """Returns the text with line breaks and tabs as spaces. Cuts it to MOST_LETTERS, since no cell shows more."""
     return re.sub(r"[\r\n\t\f\v]+", " ", text[:MOST_LETTERS] + "…" * (len(text) > MOST_LETTERS))
 
 

@@ -1,4 +1,4 @@
-"""Documents as CSV and JSON: for programs, exact and unrounded."""
+"""Documents as CSV and JSON, for programs: exact and unrounded."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from portal.reports.formats.document import Cell, Document, Table, told
 
 
 def csv_of_table(table: Table, zone: tzinfo | None = None) -> Iterator[str]:
-    """Yields lines: the columns' keys, then the rows, and nothing else, so that programs may add them."""
+    """Yields the CSV lines of a table: a line of the columns' keys, then the rows. Leaves out totals, because programs
+    may sum the rows."""
     yield csv_line([column.key for column in table.columns])
     for row in table.rows:
         yield csv_line([_cell(cell, zone) for cell in row])
 
 
 def csv_of(document: Document) -> Iterator[str]:
-    """Yields the lines of all tables, each under its key, with an empty line between two."""
+    """Yields the CSV lines of all tables with their totals. An empty line separates tables; a line with its key
+    precedes each table if the document `has_keys`."""
     for place, table in enumerate(document.tables):
         if place:
             yield csv_line([])
@@ -33,7 +35,8 @@ def csv_of(document: Document) -> Iterator[str]:
 
 
 def json_of(document: Document) -> dict[str, Any]:
-    """Returns title and facts, and by key of each table the rows and totals as objects of the columns' keys."""
+    """Returns the document as a JSON object: `title`, `facts`, and `tables` by key. Each row and total is an object by
+    column key."""
     return _head(document) | {
         "tables": {
             table.key: {
@@ -47,7 +50,7 @@ def json_of(document: Document) -> dict[str, Any]:
 
 
 def json_text_of(document: Document) -> Iterator[str]:
-    """Yields the same as text, row by row, because there may be more than fit into memory."""
+    """Yields the JSON text of `json_of`, row by row, because the rows may not fit into memory."""
     yield f'{_json(_head(document))[:-1]}, "tables": {{'
     for place, table in enumerate(document.tables):
         yield f'{"," if place else ""}\n{_json(table.key)}: {{"title": {_json(table.title)}, "rows": ['
@@ -79,5 +82,5 @@ def _json(value: object) -> str:
 
 
 def _cell(cell: Cell, zone: tzinfo | None) -> object:
-    # Only people's texts are escaped: the minus of a number is no formula.
+    # Only texts are escaped, since users may have written a formula; the minus sign of a number begins none.
     return harmless(cell) if isinstance(cell, str) else told(cell, zone)

@@ -1,4 +1,4 @@
-"""Documents as XLSX: a sheet for each table, real numbers and dates, never a formula."""
+"""Documents as XLSX files: a sheet for each table, with real numbers and dates, and never with a formula."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xlsxwriter.worksheet import Worksheet
 
 from portal.reports.formats.document import Cell, Column, Document, Kind, Table, in_unit
 
-MOST_ROWS = 1_048_576  # the limit of a sheet
-MOST_TEXT = 32_767  # the limit of a cell
+MOST_ROWS = 1_048_576  # the most rows of an XLSX sheet
+MOST_TEXT = 32_767  # the most characters of an XLSX cell
 WIDTHS = {
     Kind.TEXT: 28,
     Kind.ID: 12,
@@ -26,12 +26,16 @@ WIDTHS = {
     Kind.MOMENT: 18,
     Kind.SECOND: 20,
 }
-# Characters that are not allowed in the name of a sheet.
+# A translation table that replaces characters which are not allowed in the name of a sheet by spaces.
 FORBIDDEN = str.maketrans(dict.fromkeys("[]:*?/\\'", " "))
 
 
 def xlsx_of(document: Document) -> bytes:
-    """Returns the file. Rows are written one by one; a table longer than a sheet continues on another one."""
+    """Returns the document as the bytes of an XLSX file.
+
+    Rows are written one by one, which limits memory. A table with more rows than a sheet can have continues on
+    another sheet.
+    """
     file = io.BytesIO()
     with Workbook(file, {"constant_memory": True}) as book:
         styles = _Styles(book)
@@ -43,7 +47,7 @@ def xlsx_of(document: Document) -> bytes:
 
 
 class _Styles:
-    """Cell formats by kind and digits, created once per workbook."""
+    """The cell formats of a workbook, each created once."""
 
     def __init__(self, book: Workbook) -> None:
         self._book = book
@@ -68,7 +72,7 @@ def _write_facts(sheet: Worksheet, document: Document, styles: _Styles) -> None:
 
 
 class _Writer:
-    """Writes the rows of one table, on as many sheets as it needs."""
+    """Writes one table to one or more sheets."""
 
     def __init__(self, book: Workbook, table: Table, styles: _Styles, zone: tzinfo | None) -> None:
         self._book, self._table, self._styles, self._zone = book, table, styles, zone
@@ -103,7 +107,7 @@ class _Writer:
         if isinstance(cell, str):
             sheet.write_string(line, place, cell[:MOST_TEXT], style("@", strong=strong))
         elif isinstance(cell, datetime):
-            local = cell.astimezone(self._zone).replace(tzinfo=None)  # sheets have no time zones
+            local = cell.astimezone(self._zone).replace(tzinfo=None)  # XLSX times have no time zone
             pattern = "yyyy-mm-dd hh:mm:ss" if column.kind == Kind.SECOND else "yyyy-mm-dd hh:mm"
             sheet.write_datetime(line, place, local, style(pattern, strong=strong))
         elif isinstance(cell, date):
@@ -115,7 +119,8 @@ class _Writer:
 
 
 def _sheet_name(book: Workbook, title: str) -> str:
-    """Returns a name of at most 31 characters that is unique, ignoring case."""
+    """Returns a sheet name of at most 31 characters for `title`, different from the other names in the workbook,
+    ignoring case."""
     taken = {sheet.get_name().casefold() for sheet in book.worksheets()}
     name, number = title.translate(FORBIDDEN)[:31].strip() or "Table", 1
     while name.casefold() in taken:

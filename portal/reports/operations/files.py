@@ -1,4 +1,4 @@
-"""Which report a query asks for, and the report as a file."""
+"""Reads which operators' report a query asks for, and returns the report as a file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ OF_ONE_CLUSTER = {"use", "nodes", "chargeback"}
 
 @consistent_read()
 def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseBase:
-    """Returns all that the page of the subject shows as a file, with exact figures."""
+    """Returns the report on `subject` as a file in the format `form`, with all rows and exact figures."""
     asked, document = read_operations(query, subject)
     name = f"fairlot-{subject}-{asked.period.in_a_name}"
     return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
 
 
 def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
-    """Returns what the query asks for, of the cluster that it names or of all clusters.
+    """Returns the question that the query asks, and the report on `subject` as a document.
 
-    With `page`, only the GPUs of the nodes on that page. Raises Http404 for an unknown subject or cluster.
+    `page` is the number of the page of nodes, for which it limits the rows; None means a file with all rows. Raises
+    Http404 for an unknown subject or cluster.
     """
     if subject not in SUBJECTS:
         raise Http404

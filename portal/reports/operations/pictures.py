@@ -1,4 +1,5 @@
-"""The operators' charts as geometry, in per cent of their width. No HTML, no styles here."""
+"""The charts of the operators' reports as geometry. Positions and widths are in per cent of the chart's width.
+Templates add the HTML and styles."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from portal.reports.index_chart import IndexChart, draw_lines
 from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand, GpuHeld
 from scheduling.reports.job_waste import CAUSES, Wasted
 
-ROW, LABEL = 24, 8.0  # a row's height, and the part of the width for its label
+ROW, LABEL = 24, 8.0  # height of a row in pixels; width of the row's label in per cent
 
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A cell; `part` is from 0 to 1, None if unknown."""
+    """A cell of a heat map. `part`, from 0 to 1, decides how dark the cell is; None if unknown."""
 
     x: float
     width: float
@@ -33,7 +34,7 @@ class HeatCell:
 @dataclass(frozen=True)
 class Week:
     cells: Sequence[HeatCell]
-    rows: Sequence[tuple[str, int]]  # weekday, and the position of its text
+    rows: Sequence[tuple[str, int]]  # each weekday with the y position of its text
     columns: Sequence[tuple[str, float]]
     summary: str
 
@@ -43,7 +44,8 @@ class Week:
 
 
 def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
-    """Returns rows of weekdays and columns of hours; darker cells had more GPUs in use."""
+    """Returns a heat map of the week, with a row for each weekday and a column for each hour. In darker cells more GPUs
+    were held."""
     step = (100 - LABEL) / 24
     cells = []
     for day, name in enumerate(WEEKDAYS, start=1):
@@ -68,7 +70,7 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
 
 
 def draw_demand(demand: Sequence[Demand]) -> IndexChart:
-    """Returns average GPUs in each interval: wanted, usable and held."""
+    """Returns a line chart of the average numbers of GPUs in each interval that were wanted, usable and held."""
     series: dict[str, Sequence[float | None]] = {
         name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")
     }
@@ -82,7 +84,7 @@ def _gpus(one: Demand, name: str) -> float | None:
 
 
 def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
-    """Returns a cell for each GPU of one node: the fraction of time in which it was held."""
+    """Returns a cell for each GPU of one node, with the fraction of time in which the GPU was held."""
     width = 100 / len(gpus) if gpus else 0.0
     return [
         HeatCell(
@@ -97,7 +99,8 @@ def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
 
 
 def waste_parts(row: Wasted, most: float) -> list[tuple[str, str, float, float, float]]:
-    """Returns a bar's parts: cause, word, GPU-seconds, start and width; the widest bar has `most`."""
+    """Returns the parts of a bar: cause, label, GPU-seconds, start and width in per cent. `most` is the length of the
+    widest bar in GPU-seconds."""
     at, parts = 0.0, []
     for cause in CAUSES:
         lost = float(getattr(row, cause))

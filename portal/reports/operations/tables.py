@@ -1,4 +1,4 @@
-"""The operators' reports as documents, for the page, the files and the API."""
+"""The operators' reports as documents, which the page, the files and the API show."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from scheduling.reports.node_health import NodeHealth, counts_of_gpus, held_gpus
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WASTE_WORDS = {"failed": "Failed", "cancelled": "Cancelled", "run_again": "Run again", "idle": "Idle"}
 TOP = 25
-MOST_EVENTS = 200  # on a page
+MOST_EVENTS = 200  # the most events on a page; files have all events
 NODES_PER_PAGE = 25
 
 
 def seconds(key: str, heading: str) -> Column:
-    """Returns a column of GPU-seconds, which people see as GPU-hours."""
+    """Returns a column of GPU-seconds, which are shown as GPU-hours to people."""
     return Column(f"{key}_gpu_seconds", f"{heading}, GPU-h", Kind.GPU_TIME, digits=2)
 
 
@@ -48,25 +48,29 @@ def count(key: str, heading: str) -> Column:
 
 
 def lasting(key: str, heading: str) -> Column:
-    """Returns a column of seconds."""
+    """Returns a column of seconds, which pages show as durations."""
     return Column(key, heading, Kind.DURATION)
 
 
 @dataclass(frozen=True)
 class Demand:
-    """GPU-seconds of one interval; None if not all of its hours are over and closed."""
+    """GPU-seconds wanted, held and usable in one interval.
+
+    `wanted` is None unless all hours of the interval are over; the other amounts are None unless all hours are
+    closed.
+    """
 
     begins: datetime
     ends: datetime
     wanted: Decimal | None
     held: Decimal | None
     usable: Decimal | None
-    beyond: Decimal | None  # hour by hour, demand above capacity
+    beyond: Decimal | None  # sum of the hours' demand above the usable GPU-seconds of the hour
 
 
 @dataclass(frozen=True)
 class GpuHeld:
-    """The seconds in which one GPU of a node was held, and in which the node existed."""
+    """A GPU of a node, with the seconds in which it was held, and the seconds in which the node existed."""
 
     node: NodeHealth
     gpu: int
@@ -75,21 +79,22 @@ class GpuHeld:
 
     @property
     def part(self) -> float | None:
-        """Returns the fraction; None if unknown."""
+        """Returns the fraction of the node's time in which the GPU was held; None if the node did not exist."""
         return self.held / self.lasted if self.lasted else None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A reader's question. Figures are read once, when something needs them."""
+    """A reader's question for an operators' report. Each figure is read at most once, at its first use."""
 
     period: ReportPeriod
     cluster: Cluster | None
-    page: str | None = None  # the page of nodes; None: all nodes
+    page: str | None = None  # number of the page of nodes; None for a file, which has all nodes
 
     @property
     def is_page(self) -> bool:
-        """Returns whether it is a page, which has the first of many rows; files have all."""
+        """Returns whether the report is for a page, which shows only the first rows of long tables; files have all
+        rows."""
         return self.page is not None
 
     @property
@@ -102,19 +107,23 @@ class Asked:
 
     @cached_property
     def closed_until(self) -> datetime | None:
-        """Returns until when the books of the cluster, or of all, are closed; None if none is."""
+        """Returns the time until which the open book of the cluster, or the open books of all clusters, are closed;
+        None if no book is open."""
         if self.cluster:
             return closed_until(books=[self.cluster.pk])
         clusters = Cluster.objects.values_list("pk", flat=True)
-        # Detached clusters are closed no further; they count only if there are no others.
+        # No more hours of detached clusters are closed, so they count only if all clusters are detached.
         return closed_until(books=clusters.filter(detached_at=None)) or closed_until(
             books=clusters.exclude(detached_at=None)
         )
 
     @cached_property
     def closed(self) -> tuple[datetime, datetime]:
-        """Returns the period until which the books of all these clusters are closed, so that each hour has all of
-        them."""
+        """Returns begin and end of the period; for all clusters, the end is cut to the time until which all books are
+        closed.
+
+        So each hour has the figures of all clusters.
+        """
         begins, ends = self.bounds
         if self.cluster:
             return begins, ends
@@ -140,7 +149,7 @@ class Asked:
 
     @cached_property
     def gpus(self) -> list[GpuHeld]:
-        """Returns for each GPU of these nodes how long it was held; one query."""
+        """Returns the held time of each GPU of the nodes on the page, or of all nodes. Needs one query."""
         nodes = self.nodes if self.page is None else list(self.page_of_nodes)
         held, lasted = held_gpus([node.node_id for node in nodes], *self.bounds)
         return [
@@ -159,7 +168,10 @@ class Asked:
 
 
 def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
-    """Returns a GPU's times; a node also existed while it was held before its history begins."""
+    """Returns the held time of a GPU and the time of its node, each at most `elapsed` seconds.
+
+    The node's time is at least the held time, because a lease may be older than the recorded history of the node.
+    """
     return GpuHeld(
         node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)
     )
@@ -168,7 +180,7 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
 def _stretch(
     begins: datetime, ends: datetime, use: Mapping[datetime, Use], wanted: Mapping[datetime, Decimal]
 ) -> Demand:
-    """Returns the sums of the hours that begin in the interval."""
+    """Returns the sums over the hours that begin in the interval [`begins`, `ends`)."""
     hour = timedelta(hours=1)
     first = begins + (-timedelta(minutes=begins.minute, seconds=begins.second)) % hour
     hours = [first + n * hour for n in range(max(0, -((first - ends) // hour)))]
@@ -318,7 +330,7 @@ def nodes_document(asked: Asked) -> Document:
 
 
 def waits_document(asked: Asked) -> Document:
-    """Returns waits on all clusters, because a team's jobs are its own wherever they ran."""
+    """Returns the waits on all clusters: jobs of a team count for the team on whichever cluster they ran."""
     sizes = [Column("generation", "GPU"), Column("size", "GPUs of the job"), count("jobs", "Jobs")]
     waited = Table(
         "waits",
@@ -349,7 +361,7 @@ def waits_document(asked: Asked) -> Document:
 
 
 def waste_document(asked: Asked) -> Document:
-    """Returns waste on all clusters."""
+    """Returns the GPU time that jobs wasted on all clusters, in total and by team, user and job."""
     told = asked.waste
     archived = archived_until()
     lacks = ""
@@ -430,7 +442,7 @@ def prices_document(asked: Asked) -> Document:
 
 
 def chargeback_document(asked: Asked) -> Document:
-    """Returns one table, so that its file has a header and rows and nothing else."""
+    """Returns the cost of each team as a document with a single table, so that its CSV file is one header with rows."""
     table = Table(
         "chargeback",
         "Chargeback",
@@ -473,7 +485,7 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
 def _of_closed_hours(
     title: str, asked: Asked, tables: Sequence[Table], *, waiting: Unsettled = NOTHING
 ) -> Document:
-    """Returns a document whose facts say whether it will still change."""
+    """Returns a document whose facts also say until when the books are closed and whether figures will still change."""
     document, until = _document(title, asked, tables), asked.closed_until
     zone = asked.period.zone
     told = "nothing yet" if until is None else to_the_minute(until.astimezone(zone))

@@ -1,4 +1,4 @@
-"""Usage → Operations, for operators: the same figures as page, CSV, XLSX, PDF and JSON."""
+"""Usage → Operations, for operators: the page, with the same figures as the CSV, XLSX, PDF and JSON files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from portal.templatetags.fairlot import gpu_hours
 from portal.user_request import UserRequest
 from scheduling.models import Cluster
 
-LONG = 24  # characters
+LONG = 24  # characters from which on a text may wrap
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ShownCell:
 
     @property
     def style(self) -> str:
-        """Returns the cell's style: long names may wrap, short texts stay on one line."""
+        """Returns the CSS class of the cell: `number`, `break` for long texts, which may wrap, or `nowrap`."""
         return "number" if self.is_number else "break" if len(self.text) > LONG else "nowrap"
 
 
@@ -67,12 +67,12 @@ def operations(request: UserRequest, subject: str = "use") -> HttpResponse:
         "period": asked.period,
         "periods": LABELS,
         "document": document,
-        "forms": ("pdf", "xlsx", "csv"),  # the API has JSON
+        "forms": ("pdf", "xlsx", "csv"),  # the page has no link to JSON, which is for programs
         "now": now_from_database(),
         **by_mail(request.user, subject),
     }
     pictures = _pictures(subject, asked)
-    # Tables of nodes and teams show the rows of the chart above; files have all rows.
+    # The tables of nodes and teams show the same rows as the chart above them; files have all rows.
     page = pictures.get("page")
     shown = {"waste_teams": slice(TOP), "waste_users": slice(TOP)}
     if page is not None:
@@ -109,7 +109,8 @@ def operations_file(request: UserRequest, subject: str, form: str) -> HttpRespon
 
 
 def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:
-    """Returns a table's rows for the page: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
+    """Returns the given rows of a table for the page, with GPU-seconds as GPU-hours, seconds as durations, and jobs as
+    links."""
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
     every = list(table.rows)
     some = every[rows]
@@ -141,5 +142,5 @@ def _cell(column: Column, cell: Cell, document: Document) -> ShownCell:
 
 
 def _heading(column: Column) -> str:
-    """Returns the heading without its unit, where each cell has its own."""
+    """Returns a column's heading, without the unit for durations, because each of their cells shows a unit."""
     return column.heading.removesuffix(", s") if column.kind == Kind.DURATION else column.heading

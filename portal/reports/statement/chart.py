@@ -1,4 +1,4 @@
-"""GPU-hours per day as geometry. No HTML, no styles here."""
+"""A bar chart of GPU-hours per day as geometry. Templates add the HTML and styles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from portal.axis import Mark, axis
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar; positions are in per cent of the plot."""
+    """A bar of the chart. Positions and sizes are in per cent of the plot."""
 
     label: str
     x: str
@@ -25,13 +25,16 @@ class Bar:
 @dataclass(frozen=True)
 class DayChart:
     bars: Sequence[Bar]
-    ticks: Sequence[tuple[Mark, float]]  # each with its position in per cent of the plot
+    ticks: Sequence[tuple[Mark, float]]  # each mark with its y position in per cent of the plot
     first: date
     last: date
 
 
 def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | None:
-    """Returns a bar for each day from `first` to `last`; None if all are empty. Currencies share a day's bar."""
+    """Returns a chart with a bar for each day from `first` to `last` that has usage; None if no day has any.
+
+    Usage in different currencies on one day is summed into one bar.
+    """
     hours: dict[date, float] = {}
     for row in rows:
         assert row.begins is not None  # noqa: S101 - a report by day says of which

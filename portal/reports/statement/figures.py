@@ -1,4 +1,4 @@
-"""A team's statement: every figure, computed once; tables.py makes each format from these."""
+"""The figures of a team's statement. tables.py turns them into the tables that all formats show."""
 
 from __future__ import annotations
 
@@ -47,14 +47,18 @@ from scheduling.shares.fairness import Scope, fairness_rows
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 ALL = sys.maxsize
-HeldNow: TypeAlias = Callable[[], Sequence[UnbookedUsage]]  # reads it once, when it is first called
-# Longer periods have no chart by day.
+# reads the unbooked usage at the first call, and returns the same result at later calls
+HeldNow: TypeAlias = Callable[[], Sequence[UnbookedUsage]]
+# Statements of longer periods have no figures by day.
 MOST_DAYS = 400
 
 
 @dataclass(frozen=True)
 class ByLabel:
-    """The largest values of one label key, the number of values, and in `rest` what other values have."""
+    """Usage by the values of one label key: `rows` for the largest values, `rest` for the sum of all other usage.
+
+    `count` is the number of values.
+    """
 
     key: str
     rows: Sequence[UsageRow]
@@ -64,9 +68,9 @@ class ByLabel:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The forecast cost of the reader's present calendar month in one currency.
+    """The forecast cost of the current calendar month in one currency. The month is in the reader's time zone.
 
-    `spent` includes unbooked usage; `forecast` is None in the first two days.
+    `spent` includes unbooked usage. `forecast` is None in the first two days of the month.
     """
 
     begins: datetime
@@ -78,9 +82,9 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Statement:
-    """Figures of `tenant` and its subtree, as far as `viewer` may see, for whole days of a time zone.
+    """The figures of `tenant` and its subtree, as far as `viewer` may see, for whole days in one time zone.
 
-    `totals` has a row per currency; each is what the ledger has for the period, and the sum of `lines`.
+    `totals` has one row per currency: the sum of the ledger in the period, which equals the sum of `lines`.
     """
 
     issuer: str
@@ -94,11 +98,11 @@ class Statement:
     held: Sequence[GenerationTime]
     unbooked: Unbooked
     budgets: Sequence[PastBudget]
-    ahead: Sequence[Ahead]  # one per currency; none unless the period contains today
+    ahead: Sequence[Ahead]  # one per currency; empty unless the period contains today
     users: Largest
     jobs: LargestJobs
     labels: Sequence[ByLabel]
-    more_keys: int  # further label keys, which are not shown
+    more_keys: int  # number of label keys that are left out
     generations: Sequence[UsageRow]
     days: Sequence[UsageRow]
     shares: Sequence[tuple[str, Amounts]]
@@ -106,13 +110,18 @@ class Statement:
     expansions: Sequence[Expansion]
     waste: Wasted
     unsettled: Unsettled
-    is_whole: bool  # False: only the largest of very many users, jobs, labels and days are shown
-    head: LedgerHead | None  # the last one, which covers everything sealed
-    lacks_before: datetime | None  # bills before are archived, and some figures lack parts of them
+    is_whole: bool  # False: of very many users, jobs, labels and days only the largest are shown
+    head: LedgerHead | None  # the latest head of the hash chain, which covers all sealed transactions
+    lacks_before: (
+        datetime | None
+    )  # bills before this time are archived, so some figures lack parts of those bills
 
     @property
     def number(self) -> str:
-        """Returns a number that is the same for the same team and days; it names the zone unless that is UTC."""
+        """Returns the statement's number, such as VISION-2026-03: team, days, and the time zone unless it is UTC.
+
+        Statements of the same team and days have the same number.
+        """
         zone = self.period.zone.key
         return f"{self.tenant.slug.upper()}-{period_name(self.period)}" + (
             "" if zone == "UTC" else f"-{zone}"
@@ -125,7 +134,7 @@ class Statement:
 
     @property
     def latest_budgets(self) -> Sequence[PastBudget]:
-        """Returns the last budget of each kind of period."""
+        """Returns the latest budget of each kind of period (month or quarter)."""
         return list({one.period: one for one in self.budgets}.values())
 
     @property
@@ -134,17 +143,17 @@ class Statement:
 
 
 def period_name(period: ReportPeriod) -> str:
-    """Returns 2026-03 for a whole month, else 2026-03-01-2026-03-15."""
+    """Returns "2026-03" for a whole month, else the first and last day as "2026-03-01-2026-03-15"."""
     after = period.last + timedelta(days=1)
     whole = period.first.day == after.day == 1 and (after - period.first).days <= 31
     return f"{period.first:%Y-%m}" if whole else period.in_a_name
 
 
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:
-    """Returns the statement as one consistent read, so that all sums agree whatever is booked meanwhile.
+    """Returns the statement, read in one consistent read, so that sums agree even while usage is booked.
 
-    `whole` has all users, jobs, labels and days, for files that programs read. If `viewer` may see nothing of the
-    tenant it is empty: callers check the tenant first.
+    With `whole` it has all users, jobs, labels and days, for files that programs read. It is empty if `viewer` may
+    not see the tenant: callers check the permission first.
     """
     with consistent_read():
         return _statement(viewer, tenant, period, whole=whole)
@@ -195,7 +204,8 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
 def _budgets(
     viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, held_now: HeldNow
 ) -> list[PastBudget]:
-    """Returns the budgets of the period's days as they were then, for viewers who may read budgets."""
+    """Returns the budgets that applied to the period's days, with their amounts at that time; empty for viewers who may
+    not read budgets."""
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
         return []
@@ -209,7 +219,8 @@ def _ahead(
     totals: Sequence[UsageRow],
     held_now: HeldNow,
 ) -> list[Ahead]:
-    """Returns forecasts of the present month if the period contains today, from what the viewer may see."""
+    """Returns a forecast of the current month for each currency, from usage that the viewer may see; empty unless the
+    period contains now."""
     if not period.begins <= now < period.ends:
         return []
     first = now.astimezone(period.zone).date().replace(day=1)
@@ -234,7 +245,7 @@ def _ahead(
 def _labels(
     viewer: User, reader: UsageReader, tenant: Tenant, totals: Sequence[UsageRow], *, whole: bool
 ) -> tuple[list[ByLabel], int]:
-    """Returns usage by each of the first label keys, and the number of further keys."""
+    """Returns the usage by values of each label key, and the number of label keys left out; `whole` leaves out none."""
     known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
     every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
     keys = every if whole else every[:MOST_KEYS]
@@ -251,7 +262,7 @@ def _labels(
 
 
 def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
-    """Returns what all others have of the totals."""
+    """Returns, for each currency, the total minus the rows that are shown; empty if all rows are shown."""
     rest = []
     if told.count > len(told.rows):
         for total in totals:
@@ -263,7 +274,7 @@ def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
 
 
 def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:
-    """Returns the shares of the tenant and its subtree together, by generation."""
+    """Returns for each generation the fairness amounts of the tenant and its subtree, summed."""
     sums: dict[str, Amounts] = {}
     for row in fairness_rows(Scope.of(viewer, period.begins, period.ends, tenant=tenant, cluster=None)):
         name = row.generation.name

@@ -1,4 +1,4 @@
-"""Which statement a query asks for, and the statement as a file."""
+"""Reads which statement a query asks for, and returns the statement as a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from portal.reports.statement.tables import document_of
 
 
 def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the whole statement as a file; as CSV with `?part=`, one table of it, else Http404."""
+    """Returns the statement as a file in the format `form`.
+
+    For CSV, `?part=` chooses a single table by its key; raises Http404 for an unknown key.
+    """
     tenant, period = read_statement_query(user, query)
     document = document_of(statement_of(user, tenant, period, whole=is_whole(form)))
     name, part = file_name(tenant, period), query.get("part", "")
@@ -31,7 +34,8 @@ def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase
 
 
 def is_whole(form: str) -> bool:
-    """Returns whether a file of this format has all rows. A PDF has the rows of the page, because people read it."""
+    """Returns whether files of the format `form` have all rows. A PDF has only the rows of the page, because people
+    read it."""
     return form != "pdf"
 
 
@@ -40,7 +44,7 @@ def file_name(tenant: Tenant, period: ReportPeriod) -> str:
 
 
 def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
-    """Returns the team, by default the first that the user may see, and the period.
+    """Returns the team and the period of the query. The default team is the first that the user may see.
 
     Raises Http404 for a team that the user may not see.
     """

@@ -1,4 +1,4 @@
-"""A statement as a document: the tables that every format and the page show."""
+"""The tables of a statement, which all formats and the page show."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def document_of(statement: Statement) -> Document:
 
 
 def tables_of(statement: Statement) -> Iterator[Table]:
-    """Yields the tables, with the currency in the headings of amounts if there is only one."""
+    """Yields the tables of a statement. If the statement has one currency, the headings of amounts name it."""
     currencies = {one.currency for one in statement.totals} | {one.currency for one in statement.lines}
     currencies |= {one.currency for one in statement.taken_back}
     of_table = {
@@ -199,7 +199,7 @@ def _taken_back(statement: Statement) -> Table:
 
 
 def _by_currency(corrections: Sequence[TakenBack]) -> dict[str, tuple[Decimal, Decimal]]:
-    """Returns GPU-seconds and cost."""
+    """Returns a pair (GPU-seconds, cost) for each currency, summed over the corrections."""
     found: dict[str, tuple[Decimal, Decimal]] = {}
     for one in corrections:
         seconds, cost = found.get(one.currency, (Decimal(0), Decimal(0)))
@@ -306,7 +306,7 @@ def _usage(
 
 
 def _totals(statement: Statement, name: str | None) -> list[Sequence[Cell]]:
-    """Returns one row per currency."""
+    """Returns one row of totals for each currency."""
     return [(name, one.gpu_seconds, one.cost, one.currency) for one in statement.totals]
 
 
@@ -442,7 +442,10 @@ def _percent(part: Decimal, whole: Decimal) -> Decimal | None:
 
 
 def _rounded(amount: Decimal | None) -> Decimal | None:
-    """Returns an amount to the cent, like the page: figures that are no ledger sums are equal in every format."""
+    """Returns an amount rounded to cents; None for None.
+
+    Used for figures that are no sums of the ledger, so that all formats show the same figure as the page.
+    """
     return None if amount is None else amount.quantize(Decimal("0.01"))
 
 

@@ -1,4 +1,4 @@
-"""Usage → Statement: what a team used and owes, as a page that reads like an invoice, and in every format."""
+"""Usage → Statement: what a team used and owes, as a page in the form of an invoice, and as files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from portal.reports.statement.files import read_statement_query, statement_in_fo
 from portal.reports.statement.tables import document_of
 from portal.user_request import UserRequest
 
-# Tables that are shown as charts: the columns that name a row, and the one that is its bar.
+# Tables with a chart, by key: the columns whose text labels a bar, and the column whose number is the bar's length.
 PICTURES = {
     "generations": ([0], 1),
     "users": ([0], 1),
@@ -36,14 +36,15 @@ BARS = 8
 
 @dataclass(frozen=True)
 class Shown:
-    """A table for the page: texts with their headings and whether they are numbers, and bars of the largest."""
+    """A table for the page. Each cell is (text, whether it is a number, heading); `bars` has the largest rows for the
+    chart."""
 
     table: Table
     rows: Sequence[Sequence[tuple[str, bool, str]]]
     totals: Sequence[Sequence[tuple[str, bool, str]]]
     bars: Sequence[tuple[str, Decimal, str]]
     most: Decimal
-    more: int  # rows without a bar
+    more: int  # number of rows without a bar
     note: str
 
 
@@ -105,7 +106,7 @@ def _shown(table: Table, document: Document) -> Shown:
 
 
 def _parts(figures: Statement) -> list[tuple[str, list[tuple[str, str, Decimal, str, str]]]]:
-    """Returns each generation's parts of a bar: class, word, GPU-seconds, start and width."""
+    """Returns for each generation the parts of its bar: class, label, GPU-seconds, start and width in per cent."""
     most = max((one.held for one in figures.held), default=Decimal(0))
     found = []
     for one in figures.held:
