@@ -1,4 +1,4 @@
-"""Who holds which GPU now, as far as a user may see it: names of other teams' jobs stay hidden."""
+"""The GPU map: which job holds which GPU now. Names of jobs that the user may not see stay hidden."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from accounting.models.tenants import ids_with_role, sees_every_tenant
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
 FREE, OWN, OTHER, DRAINED, AWAY = "free", "own", "other", "drained", "away"
-UNHELD: dict[str, str] = {Node.State.READY: FREE, Node.State.DRAINED: DRAINED}  # by the state of the node
-COLOURS = 6  # --series-1 to --series-6
+# the kind of a GPU that no job holds, by the state of its node
+UNHELD: dict[str, str] = {Node.State.READY: FREE, Node.State.DRAINED: DRAINED}
+COLOURS = 6  # CSS variables --series-1 to --series-6
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Neighbouring GPUs of one node with the same holder; for hidden teams always one GPU."""
+    """A cell of the map: neighbouring GPUs of one node that the same job holds. Any other GPU has a separate cell."""
 
     kind: str
     first: int
     span: int = 1
-    job: Job | None = None  # only of tenants that the user may see
-    team: int = 0  # the number of the job's team among those that the user sees
+    job: Job | None = None  # None unless the user may see the job's team
+    team: int = 0  # number of the job's team among the teams that the user may see; 0 without a job
 
     @property
     def gpus(self) -> str:
@@ -33,13 +34,13 @@ class Cell:
 
     @property
     def series(self) -> int:
-        """Returns the number of the team's colour."""
+        """Returns the number of the team's colour, from 1 to COLOURS; 0 without a team."""
         return (self.team - 1) % COLOURS + 1 if self.team else 0
 
 
 @dataclass(frozen=True)
 class Legend:
-    """The legend: a cell of each team by its name, and which other kinds of cells there are."""
+    """The legend of the map: each team's name with one of its cells, and the kinds of all cells on the map."""
 
     teams: list[tuple[str, Cell]]
     kinds: set[str]
@@ -52,13 +53,13 @@ class NodeRow:
 
     @property
     def held(self) -> int:
-        """Returns how many of its GPUs are held."""
+        """Returns how many GPUs of the node are held by jobs."""
         return sum(cell.span for cell in self.cells if cell.kind in {OWN, OTHER})
 
 
 @dataclass
 class GenerationRow:
-    """The nodes of one generation, and the numbers of their GPUs by kind of holder."""
+    """The nodes of one generation, and the numbers of their GPUs by kind of cell."""
 
     generation: Generation
     nodes: list[NodeRow] = field(default_factory=list)
@@ -76,7 +77,8 @@ class GenerationRow:
 
 
 def read_gpu_map(cluster: Cluster, user: User) -> list[GenerationRow]:
-    """Returns all nodes of `cluster` by generation, with a fixed number of queries, however large the cluster."""
+    """Returns all nodes of `cluster`, grouped by generation. The number of queries does not depend on the cluster's
+    size."""
     teams = _teams(user)
     holders: dict[int, dict[int, Job]] = defaultdict(dict)
     for gpu in _held(cluster.pk):
@@ -98,13 +100,14 @@ def legend_of(gpu_maps: Iterable[list[GenerationRow]]) -> Legend:
 
 
 def _teams(user: User) -> dict[int, int]:
-    """Returns the tenants that `user` sees, each with a number that stays while jobs come and go."""
+    """Returns the number of each tenant that `user` may see, by the tenant's id. It does not change when jobs start or
+    end."""
     ids = [pk for (pk,) in _every_tenant()] if sees_every_tenant(user) else ids_with_role(user)
     return {pk: number for number, pk in enumerate(ids, start=1)}
 
 
 _every_tenant = Prepared(lambda: Tenant.objects.order_by("path").values_list("pk"))
-# Reads only what the page shows of jobs.
+# Reads only those columns of a job that the page shows.
 _held = Prepared(
     lambda cluster: HeldGpu.objects.filter(
         lease__cluster=cluster, during__isnull=False, during__endswith__isnull=True

@@ -1,4 +1,4 @@
-"""The machines: nodes by generation, and who holds which GPU now."""
+"""The page with the GPU map: nodes by generation, and which job holds which GPU now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduling.models import Cluster
 
 @require_safe
 def cluster(request: UserRequest) -> HttpResponse:
-    """Shows every cluster, one below the other; there is usually one."""
+    """Shows the GPU maps of all attached clusters, one below the other. Most installations have one cluster."""
     clusters = _attached()
     now = now_from_database()
     gpu_maps = [(one, read_gpu_map(one, request.user)) for one in clusters]

@@ -1,1 +1,1 @@
-"""Django's PostgreSQL backend with a check of the connection that needs no query."""
+"""Django's PostgreSQL backend, with a check of the connection that sends no query."""

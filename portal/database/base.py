@@ -1,4 +1,5 @@
-"""Checks whether a connection still works without a query, for whose answer each request would wait."""
+"""Checks whether a database connection still works without a query, because each request would wait for the query's
+answer."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ SERVING = {TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS}
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A connection that reads its socket: a server that stops, restarts or ends a connection says so or closes it.
+    """A connection whose check only looks at its socket: if the server stops, restarts or ends the connection, the
+    socket has unread data or is closed.
 
-    A server that vanishes silently is not noticed: the first statement fails then, as a check would, and the
-    connection is replaced before the next request.
+    A server that vanishes without closing the socket is not noticed. Then the request's first statement fails, and
+    the connection is replaced before the next request.
     """
 
     def is_usable(self) -> bool:

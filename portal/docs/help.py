@@ -1,10 +1,10 @@
-"""Which section of the documentation the `?` of each page leads to."""
+"""The sections of the documentation to which the `?` of each page links."""
 
 from __future__ import annotations
 
 from portal.docs import library
 
-# Name of the URL → "page#anchor". A name that is not here uses the one before its last underscore.
+# Maps the name of a URL to "page#anchor". A name without an entry uses the entry of the name up to its last underscore.
 HELP = {
     "home": "README",
     "docs": "README",
@@ -76,7 +76,7 @@ HELP = {
 
 
 def entry_for(url_name: str | None) -> str:
-    """Returns "page#anchor" or "page" of the page that has this name, or "" if no entry fits."""
+    """Returns "page#anchor" or "page" for the page with this URL name; "" if no entry fits."""
     name = url_name or ""
     while name and name not in HELP:
         name = name.rpartition("_")[0]
@@ -84,6 +84,7 @@ def entry_for(url_name: str | None) -> str:
 
 
 def help_address(url_name: str | None) -> str:
-    """Returns the address of the section that explains the page, or of the index for a page without an entry."""
+    """Returns the address of the section that explains the page; the address of the index for a page without an
+    entry."""
     page, hash_sign, anchor = (entry_for(url_name) or library.INDEX).partition("#")
     return f"{library.address_of_page(page)}{hash_sign}{anchor}"

@@ -1,6 +1,6 @@
-"""The documentation: the pages of docs/, their sections, and the search over them.
+"""The documentation: the pages of docs/, their sections, and the search.
 
-Only the files found in docs/ when they are first read are served; no path of a request reaches the disk.
+Serves only the files that are in docs/ at the first read. A request's path is never used as a path on the disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with the text up to the next one."""
+    """A section of a page: a heading, and the text up to the next heading."""
 
     page: str
     page_title: str
@@ -51,7 +51,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Hit:
-    """A section that matches a search, with the text around the first match."""
+    """A section that matches a search, with the first match and the text around it."""
 
     section: Section
     before: str
@@ -64,12 +64,13 @@ def address_of_page(name: str) -> str:
 
 
 def pages() -> dict[str, Page]:
-    """Returns all pages by name: the index, the pages in its order, then the others by name."""
+    """Returns all pages by name: first the index, then pages in the order of its links, then the remaining pages by
+    name."""
     return {name: page(name) for name in _files()}
 
 
 def page(name: str) -> Page:
-    """Returns a page; raises KeyError for one that does not exist."""
+    """Returns the page named `name`. Raises KeyError for an unknown name."""
     return _page(_files()[name], get_script_prefix())
 
 
@@ -90,7 +91,8 @@ def pictures() -> dict[str, Path]:
 
 
 def search(query: str, limit: int = 30) -> list[Hit]:
-    """Returns the sections that contain every word of the query; those with the words in the title come first."""
+    """Returns the sections that contain every word of the query, at most `limit`. Sections with the words in their
+    title come first."""
     words = query.casefold().split()
     if not words:
         return []
@@ -105,7 +107,8 @@ def search(query: str, limit: int = 30) -> list[Hit]:
 
 
 def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
-    """Cuts the text around the first word of the query that occurs in it."""
+    """Returns the section with the first match of any of the words, and about `around` characters before and after
+    it."""
     text = section.text
     places = [(at, len(word)) for word in words if (at := text.lower().find(word)) >= 0]
     at, length = min(places, default=(0, 0))
@@ -125,14 +128,15 @@ def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
 
 @cache
 def _page(path: Path, _prefix: str) -> Page:
-    """Reads a page once for each prefix of the portal's addresses, which its links contain."""
+    """Reads and renders a page. Cached for each URL prefix of the portal, because the page's links contain the
+    prefix."""
     tokens = markdown.parse(path.read_text(), _address)
     sections = tuple(_sections(path.stem, tokens))
     return Page(path.stem, sections[0].title, SafeString(markdown.render(tokens)), sections)
 
 
 def _address(target: str) -> str | None:
-    """Returns where a link of a page leads in the portal; None for files outside docs/."""
+    """Returns the address in the portal for the target of a link in docs/; None for files outside docs/."""
     if "://" in target or target.startswith(("#", "mailto:")):
         return target
     name, _, anchor = target.partition("#")
@@ -145,7 +149,7 @@ def _address(target: str) -> str | None:
 
 
 def _sections(name: str, tokens: list[Token]) -> Iterator[Section]:
-    """Yields the sections in order; the first is the page's own heading."""
+    """Yields the sections of a page in order. The first section has the page's title."""
     starts = [place for place, token in enumerate(tokens) if token.type == "heading_open"]
     page_title = markdown.plain_text(tokens[starts[0] + 1])
     for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):

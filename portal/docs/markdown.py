@@ -1,4 +1,4 @@
-"""Renders a documentation page: Markdown to HTML that the portal's content security policy and styles allow."""
+"""Renders Markdown as HTML that satisfies the portal's content security policy and styles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tokens = Sequence[Token]
 
 
 class Renderer(RendererHTML):
-    """Gives each code sample a button that copies it, and each table a box in which it scrolls."""
+    """Renders code samples with a button to copy them, and tables in a box that scrolls."""
 
     def fence(self, tokens: Tokens, idx: int, options: Any, env: Any) -> str:
         return _sample(tokens[idx], idx)
@@ -36,21 +36,21 @@ class Renderer(RendererHTML):
         return "</table></div>\n"
 
     def th_open(self, tokens: Tokens, idx: int, options: Any, env: Any) -> str:
-        empty = not tokens[idx + 1].content  # a heading without text is a cell
+        empty = not tokens[idx + 1].content  # an empty heading is rendered as a plain cell
         return "<td>" if empty else '<th scope="col">'
 
     def th_close(self, tokens: Tokens, idx: int, options: Any, env: Any) -> str:
         return "</td>" if not tokens[idx - 1].content else "</th>\n"
 
 
-# Raw HTML is shown as text; links to scripts are refused by markdown-it itself.
+# Raw HTML is shown as text. markdown-it itself refuses links with script schemes.
 _parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=Renderer).enable("table")
 
 
 def parse(text: str, address_of: Callable[[str], str | None]) -> list[Token]:
-    """Returns the tokens of a page, with an id on each heading and each target replaced by what `address_of` returns.
+    """Returns the tokens of a page. Each heading gets an id, and `address_of` maps the target of each link or picture.
 
-    A link for which it returns None becomes plain text.
+    If `address_of` returns None, a link becomes plain text, and a picture is removed.
     """
     tokens = _parser.parse(text)
     used: dict[str, int] = {}
@@ -63,7 +63,7 @@ def parse(text: str, address_of: Callable[[str], str | None]) -> list[Token]:
 
 
 def render(tokens: Tokens) -> str:
-    """Returns the HTML of tokens of `parse`."""
+    """Returns the tokens of `parse` as HTML."""
     return str(_parser.renderer.render(tokens, _parser.options, {}))
 
 
@@ -77,12 +77,12 @@ def plain_text(token: Token) -> str:
 
 
 def anchor_of(title: str) -> str:
-    """Returns the anchor of a heading, as GitHub makes it, so that a link works in both places."""
+    """Returns the anchor of a heading by the same rule as GitHub, so that links work here and there."""
     return re.sub(r"[^\w\- ]", "", title.strip().lower(), flags=re.ASCII).replace(" ", "-")
 
 
 def _unused(anchor: str, used: dict[str, int]) -> str:
-    """Returns the anchor, with a number where the page has it already."""
+    """Returns the anchor, with a number at its end if an earlier heading of the page has the same anchor."""
     count = used[anchor] = used.get(anchor, -1) + 1
     return f"{anchor}-{count}" if count else anchor
 

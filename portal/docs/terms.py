@@ -1,4 +1,4 @@
-"""The terms of docs/glossary.md, for tooltips."""
+"""The terms of docs/glossary.md, which tooltips show."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from portal.docs.markdown import anchor_of
 
 
 def term(name: str) -> library.Section:
-    """Returns the entry of the glossary; raises KeyError for a term that it does not have."""
+    """Returns the glossary's section for a term. Raises KeyError for an unknown term."""
     return {section.anchor: section for section in library.page("glossary").sections}[anchor_of(name)]
 
 
 def definition(name: str) -> str:
-    """Returns the first sentence of a term's entry."""
+    """Returns the first sentence of a term's section. Raises KeyError for an unknown term."""
     return term(name).text.partition(". ")[0].removesuffix(".") + "."

@@ -1,4 +1,4 @@
-"""The documentation's pages, pictures and search, for every user who is signed in."""
+"""The pages, pictures and search of the documentation, for all signed-in users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from portal.docs import library
 
 @require_safe
 def page(request: HttpRequest, name: str = library.INDEX) -> HttpResponse:
-    """Shows a page, or with ?q= the sections that match; raises Http404 for a page that does not exist."""
+    """Shows a page of the documentation; with `?q=`, the sections that match. Raises Http404 for an unknown page."""
     shown = library.pages().get(name)
     if shown is None:
         raise Http404
@@ -27,7 +27,7 @@ def page(request: HttpRequest, name: str = library.INDEX) -> HttpResponse:
 
 @require_safe
 def picture(_request: HttpRequest, name: str) -> HttpResponse:
-    """Sends a picture of docs/; raises Http404 for any other file."""
+    """Sends a picture of docs/. Raises Http404 for any other file."""
     path = library.pictures().get(name)
     if path is None:
         raise Http404

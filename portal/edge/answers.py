@@ -1,4 +1,4 @@
-"""Answers without Django: a page for browsers, a problem document for the API, else plain text."""
+"""Answers that do not need Django: HTML for browsers, a problem document for the API, plain text otherwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that says why a request is not passed on."""
+    """An answer that explains why a request is not passed on to Django."""
 
     status: int
     detail: str
@@ -63,9 +63,10 @@ class Answer:
 
 
 class Refused(Exception):
-    """A request is not passed on.
+    """Raised if a request is not passed on to Django; has the answer.
 
-    Create a new one for each raise: a stored exception would keep its frames, and so the connection, alive.
+    Create a new instance for each raise: a shared instance would keep references to stack frames, and so keep the
+    connection open.
     """
 
     def __init__(self, answer: Answer) -> None:

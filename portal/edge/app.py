@@ -26,20 +26,21 @@ logger = logging.getLogger(__name__)
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# How long a request waits for a thread. Streams wait longer, because nobody looks at them yet.
+# How many seconds a request waits for a thread. Streams wait longer, because users do not look at a stream yet.
 WAIT_SECONDS = 5.0
 STREAM_WAIT_SECONDS = 60.0
-# Requests that portal.live.streams answers. A header would not do: any client may send it to any page.
+# Paths that portal.live.streams answers. A request header could not tell, because any client may send it to any page.
 STREAMS = re.compile("/live|/jobs/[0-9]+/log/stream")
-# After this time it is checked whether the database answers; the check may take as long again.
+# If a request is not answered after LOOK_AFTER_SECONDS, a probe checks whether the database answers within
+# LOOK_SECONDS.
 LOOK_AFTER_SECONDS = 4.0
 LOOK_SECONDS = 4.0
-# Threads for static files, which need no database.
+# The number of threads for static files, which need no database.
 STATIC_THREADS = 2
 HASHING = {
     "login",
     "password_change",
-}  # names of the URLs at which passwords are hashed
+}  # names of the URLs whose views hash a password
 
 BUSY = Answer(503, "Fairlot has too much to do just now. Try again in a moment.", retry_after=5)
 SILENT = Answer(503, "Fairlot's database does not answer. Try again in a moment.", retry_after=5)
@@ -47,7 +48,7 @@ HASHING_BUSY = Answer(503, "Too many people are signing in at once. Try again in
 
 
 class Edge:
-    """The state that one process (one event loop) of the web shares between its requests."""
+    """The state of one event loop that all its requests share. A web process has one event loop."""
 
     def __init__(self, portal: App) -> None:
         self.portal = portal
@@ -57,7 +58,7 @@ class Edge:
         self.pages = Threads(pages_at_once(), "pages", may_be_slow=True)
         self.streams = Threads(streams_at_once(), "streams")
         self.static = Threads(STATIC_THREADS, "static")
-        # A login may be slow, because it waits for its thread during its turn.
+        # A login may be slow, because it waits for a thread while it has the turn.
         self.hashing = Turns(settings.FAIRLOT_PASSWORDS_AT_ONCE, may_be_slow=True)
         self._left_behind: set[asyncio.Task[None]] = set()
         self._health_path = reverse("healthz")
@@ -79,7 +80,10 @@ class Edge:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, client: Client, arrived: float
     ) -> None:
-        """Lends the request a thread and waits until it is answered. Raises Refused if that is impossible."""
+        """Lends the request a thread, and waits until Django has answered the request.
+
+        Raises Refused if no thread becomes free or the database does not answer.
+        """
         threads = self._threads_for(scope["path"])
         if self.probe.is_silent and threads is not self.static and not await self.probe.responds(within=1.0):
             raise Refused(SILENT)
@@ -99,9 +103,11 @@ class Edge:
         return self.streams if STREAMS.fullmatch(path) else self.pages
 
     async def _lease(self, threads: Threads, scope: Scope, client: Client) -> Lease:
-        """Waits for a thread; a login first waits for its turn, so that only a few logins get one. Raises Refused.
+        """Waits for a thread and returns the lease. A login first waits for its turn, so that only a few logins have
+        threads.
 
-        The turn ends when the thread comes back: hashing goes on even if the client leaves.
+        A login's turn ends when its thread is given back, because the password is hashed to the end even if the
+        client leaves. Raises Refused if there is no turn or thread in time.
         """
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
             return Lease(threads, await self._take(threads, client), client)
@@ -117,7 +123,8 @@ class Edge:
         return Lease(threads, thread, client, also=lambda: self.hashing.end(client))
 
     async def _take(self, threads: Threads, client: Client) -> ThreadPoolExecutor:
-        """Waits for a thread, but not for a database that does not answer. Raises Refused."""
+        """Waits for a free thread and returns it. Raises Refused if no thread becomes free in time, or if the database
+        does not answer meanwhile."""
         within = STREAM_WAIT_SECONDS if threads is self.streams else WAIT_SECONDS
         if threads.has_one_for(client):
             return await threads.take(client, within)
@@ -131,7 +138,9 @@ class Edge:
             raise Refused(BUSY) from None
         except BaseException:
             if not taking.cancel() and not taking.exception():
-                threads.give_back(taking.result(), client)  # it was lent at the moment of cancellation
+                threads.give_back(
+                    taking.result(), client
+                )  # the thread was lent at the moment of cancellation
             raise
 
     async def _run(self, lease: Lease, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
@@ -139,9 +148,10 @@ class Edge:
             await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
-        """Raises Refused if there is no answer yet and the database gives none either.
+        """Waits until Django has answered. Raises Refused if there is no answer yet and the database does not answer a
+        probe.
 
-        The thread is then left alone: once the database answers, it ends and can be lent again.
+        In that case the thread continues. It can be lent again when the database answers and its work ends.
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
@@ -160,7 +170,7 @@ class Edge:
 
 
 class _Exchange:
-    """The answer to one request; releases its thread when the answer begins."""
+    """The answer to one request. Gives the request's thread back when the answer begins."""
 
     def __init__(self, send: Send, lease: Lease) -> None:
         self._send, self._lease = send, lease
@@ -168,7 +178,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if self.abandoned:
-            return  # another answer was given
+            return  # the client already got a 503 answer
         if message["type"] == "http.response.start":
             self.begun = True
             self._lease.release()
@@ -178,7 +188,7 @@ class _Exchange:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Returns a receive that replays the body, then passes on what the client does."""
+    """Returns an ASGI `receive` that first yields the body, which was already read, and then calls `receive`."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
@@ -195,13 +205,15 @@ def _name_of(path: str) -> str:
 
 
 def pages_at_once() -> int:
-    """Returns how many requests of a process may use the database; streams, session checks and the probe use the
-    rest."""
+    """Returns how many requests of one process may use the database at once.
+
+    The remaining connections are for streams, session checks and the probe.
+    """
     return int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) - streams_at_once() - visits_at_once() - 1
 
 
 def streams_at_once() -> int:
-    """Returns how many streams may begin, or check the rights of their readers, at once."""
+    """Returns how many streams of one process may start, or check their readers' rights, at once."""
     return max(1, int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) // 6)
 
 
@@ -210,7 +222,8 @@ def visits_at_once() -> int:
 
 
 def with_edge(portal: App) -> App:
-    """Returns `portal` behind this layer; protocols other than HTTP pass through unchanged."""
+    """Returns an ASGI app that applies this layer to HTTP requests of `portal`. Other protocols pass through
+    unchanged."""
     edges: WeakKeyDictionary[asyncio.AbstractEventLoop, Edge] = WeakKeyDictionary()
 
     async def edge(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,5 @@
-"""Reads request bodies completely before anything else happens, with limits on size, time and their sum."""
+"""Reads whole request bodies before Django sees the request, with limits on size and time, and on the sum of all
+bodies."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
-# For strangers, for unknown URLs, and for methods without a body: a login form is far smaller.
+# The limit in bytes for clients without a login, for unknown URLs, and for methods without a body. A login form is far
+# smaller.
 SMALL = 64 * 1024
-# The longest pause between two pieces of a body.
+# The longest pause between two pieces of a body, in seconds.
 PAUSE_SECONDS = 10.0
-# For all requests that this process has not answered yet.
+# Limits on the bodies of all requests that this process has not answered yet.
 MOST_BYTES = 64 * 1024 * 1024
 MOST_READ_AT_ONCE = 256
-# One address may hold a quarter of either limit, and large bodies leave a quarter of the bytes to small ones.
+# One address may use a quarter of each limit. Large bodies leave a quarter of the bytes free for small bodies.
 PART = 4
 
 TOO_SLOW = Answer(408, "The request did not arrive in time.", closes=True)
@@ -36,11 +38,11 @@ TOO_MANY = Answer(
 
 
 class Gone(Exception):
-    """The client left before its request was complete."""
+    """Raised if the client disconnects before its request is complete."""
 
 
 class Bodies:
-    """Reads bodies, and counts those that are still in use."""
+    """Reads bodies, and counts the bytes of all bodies in use."""
 
     def __init__(self) -> None:
         self._bytes = Shares(MOST_BYTES, MOST_BYTES // PART)
@@ -48,9 +50,10 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive, client: Client) -> AsyncIterator[bytes | None]:
-        """Yields the whole body, or None if there is none to read; its bytes count until the block ends.
+        """A context manager that reads the body and yields it; None for a request without a body.
 
-        Raises Refused for a body that is too large or too slow, and Gone.
+        The bytes count against the limit until the context ends. Raises Refused for a body that is too large or too
+        slow, and Gone if the client leaves.
         """
         declared = _declared_length(scope)
         if declared == 0:
@@ -77,7 +80,7 @@ class Bodies:
             self._bytes.give_back(client.address, len(body))
 
     def _make_room(self, client: Client, count: int, *, is_small: bool) -> None:
-        """Counts the next bytes of a body. Raises Refused if there is no room for them."""
+        """Counts the next `count` bytes of a body against the limits. Raises Refused if they exceed a limit."""
         if not self._bytes.has(client.address, count, leaving=0 if is_small else MOST_BYTES // PART):
             raise Refused(TOO_MANY)
         self._bytes.take(client.address, count)
@@ -99,7 +102,7 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def limit_of(scope: Scope, client: Client) -> int:
-    """Returns how many bytes the body of this request may have."""
+    """Returns the most bytes that the body of this request may have."""
     if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"} or not client.login:
         return SMALL
     try:
@@ -110,13 +113,13 @@ def limit_of(scope: Scope, client: Client) -> int:
 
 
 def _declared_length(scope: Scope) -> int | None:
-    """Returns the length in the headers; None if only the end of the body shows it."""
+    """Returns the length of the body by the headers; 0 without a body, None for a chunked body."""
     length: int | None = 0
     for name, value in scope["headers"]:
         if name == b"transfer-encoding":
             return None
         if name == b"content-length":
-            length = int(value)  # the server has checked that it is a number
+            length = int(value)  # the server has checked that the value is a number
     return length
 
 

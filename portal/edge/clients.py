@@ -1,4 +1,7 @@
-"""Identifies the client of a request from the request alone: enough for sharing, never for trust."""
+"""Identifies the client of a request by the request's address and credentials, which are not verified.
+
+That is enough to share resources between clients, but not to trust a client.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ NOTHING = ("", 0)
 
 
 class Client(NamedTuple):
-    """The origin of a request, and the login that it names."""
+    """The client of a request: the address that sent it, and the login that it claims."""
 
     address: str  # an IPv4 address, or the /64 of an IPv6 address
-    login: str  # the session cookie or the API token; empty for a stranger
+    login: str  # the session cookie or the API token; empty without either
 
 
 def client_of(scope: MutableMapping[str, Any]) -> Client:
     """Returns the client of a request.
 
-    It reads the same cookie and token as the pages and the API; otherwise one login could pass for many.
+    Reads the same cookie as the pages and the same token as the API. Otherwise one login could pass for many logins.
     """
     cookies, token = [], b""
     for name, value in scope["headers"]:

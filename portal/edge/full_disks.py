@@ -1,4 +1,4 @@
-"""Recognises writes that failed because a disk was full."""
+"""Recognises write errors that are due to a full disk."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 
 from scheduling.core.safe_streams import NO_SPACE
 
-DISK_FULL = "53100"  # PostgreSQL's code
+DISK_FULL = "53100"  # PostgreSQL's error code
 TOLD_FOR_SECONDS = 60.0
 
 _database_full_at = float("-inf")
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Returns whether `error` or one of its causes is a full disk, of this machine or of the database."""
+    """Returns whether `error` or one of its causes means a full disk, of this machine or of the database."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return True
@@ -25,11 +25,11 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def note_database_full() -> None:
-    """Records it for /healthz: only a failing write shows that the database's disk is full."""
+    """Records that the database's disk is full, for /healthz. Only a failed write shows this."""
     global _database_full_at  # noqa: PLW0603 - one moment for the process
     _database_full_at = time.monotonic()
 
 
 def database_was_full() -> bool:
-    """Returns whether a write of this process failed within the last minute because the database had no space."""
+    """Returns whether a write of this process failed within the last minute because the database's disk was full."""
     return time.monotonic() - _database_full_at < TOLD_FOR_SECONDS

@@ -1,4 +1,5 @@
-"""Django behind the edge: a request visits its thread once, not once per middleware and signal."""
+"""Runs Django behind the edge: the whole request runs in one thread without leaving it for each middleware and
+signal."""
 
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class Handler(ASGIHandler):
-    """Answers like Django's handler, with all middleware synchronous.
+    """An ASGI handler like Django's, but with all middleware synchronous.
 
-    Django's handler passes a request between event loop and thread about ten times, which costs more than many
-    pages. Here the thread does everything: signals, middleware, view, and closing the answer. Only asynchronous
+    Django's handler passes a request between event loop and thread about ten times, which takes longer than many
+    pages. Here one thread does everything: signals, middleware, view, and closing the answer. Only asynchronous
     views and streams return to the event loop.
     """
 
@@ -42,7 +43,7 @@ class Handler(ASGIHandler):
         set_script_prefix(get_script_prefix(scope))
         visit = _Visit()
         try:
-            # Anything received now means that the client has left.
+            # The body is complete, so any further message means that the client has disconnected.
             await first_of(self._exchange(visit, scope, body, send), receive())
         finally:
             if visit.end():
@@ -53,12 +54,12 @@ class Handler(ASGIHandler):
         await self.send_response(answer, send)
 
     def _answer(self, visit: _Visit, scope: Scope, body: IO[bytes]) -> HttpResponseBase:
-        """Returns the answer, complete and closed unless it is a stream."""
+        """Returns Django's answer to the request. Any answer except a stream is complete and closed."""
         signals.request_started.send(sender=self.__class__, scope=scope)
         try:
             request, refusal = self.create_request(scope, body)
             answer = cast(HttpResponseBase, refusal) if request is None else self.get_response(request)
-        except BaseException:  # the client of an asynchronous view left: there is no answer to close
+        except BaseException:  # the client of an asynchronous view left, and there is no answer to close
             signals.request_finished.send(sender=self.__class__)
             raise
         finally:
@@ -73,7 +74,7 @@ class Handler(ASGIHandler):
 
 
 class _Visit:
-    """What remains of a request when it is over: an answer that must be closed exactly once."""
+    """The answer of one request, which must be closed exactly once, by the thread or by the event loop."""
 
     def __init__(self) -> None:
         self.answer: HttpResponseBase | None = None
@@ -81,7 +82,8 @@ class _Visit:
         self._lock = Lock()
 
     def end(self) -> bool:
-        """Ends the wait for the answer; returns whether there is one to close."""
+        """Records that the event loop has stopped waiting for the answer. Returns whether there is an answer to
+        close."""
         self.is_over = True
         return self.answer is not None
 

@@ -1,4 +1,4 @@
-"""Health of the portal: the database, Redis, the disks that it writes to, and the sealing of the ledger."""
+"""The health of the portal: database, Redis, the disks that the web writes to, and the sealing of the ledger."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from portal.edge.answers import Send
 from portal.edge.questions import Probe, Question
 from scheduling.core.safe_streams import NO_SPACE
 
-# The whole answer takes no longer, whatever does not respond.
+# The longest time in seconds for the whole answer, whichever service does not respond.
 WITHIN_SECONDS = 2.0
 LEAST_FREE = 1024 * 1024  # bytes
 
 
 class Health:
-    """Answers whether the portal is healthy, to any number of callers. Belongs to one event loop."""
+    """Answers health checks of any number of callers. Belongs to one event loop."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        # Callers share answers, because a connection or a write per caller would exhaust them, and a network disk may
-        # hang.
+        # Callers share one answer per question: a connection or a write for each caller would use up connections, and a
+        # network disk may hang.
         self._redis = Question(ask_redis, fresh=1.0)
         self._disks = Question(disks, fresh=5.0)
         self._ledger = Question(ledger, fresh=60.0)
 
     def close(self) -> None:
-        """Ends the threads that check."""
+        """Ends the threads that run the checks."""
         for question in (self.probe.question, self._redis, self._disks, self._ledger):
             question.close()
 
     async def answer(self, scope: MutableMapping[str, Any], send: Send) -> None:
-        """Answers /healthz without using a thread for pages."""
+        """Answers a request to /healthz, without a thread for pages."""
         if scope["method"] in {"GET", "HEAD"}:
             status, report = await self.examine()
             body = json.dumps(report).encode()
@@ -65,9 +65,9 @@ class Health:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def examine(self) -> tuple[int, dict[str, Any]]:
-        """Returns the status and the content of the answer: 503 if the database or Redis does not answer.
+        """Returns the HTTP status and the report: 200, or 503 if the database or Redis does not answer.
 
-        A full disk and an unsealed ledger are reported with 200, because everything that only reads still works.
+        A full disk or an unsealed ledger still gives 200, because everything that only reads works.
         """
         database, redis, found, ledger = await asyncio.gather(
             self.probe.works(WITHIN_SECONDS),
@@ -79,7 +79,7 @@ class Health:
         known["database"] = database_disk(self.probe)
         if redis is Redis.DISK_FULL:
             known["redis"] = "full"
-        sealed = ledger or "ok"  # if unknown in time, the database's state says why
+        sealed = ledger or "ok"  # without an answer in time, the state of the database tells the reason
         well = database and redis is Redis.OK
         word = "failing" if not well else "degraded" if {*known.values(), sealed} != {"ok"} else "ok"
         named = {"database": database, "redis": redis is Redis.OK}
@@ -88,10 +88,10 @@ class Health:
 
 
 class Redis(Enum):
-    """How Redis answers."""
+    """The state of Redis."""
 
     OK = "ok"
-    DISK_FULL = "disk full"  # it answers but accepts no messages
+    DISK_FULL = "disk full"  # Redis answers, but accepts no messages
     FAILING = "failing"
 
 
@@ -106,30 +106,32 @@ def ask_redis() -> Redis:
         with client:
             return Redis.OK if client.ping() else Redis.FAILING
     except ResponseError as error:
-        # A server that persists its data says so instead of answering.
+        # A Redis server that persists its data answers MISCONF when it cannot write to its disk.
         return Redis.DISK_FULL if "MISCONF" in str(error) else Redis.FAILING
     except (RedisError, OSError):
         return Redis.FAILING
 
 
 def ledger() -> str:
-    """Returns "ok" if all books are sealed, else "not sealed"; Admin → Scheduling shows why."""
+    """Returns "ok" if all books of the ledger are sealed, else "not sealed". Admin → Scheduling shows the reason."""
     try:
         return "not sealed" if why_stopped(now_from_database()) else "ok"
-    except Error:  # the database is reported separately
+    except Error:  # the report has the state of the database separately
         return "ok"
     finally:
         connection.close()
 
 
 def disks() -> dict[str, str]:
-    """Returns the state of each folder that the web writes to: "ok", "full" or "not writable"."""
+    """Returns the state of each folder to which the web writes, by name: "ok", "full", "not writable" or "not
+    readable"."""
     folders = {"jobs": settings.FAIRLOT_JOBS_DIR, "temporary": Path(tempfile.gettempdir())}
     return {name: state_of(folder) for name, folder in folders.items()}
 
 
 def database_disk(probe: Probe) -> str:
-    """Returns the state of the database's disk, known from a failed write or if it is on this machine."""
+    """Returns "full" if a write failed recently because the database's disk was full; else the free space, if the disk
+    is on this machine."""
     if full_disks.database_was_full():
         return "full"
     found = probe.question.last
@@ -137,7 +139,7 @@ def database_disk(probe: Probe) -> str:
 
 
 def state_of(folder: Path) -> str:
-    """Returns the state of a folder by writing a small file; a missing folder is "ok"."""
+    """Returns the state of a folder, which it tests by writing a small file; "ok" for a missing folder."""
     if not folder.exists():
         return "ok"
     try:
@@ -150,7 +152,11 @@ def state_of(folder: Path) -> str:
 
 
 def free_space_of(folder: Path) -> str:
-    """Returns whether the disk is nearly full; a folder that is missing or inaccessible is "ok"."""
+    """Returns "full" if the folder's disk has less than LEAST_FREE bytes left, else "ok"; "not readable" if the disk
+    fails.
+
+    A folder that is missing or inaccessible is "ok".
+    """
     try:
         space = os.statvfs(folder)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Slots for database connections, shared by all web processes of one Fairlot.
+"""Slots for database connections, which all web processes of a Fairlot installation share.
 
-Each connection of a web process holds a PostgreSQL lock from beginning to end. There are as many locks as the server
-accepts connections, minus those reserved for workers, the watcher and commands.
+Each connection of a web process holds a slot, a PostgreSQL advisory lock, as long as it is open. There are as many
+slots as the server accepts connections, minus the connections reserved for workers, the watcher and commands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-LOCK = 7_110  # first key of an advisory lock; others are in scheduling/core/locks.py and accounting/core/locks.py
+# first key of the advisory locks; other first keys are in scheduling/core/locks.py and accounting/core/locks.py
+LOCK = 7_110
 TAKE = """
 SELECT place
   FROM generate_series(1, greatest(1, current_setting('max_connections')::int
@@ -25,12 +26,12 @@ SELECT place
 
 
 def share_places() -> None:
-    """Makes each future connection of this process take a slot."""
+    """Makes each new database connection of this process take a slot."""
     connection_created.connect(take_place, dispatch_uid="web places")
 
 
 def take_place(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Takes a slot, or closes the connection and raises OperationalError if none is left."""
+    """Takes a slot for a new connection. Closes the connection and raises OperationalError if no slot is free."""
     with connection.cursor() as cursor:
         cursor.execute(TAKE, [settings.FAIRLOT_RESERVED_DATABASE_CONNECTIONS, LOCK])
         found = cursor.fetchone()

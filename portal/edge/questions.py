@@ -1,4 +1,4 @@
-"""Questions that may take long to answer: one thread asks, and all callers share the answer."""
+"""Checks that may take long: a single thread runs the check, and all callers share the answer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ CONNECT_SECONDS = 3
 
 
 class Question(Generic[T]):
-    """Calls `work` in a separate thread; an answer is valid for `fresh` seconds. Belongs to one event loop."""
+    """A check that calls `work` in a separate thread. Its answer is valid for `fresh` seconds. Belongs to one event
+    loop."""
 
     def __init__(self, work: Callable[[], T], *, fresh: float) -> None:
         self._work, self._fresh = work, fresh
         self._thread = ThreadPoolExecutor(1, "question")
         self._asking: asyncio.Future[T] | None = None
         self._asked_at = self._answered_at = float("-inf")
-        self.last: T | None = None  # the latest answer
+        self.last: T | None = None  # the latest answer; None if `work` raised an error
 
     async def ask(self, within: float) -> T | None:
-        """Returns the answer, or None if it takes longer than `within` seconds."""
+        """Returns the answer of `work`; None if the answer takes longer than `within` seconds."""
         if self._asking is None and time.monotonic() - self._answered_at > self._fresh:
             self._asked_at = time.monotonic()
             self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._work)
@@ -37,11 +38,11 @@ class Question(Generic[T]):
         return self.last if self._asking is None else None
 
     def close(self) -> None:
-        """Ends the thread after its answer; nobody may ask again."""
+        """Ends the thread after the running call. `ask` must not be called afterwards."""
         self._thread.shutdown(wait=False)
 
     def open_for(self) -> float:
-        """Returns for how many seconds the question has been open; 0 if it is answered."""
+        """Returns for how many seconds the running call of `work` has taken; 0 if there is none."""
         return time.monotonic() - self._asked_at if self._asking is not None else 0.0
 
     def _note(self, asking: asyncio.Future[T]) -> None:
@@ -52,42 +53,43 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True)
 class Database:
-    """The state of the database as a new connection found it."""
+    """The state of the database, tested with a new connection."""
 
-    responds: bool  # even if only with a refusal
+    responds: bool  # the database answers, even if it refuses the connection
     works: bool
-    folder: str = ""  # its data folder, if it says
+    folder: str = ""  # the data folder of the database, if the user may read its name
 
 
 class Probe:
-    """Checks whether the database answers, with a connection and a thread that no request uses."""
+    """Checks whether the database answers, with a connection and a thread that requests do not use."""
 
     def __init__(self) -> None:
         self.question = Question(ask_database, fresh=1.0)
 
     async def responds(self, within: float) -> bool:
-        """Returns whether the database answers in any way; False if that is unknown in time."""
+        """Returns whether the database answers within `within` seconds, even if only with a refusal."""
         found = await self.question.ask(within)
         return found is not None and found.responds
 
     async def works(self, within: float) -> bool:
-        """Returns whether one can connect to the database now and get an answer."""
+        """Returns whether a new connection to the database succeeds and runs a query, within `within` seconds."""
         found = await self.question.ask(within)
         return found is not None and found.works
 
     @property
     def is_silent(self) -> bool:
-        """Returns whether the latest question got no answer, or has been open for too long."""
+        """Returns whether the database did not answer the latest check, or the running check takes too long."""
         last = self.question.last
         return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
 
 
 def ask_database() -> Database:
-    """Connects and asks; the connection attempt also has a time limit."""
+    """Connects to the database, with a time limit, runs a query, and returns the result as a `Database`."""
     try:
         link = psycopg2.connect(**connection.get_connection_params() | {"connect_timeout": CONNECT_SECONDS})
     except psycopg2.Error as error:
-        # A refusal, such as too many connections, is not silence: requests may have connections already.
+        # A refusal, such as too many connections, counts as an answer: requests may use connections that are already
+        # open.
         return Database(responds="FATAL:" in str(error), works=False)
     try:
         with link.cursor() as cursor:

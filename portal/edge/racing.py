@@ -1,4 +1,4 @@
-"""Runs several awaitables until the first one ends."""
+"""Runs several awaitables until one of them ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 
 async def first_of(*works: Awaitable[object]) -> None:
-    """Waits for the first to end, cancels the others, and raises the errors."""
+    """Waits until one of the awaitables ends, and cancels the others. Raises the first error of any of them."""
     tasks = [asyncio.create_task(_whole(work)) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -20,9 +20,10 @@ async def first_of(*works: Awaitable[object]) -> None:
         if errors:
             raise errors[0]
     finally:
-        del errors, ends, task, tasks  # an error that refers to itself would keep the connection open
+        # the error's traceback would otherwise refer to the error itself and keep the connection open
+        del errors, ends, task, tasks
 
 
 async def _whole(work: Awaitable[object]) -> None:
-    """Wraps an awaitable of the server, which need not be a future, for a task."""
+    """Wraps an awaitable of the server as a coroutine, because a task needs a coroutine."""
     await work

@@ -1,4 +1,4 @@
-"""Limits how much of a resource each key may hold."""
+"""Limits how many units of a resource each key may hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Hashable
 
 
 class Shares:
-    """Counts how many of `most` units are held, and by which key; one key may hold `of_one` of them."""
+    """Counts the held units of a resource by key. All keys together may hold `most` units, each key `of_one` of
+    them."""
 
     def __init__(self, most: int, of_one: int) -> None:
         self.most, self.of_one = most, of_one
@@ -18,7 +19,7 @@ class Shares:
         return self.taken < self.most
 
     def has(self, key: Hashable, count: int = 1, *, leaving: int = 0) -> bool:
-        """Returns whether `key` may take `count` more if `leaving` units must stay free."""
+        """Returns whether `key` may take `count` more units, so that at least `leaving` units stay free for others."""
         return self.taken + count <= self.most - leaving and self._held.get(key, 0) + count <= self.of_one
 
     def take(self, key: Hashable, count: int = 1) -> None:

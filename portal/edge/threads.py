@@ -1,4 +1,4 @@
-"""Threads for database work, each with one connection that it keeps between requests."""
+"""Threads for database work. Each thread has one database connection, which it keeps between requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from django.db import close_old_connections, connections
 from portal.edge.clients import Client
 from portal.edge.turns import Turns
 
-# An unused connection is closed after this time, so that idle web processes hold none.
+# After this time in seconds an unused thread and its connection are closed, so that idle web processes hold no
+# connection.
 IDLE_SECONDS = 60.0
-# How long a call of an answer that has begun waits for a thread.
+# How many seconds a call waits for a thread if its request has already begun to answer.
 BORROW_SECONDS = 30.0
 
 
 class Threads:
-    """A fixed number of single threads, lent to one request at a time; the last one used is lent first.
+    """A fixed number of threads, each lent to one request at a time. The thread that was used last is lent first.
 
-    No login gets more than half of them at once and, if requests `may_be_slow`, no address gets all, so that clients
-    leave threads to each other. Belongs to one event loop; everything except the work itself is called there.
+    One login gets at most half of the threads at once. If requests `may_be_slow`, one address never gets all
+    threads, so that other clients find some. Belongs to one event loop, which makes all calls; only the work itself
+    runs in the threads.
     """
 
     def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
@@ -33,7 +35,7 @@ class Threads:
         self._made: set[ThreadPoolExecutor] = set()
         self._idle: list[
             tuple[float, ThreadPoolExecutor]
-        ] = []  # with the time since when it is idle, in that order
+        ] = []  # idle threads, each with the time since when it is idle, in that order
         self._turns = Turns(count, may_be_slow=may_be_slow)
         self._sweep: asyncio.TimerHandle | None = None
         _all.add(self)
@@ -43,11 +45,11 @@ class Threads:
         return self.count - len(self._made) + len(self._idle)
 
     def has_one_for(self, client: Client) -> bool:
-        """Returns whether `take` would return at once."""
+        """Returns whether `take` would return a thread without waiting."""
         return self._turns.may_begin(client)
 
     async def take(self, client: Client, within: float) -> ThreadPoolExecutor:
-        """Lends a thread when it is the client's turn. Raises Full after `within` seconds."""
+        """Waits for the client's turn and lends a thread. Raises Full after `within` seconds."""
         await self._turns.begin(client, within)
         if self._idle:
             return self._idle.pop()[1]
@@ -63,9 +65,9 @@ class Threads:
         *,
         last: Future[Any] | None = None,
     ) -> None:
-        """Takes the thread back once it has finished its work, however long that takes; then calls `also`.
+        """Takes a lent thread back as soon as it has finished its work, however long that takes; then calls `also`.
 
-        `last` is the last work that it was given; if that has ended, there is no wait.
+        `last` is the last work of the thread. If `last` has ended, the thread is taken back immediately.
         """
         if last is not None and last.done() and not last.cancelled():
             self._take_back(thread, client, also)
@@ -81,19 +83,22 @@ class Threads:
     async def run(
         self, client: Client, work: Callable[..., Any], *args: Any, within: float = BORROW_SECONDS
     ) -> Any:
-        """Calls `work` in a free thread and returns its result. Raises Full, and whatever `work` raises."""
+        """Calls `work` in a free thread and returns its result. Raises Full if no thread is free within `within`
+        seconds, and any error that `work` raises."""
         thread = await self.take(client, within)
         last = thread.submit(_tidily, work, *args)
         try:
             return await asyncio.wrap_future(last)
         finally:
             self.give_back(thread, client, last=last)
-            del last  # an error that refers to itself would keep what the work held
+            del (
+                last
+            )  # otherwise an error of `work` would refer to itself, and keep the objects of its frames alive
 
     def close(self) -> None:
-        """Closes the connections of all threads, and the threads, after the event loop has ended.
+        """Ends all threads and closes their connections. Called after the event loop has ended.
 
-        A thread that was lent at that moment does not come back.
+        A thread that was lent when the event loop ended is never given back, and is ended here, too.
         """
         self._idle.clear()
         for thread in list(self._made):
@@ -113,7 +118,7 @@ class Threads:
             also()
 
     def _close_idle(self) -> None:
-        """Closes connections that were unused for a while, the longest idle first."""
+        """Ends threads that were idle for IDLE_SECONDS, with their connections."""
         self._sweep = None
         now = time.monotonic()
         while self._idle and now - self._idle[0][0] >= IDLE_SECONDS:
@@ -123,11 +128,11 @@ class Threads:
 
 
 class Lease(Executor):
-    """The thread of one request, for asgiref's ThreadSensitiveContext.
+    """The thread of one request, as an executor for asgiref's ThreadSensitiveContext.
 
-    Until `release`, all synchronous work of the request runs in its thread. Afterwards each call runs in any free
-    thread and, after `finish`, when only files remain to be closed, in one without a connection. `also` is called
-    when the thread has come back.
+    Until `release`, all synchronous work of the request runs in its thread. After `release`, each call runs in any
+    free thread. After `finish`, when only files remain to be closed, calls run in a thread without a connection.
+    `also` is called when the thread has been given back.
     """
 
     def __init__(
@@ -155,7 +160,7 @@ class Lease(Executor):
         )
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
-        # A call whose result nobody awaits any more stops waiting for a thread.
+        # If nobody awaits the result any more, the call stops waiting for a thread.
         outcome.add_done_callback(lambda done: done.cancelled() and call.cancel())
         return outcome
 
@@ -171,16 +176,18 @@ class Lease(Executor):
             if outcome.set_running_or_notify_cancel():
                 outcome.set_result(result)
         finally:
-            del outcome  # an error that refers to itself would keep what the work held
+            del (
+                outcome
+            )  # otherwise an error of `work` would refer to itself, and keep the objects of its frames alive
 
     def release(self) -> None:
-        """Gives the thread back; repeating it changes nothing."""
+        """Gives the thread back. Has no effect when called again."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._threads.give_back(thread, self._client, self._also, last=self._last)
 
     def finish(self) -> None:
-        """Like `release`, if nothing that follows needs the database."""
+        """Gives the thread back like `release`, when no further call of the request needs the database."""
         self._finished = True
         self.release()
 
@@ -190,13 +197,13 @@ _closing = ThreadPoolExecutor(1, "closing")
 
 
 def close_all() -> None:
-    """Closes what the threads of ended event loops still hold."""
+    """Ends all threads of event loops that have ended, and closes their connections."""
     for threads in list(_all):
         threads.close()
 
 
 def _tidily(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Runs the work, and closes its connection if that became unusable."""
+    """Runs `work` and returns its result. Closes the thread's connection if it has become unusable."""
     try:
         return work(*args, **kwargs)
     finally:

@@ -1,4 +1,4 @@
-"""A fair queue: clients take turns, and none has more than its share at once."""
+"""A fair queue in which clients take turns, and no client has more than its share of the turns at once."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import asyncio
 from portal.edge.clients import Client
 from portal.edge.shares import Shares
 
-Places = dict["asyncio.Future[None]", None]  # in order of arrival
+Places = dict["asyncio.Future[None]", None]  # waiting requests in order of arrival
 
 
 class Full(Exception):
-    """No turn came in time."""
+    """Raised if a client's turn does not come in time."""
 
 
 class Turns:
-    """Admits `count` requests at once; the others wait in the queue of their client.
+    """Admits `count` requests at once. Other requests wait in the queue of their client.
 
-    A free turn goes to addresses in rotation, and within each to its logins. One login gets at most half of the
-    turns, because its requests may be slow. One address leaves a quarter of them to others: many people may share
-    it, and one person may have many logins there. If there are fewer than four, it may have all unless they
-    `may_be_slow`: short requests delay nobody, and what is left would be too little for many people. Belongs to one
-    event loop.
+    A free turn goes to addresses in rotation, and within an address to its logins in rotation. One login gets at
+    most half of the turns, because its requests may be slow. One address leaves a quarter of the turns to others:
+    many people may share an address, and one person may have many logins at it. If there are fewer than four turns,
+    one address may have all of them unless requests `may_be_slow`: short requests delay nobody, and the remaining
+    turns would be too few for many people. Belongs to one event loop.
     """
 
     def __init__(self, count: int, *, may_be_slow: bool = False) -> None:
@@ -31,11 +31,11 @@ class Turns:
         self._waiting: dict[str, dict[Client, Places]] = {}
 
     def may_begin(self, client: Client) -> bool:
-        """Returns whether `begin` would return at once."""
+        """Returns whether `begin` would begin a turn without waiting."""
         return self._of_addresses.has(client.address) and self._of_logins.has(client)
 
     async def begin(self, client: Client, within: float) -> None:
-        """Begins a turn, which `end` must end. Raises Full after `within` seconds."""
+        """Waits until the client's turn begins; the caller must call `end`. Raises Full after `within` seconds."""
         if self.may_begin(client):
             self._take(client)
             return
@@ -54,13 +54,13 @@ class Turns:
             raise
 
     def end(self, client: Client) -> None:
-        """Ends a turn of the client, so that others may begin."""
+        """Ends a turn of the client, and begins the turns of waiting clients."""
         self._give_back(client)
         while self._of_logins.has_free and self._begin_next():
             continue
 
     def _begin_next(self) -> bool:
-        """Begins the turn of the first client that may have one; returns False if none may."""
+        """Begins the turn of the first waiting client that may have a turn. Returns False if no client may."""
         for address, clients in self._waiting.items():
             if not self._of_addresses.has(address):
                 continue
@@ -69,7 +69,7 @@ class Turns:
                     place = next(iter(places))
                     self._leave(client, place)
                     self._go_behind(client)
-                    if not place.done():  # otherwise it is being cancelled
+                    if not place.done():  # otherwise the waiting request is being cancelled
                         self._take(client)
                         place.set_result(None)
                     return True
@@ -85,7 +85,7 @@ class Turns:
             self._waiting.pop(client.address, None)
 
     def _go_behind(self, client: Client) -> None:
-        """Moves a client behind the others of its address, and the address behind the others."""
+        """Moves a client behind the other clients of its address, and the address behind the other addresses."""
         if clients := self._waiting.pop(client.address, None):
             if places := clients.pop(client, None):
                 clients[client] = places

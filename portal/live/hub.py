@@ -1,7 +1,7 @@
-"""One Redis subscription per web process, fanned out to the open pages.
+"""Passes messages about changes from Redis to the open pages, with one Redis subscription per web process.
 
-A subscriber holds each changed topic once, so that it stays small however slow its page is. When Redis is away,
-pages are informed and refresh by polling.
+Each page's subscription keeps a changed topic only once, so that it stays small even if the page reads slowly. While
+Redis is unavailable, pages are informed of this and poll.
 """
 
 from __future__ import annotations
@@ -27,22 +27,26 @@ LONGEST_PAUSE = 10.0  # seconds between two attempts to reach Redis
 
 
 class Subscription:
-    """The changes that one open page has not been sent yet."""
+    """The topics of one open page, and those changes that the page has not been sent yet."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
-        self.position = ""  # of the latest message in the stream
+        self.position = ""  # position in the Redis stream of the latest message
         self._changed: dict[str, None] = {}
         self._relay: str | None = None
         self._news = asyncio.Event()
 
     def wants(self, topic: str) -> list[str]:
-        """Returns the subscribed topics that `topic` concerns: itself, or "jobs:*" for any team's jobs."""
+        """Returns which of its topics a message about `topic` concerns: `topic` itself, and a wildcard such as
+        "jobs:*"."""
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]
 
     def among(self, missed: Iterable[str] | None, changed: Iterable[str]) -> list[str]:
-        """Returns its topics that are in `missed` (None: any may be) or `changed`, each once."""
+        """Returns those of its topics that changed: topics in `changed`, and topics that `missed` concerns, each once.
+
+        `missed` is None if missed changes are unknown; then all topics are returned.
+        """
         if missed is None:
             return sorted(self.topics)
         return list(dict.fromkeys([name for topic in missed for name in self.wants(topic)] + [*changed]))
@@ -57,7 +61,10 @@ class Subscription:
         self._news.set()
 
     async def news(self, within: float) -> tuple[str | None, list[str]]:
-        """Returns the relay's new state, if any, and the changed topics; both empty after `within` seconds."""
+        """Waits for changes and returns a pair (state, topics); (None, []) after `within` seconds without a change.
+
+        `state` is "live" or "away" if the connection to Redis changed, else None.
+        """
         try:
             async with asyncio.timeout(within):
                 await self._news.wait()
@@ -70,7 +77,7 @@ class Subscription:
 
 
 class Hub:
-    """Listens to Redis while there are subscribers."""
+    """The process's subscription to Redis, which exists while there are subscribers."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -113,7 +120,7 @@ class Hub:
         )
         async with client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(channel())
-            # A first answer proves that the subscription exists before pages rely on it.
+            # The answer to the subscription proves that it exists, before pages rely on it.
             await pubsub.get_message(ignore_subscribe_messages=False, timeout=5)
             self._set_state("live")
             while True:
@@ -135,7 +142,10 @@ class Hub:
 
 
 async def missed(since: str) -> tuple[str, list[str] | None]:
-    """Returns the end of the stream, and the topics of messages after `since`; None if that is no longer known."""
+    """Returns the last position in the Redis stream, and the topics of all messages after position `since`.
+
+    The topics are None if `since` is invalid or its message is not kept any more.
+    """
     client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2)
     try:
         async with client:
@@ -148,7 +158,7 @@ async def missed(since: str) -> tuple[str, list[str] | None]:
         return "", None
     if not found:
         return NOTHING_YET, [] if since == NOTHING_YET else None
-    # As long as the message at that position is kept, all later ones are.
+    # The stream drops the oldest messages first: if the message at `since` is kept, so are all later ones.
     whole = found[0][0].decode() == since
     return found[-1][0].decode(), [fields[b"topic"].decode() for _, fields in found[1:]] if whole else None
 
@@ -157,7 +167,7 @@ _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
 
 
 def hub() -> Hub:
-    """Returns the hub of this process (of its only event loop)."""
+    """Returns the hub of the running event loop, of which each web process has one."""
     loop = asyncio.get_running_loop()
     if loop not in _hubs:
         _hubs[loop] = Hub()

@@ -1,4 +1,4 @@
-"""Server-sent events, shared by all streams of the portal."""
+"""Server-sent events, and the checks of a reader's rights during streams and downloads."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HEARTBEAT = 15.0  # seconds; proxies close connections that are silent for longer
-LONGEST_STREAM = 600.0  # seconds; then the page asks again
-CHECK_SECONDS = 15.0  # how often the reader's rights are checked
-ANSWER_SECONDS = 15.0  # how long a check may take
-MOST_UNANSWERED = 3  # so many consecutive checks without an answer end the stream
+LONGEST_STREAM = 600.0  # seconds; then the page opens another stream
+CHECK_SECONDS = 15.0  # seconds between two checks of the reader's rights
+ANSWER_SECONDS = 15.0  # the longest time of a check in seconds
+MOST_UNANSWERED = 3  # the stream ends after this number of consecutive checks without an answer
 COMMENT = ": still here\n\n"
 
 
 def event(data: Any, *, name: str = "", event_id: object = "") -> str:
-    """Returns one event; `data` is sent as JSON, so that it stays on one line."""
+    """Returns the text of one server-sent event. `data` is encoded as JSON, which keeps it on one line, unless it is a
+    string of a named event."""
     lines = [f"id: {event_id}"] if event_id != "" else []
     if name:
         lines.append(f"event: {name}")
@@ -50,9 +51,9 @@ def stream(events: AsyncIterator[str]) -> StreamingHttpResponse:
 
 
 class Rights:
-    """Checks whether the reader of a stream is still signed in and may still see its subject.
+    """Checks during a stream whether its reader is still signed in and may still see what is streamed.
 
-    It checks at most every CHECK_SECONDS, with one short call in any free thread.
+    Checks at most every CHECK_SECONDS, with one short query in any free thread.
     """
 
     def __init__(self, request: HttpRequest, user: User, may_see: Callable[[User], bool]) -> None:
@@ -60,18 +61,19 @@ class Rights:
         self._user_id, self._password = user.pk, user.password
         self._may_see = may_see
         self._unanswered = 0
-        # Streams that began together are not checked together.
+        # A random first delay, so that streams that began together are checked at different times.
         self._due = time.monotonic() + CHECK_SECONDS * random.uniform(0.3, 1)  # noqa: S311 - spreads the checks
 
     def due_in(self) -> float:
-        """Returns the seconds until the next check."""
+        """Returns the number of seconds until the next check; 0 if the check is due."""
         return max(0.0, self._due - time.monotonic())
 
     async def hold(self) -> bool:
-        """Returns whether the reader may go on; checks if that is due.
+        """Returns whether the reader may continue to read. Runs a check only when CHECK_SECONDS have passed since the
+        last check.
 
-        A check without an answer does not end the stream, because the next one may succeed; MOST_UNANSWERED of them
-        do.
+        If the database does not answer, the reader may continue, until MOST_UNANSWERED consecutive checks had no
+        answer.
         """
         if self.due_in() > 0:
             return True
@@ -94,7 +96,8 @@ class Rights:
         return self._may_see(found)
 
 
-# Hundreds of streams ask every few seconds. A new password ends all sessions, as for pages.
+# A prepared query, because hundreds of streams run it every few seconds. It compares the password, because a new
+# password ends all sessions of a user.
 _signed_in = Prepared(
     lambda session, user, password: User.objects.filter(
         Exists(Session.objects.filter(session_key=session, expire_date__gt=Now())),
@@ -106,11 +109,12 @@ _signed_in = Prepared(
 
 
 class CutOff(Exception):
-    """A download is cut off, which the server shows by closing the connection."""
+    """Raised to cut off a download. The server then closes the connection, by which the browser notices."""
 
 
 async def while_allowed(pieces: AsyncIterator[T], rights: Rights) -> AsyncIterator[T]:
-    """Yields the pieces of a download as long as the reader may read them. Raises CutOff."""
+    """Yields the pieces of a download as long as the reader may read it. Raises CutOff when the reader loses the
+    right."""
     async for piece in pieces:
         if not await rights.hold():
             raise CutOff("the reader of a download may not read it any more")

@@ -1,4 +1,4 @@
-"""Which topics a user may subscribe to."""
+"""The topics of changes, and which of them a user may subscribe to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ MOST_TOPICS = 200
 
 
 def may_hear(user: User, topics: Iterable[str]) -> bool:
-    """Returns whether each of `topics` exists and concerns something that `user` may see."""
+    """Returns whether all `topics` are valid and name a job, team or cluster that `user` may see.
+
+    Only operators may use a wildcard, such as "jobs:*".
+    """
     wanted: dict[str, set[int]] = {"job": set(), "jobs": set(), "cluster": set()}
     for topic in topics:
         match = TOPIC.fullmatch(topic)
@@ -25,17 +28,19 @@ def may_hear(user: User, topics: Iterable[str]) -> bool:
                 return False
             continue
         wanted[match["kind"]].add(int(match["key"]))
-    wanted["jobs"].difference_update(ids_with_role(user))  # needs no further query
+    wanted["jobs"].difference_update(
+        ids_with_role(user)
+    )  # teams with a role of the user need no further query
     seen = {
         "job": Job.objects.visible_to(user),
         "jobs": Tenant.objects.visible_to(user),
-        "cluster": Cluster.objects.all(),  # everybody sees the machines; pages hide whose jobs are on them
+        "cluster": Cluster.objects.all(),  # all users may see all clusters; pages hide the names of other teams' jobs
     }
     return all(seen[kind].filter(pk__in=keys).count() == len(keys) for kind, keys in wanted.items() if keys)
 
 
 def topics_of_jobs(user: User) -> str:
-    """Returns the topics of every job list that `user` sees, for `data-live`."""
+    """Returns the topics of all job lists that `user` may see, separated by spaces, for the attribute `data-live`."""
     if user.is_operator:
         return "jobs:*"
     return " ".join(f"jobs:{pk}" for pk in ids_with_role(user)[:MOST_TOPICS])

@@ -1,4 +1,4 @@
-"""The stream that tells open pages about changes, and the health check."""
+"""The stream that informs open pages about changes, and the health check."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from portal.user_request import UserRequest
 
 
 async def live(request: UserRequest) -> StreamingHttpResponse:
-    """Streams the topics named by `?topics=a,b`; 404 if the user may not subscribe to one of them.
+    """Streams changes of the topics in `?topics=a,b`. Raises Http404 if the user may not subscribe to all of them.
 
-    `?since=` is the stream position when the page was read from the database, or the id of the last event that it
-    got: the first events are the changes after it.
+    `?since=` is the position in the stream when the page was rendered, or the id of the last event that the page
+    got. The stream begins with the changes after this position.
     """
     topics = {topic for topic in request.GET.get("topics", "").split(",") if topic}
     user = request.user
@@ -40,7 +40,7 @@ async def _relay(topics: set[str], position: str, rights: Rights) -> AsyncIterat
         while time.monotonic() < until and await rights.hold():
             relay, changed = await subscription.news(within=min(HEARTBEAT, rights.due_in()))
             if relay == "live":
-                # Asked only after listening has begun, so that nothing is missed in between.
+                # Missed changes are read only after listening has begun, so that no change in between is lost.
                 position, topics_missed = await missed(position)
                 changed = subscription.among(topics_missed, changed)
             elif changed:
@@ -58,9 +58,9 @@ async def _relay(topics: set[str], position: str, rights: Rights) -> AsyncIterat
 @never_cache
 @require_safe
 async def healthz(request: UserRequest) -> JsonResponse:
-    """Reports whether the database and Redis answer, and which disks are full; 503 if one does not answer.
+    """Reports the state of the database, Redis, the disks and the ledger; 503 if the database or Redis does not answer.
 
-    Behind `portal.edge` this is answered before any view.
+    Behind `portal.edge`, the edge answers this path, and this view is not called.
     """
     with closing(Health(Probe())) as health:
         status, report = await health.examine()

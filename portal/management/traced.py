@@ -1,4 +1,5 @@
-"""A published trace as history, compared with its file without using the code that imports it."""
+"""Imports a published trace as history, and compares the reports with the trace's file without the code of the
+import."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ NAME, GENERATION, PRICE = "Trace", "P100", Decimal("1.37")
 
 
 def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> None:
-    """Imports, compares and verifies the trace; raises CommandError for any difference. Prices hold from `since` on."""
+    """Imports the trace at `path`, compares the reports with the file, and verifies the ledger. Prices apply from
+    `since` on.
+
+    Raises CommandError for any difference.
+    """
     set_price(
         actor=None,
         generation=create_generation(actor=None, name=GENERATION),
@@ -45,7 +50,8 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
 
 
 def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns, by team, its jobs with GPUs and a duration, and their GPU-seconds."""
+    """Returns two mappings by team, read from the file: the number of jobs with GPUs and a duration, and their
+    GPU-seconds."""
     jobs: dict[str, int] = defaultdict(int)
     seconds: dict[str, int] = defaultdict(int)
     with path.open(newline="") as lines:
@@ -58,7 +64,8 @@ def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> None:
-    """Raises CommandError unless reports of the cluster match, and its books close."""
+    """Raises CommandError unless the cluster's reports show these numbers of jobs and GPU-seconds by team, and its
+    books close."""
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()
     if operator is None:

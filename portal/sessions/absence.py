@@ -1,4 +1,4 @@
-"""The answer in place of an unavailable program: why, since when, and when it is expected back."""
+"""The 503 answer for a session or service that does not respond: why, since when, and when it is expected back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounting.core.wording import exact
 
-# Clients are asked to retry after so many seconds if the return is unknown.
+# The value of Retry-After in seconds if the time of the return is unknown.
 AGAIN_SECONDS = 10
 LONGEST_SECONDS = 3600
 _PAGE = """<!doctype html>
@@ -24,16 +24,17 @@ This page looks again by itself.</p></main></body></html>
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A session or a service that does not answer now."""
+    """A session or service that does not respond now, with the reason and the expected return."""
 
     who: str
-    page: str  # its page in the portal
+    page: str  # URL of the session's or service's page in the portal
     why: str
-    since: datetime | None  # of the outage; None if it never answered
-    back_by: datetime | None  # None: unknown
+    since: datetime | None  # begin of the outage; None if the program has never responded
+    back_by: datetime | None  # expected return; None if unknown
 
     def answer(self, accepts: str) -> tuple[str, str, list[tuple[bytes, bytes]]]:
-        """Returns body, content type and headers of a 503 answer in the format that the client prefers."""
+        """Returns body, content type and headers of the 503 answer: HTML, JSON or plain text, by the request's Accept
+        header."""
         again = AGAIN_SECONDS
         if self.back_by is not None:
             left = (self.back_by - timezone.now()) / timedelta(seconds=1)
@@ -41,7 +42,7 @@ class Absence:
         extra = [(b"retry-after", str(again).encode())]
         if "text/html" in accepts:
             lines = "".join(f"<p>{escape(line)}</p>" for line in self._lines())
-            # It may be back sooner than expected.
+            # The page reloads more often than Retry-After says, because the program may be back earlier than expected.
             page = _PAGE.format(
                 who=escape(self.who), lines=lines, page=escape(self.page), again=AGAIN_SECONDS
             )

@@ -1,4 +1,4 @@
-"""The interface between a request to a session's or service's host and the relays of HTTP and WebSockets."""
+"""The interface through which the relays of HTTP and WebSockets see a request to a session or service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Connection(Protocol):
-    """A request whose sender was admitted; `portal.sessions.proxy.Door` is one."""
+    """A request whose sender was admitted. `portal.sessions.proxy.Door` implements this protocol."""
 
     scope: Scope
     headers: list[tuple[bytes, bytes]]
@@ -21,7 +21,7 @@ class Connection(Protocol):
     send: Send
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Returns whether the sender may still be there, and the program still answers at the same address."""
+        """Returns whether the sender may still use the program, and the program still listens at the same address."""
 
     async def noted(self) -> None:
-        """Records that a user uses the program."""
+        """Records that a user is using the program. For a session, this restarts the idle timeout."""

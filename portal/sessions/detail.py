@@ -1,4 +1,4 @@
-"""A session's data for pages and API: whether it is ready, and when it ends."""
+"""The data of a session for pages and the API: whether the session is ready, and when it ends."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from scheduling.sessions.actions import NO_TIMES, clocks_from
 
 @dataclass(frozen=True)
 class SessionDetail:
-    """A session and what follows from its lease and its clocks."""
+    """A session with its current lease and its time limits."""
 
     session: Session
     lease: Lease | None
-    idle_ends: datetime | None  # when its idle timeout stops it
-    ends: datetime | None  # when it reaches its time limit
+    idle_ends: datetime | None  # when the idle timeout stops the session
+    ends: datetime | None  # when the session reaches its time limit
     is_warned: bool
     explainer: Explainer
 
@@ -40,19 +40,20 @@ class SessionDetail:
 
     @property
     def reason(self) -> str:
-        """Returns why it waits or does not answer, in a few words."""
+        """Returns in a few words why the session waits or is not ready; empty if neither."""
         if self.job.state in Job.WAITING:
             return SHORT[self.job.reason]
         return self.lease.why_not_ready if self.lease else ""
 
     @property
     def claimable_from(self) -> datetime | None:
-        """Returns from when on others may preempt its lease; None within the guarantee."""
+        """Returns the time from which on other jobs may preempt the session's lease; None while the lease is
+        guaranteed."""
         return claimable_from(self.lease)
 
     @property
     def sentence(self) -> str:
-        """Returns its state in a sentence."""
+        """Returns the session's state as a sentence, with the reason if the session is not ready."""
         if self.job.has_ended:
             return f"It has ended. {end_text_of(self.job)}".strip()
         if self.job.state in Job.WAITING:
@@ -68,7 +69,7 @@ class SessionDetail:
 
 
 def details_of(sessions: Iterable[Session], reader: User) -> list[SessionDetail]:
-    """Returns the details of sessions that were read with their jobs, in the same order."""
+    """Returns the details of the sessions, in the same order. The sessions must have been read with their jobs."""
     shown = list(sessions)
     holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
     leases = {lease.job_id: lease for lease in holding.select_related("generation", "cluster")}

@@ -1,4 +1,4 @@
-"""The page that starts a session: the submit form, with a command that serves a notebook, and time limits."""
+"""The page that starts a session: the job form with a command that starts a notebook, and the session's time limits."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from scheduling.models import Cluster, Session
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import SpecError
 
-# JupyterLab at Fairlot's address for it, without its own login: the proxy has checked every request.
+# Starts JupyterLab below the path that Fairlot's proxy gives to the session. JupyterLab needs no login page, because
+# the proxy checks each request and sends the token.
 JUPYTER = """exec jupyter lab --no-browser --allow-root --ip={listen} --port="$PORT" \\
   --ServerApp.base_url="$FAIRLOT_BASE_URL" \\
   --ServerApp.allow_remote_access=True \\
   --IdentityProvider.token="$FAIRLOT_SESSION_TOKEN"
 """
-# Without JupyterLab: the files of the working directory, served by Python, which every environment has.
+# Without JupyterLab, the session serves the files of its working directory with Python, which every environment has.
 FILES = """mkdir -p ".$FAIRLOT_BASE_URL"
 echo "It works. Put files beside this one, and they are served." >".$FAIRLOT_BASE_URL/index.html"
 exec python -m http.server "$PORT" --bind 127.0.0.1
@@ -38,7 +39,7 @@ NUMBERS = ("idle_minutes", "longest_hours")
 
 @dataclass(frozen=True)
 class Limits:
-    """The typed text of each limit, not validated."""
+    """The idle timeout and the time limit as text that the user typed, not validated."""
 
     idle_minutes: str = "60"
     longest_hours: str = "12"
@@ -55,7 +56,8 @@ class Limits:
         return cls(**texts)
 
     def read(self) -> dict[str, Any]:
-        """Returns the action's arguments: numbers, or the unchanged text, which the action refuses."""
+        """Returns both limits as arguments of the action. A text that is not a number stays a text, which the action
+        refuses."""
         return {name: read_number(getattr(self, name)) for name in NUMBERS}
 
     def with_problems(self, error: SpecError) -> Self:
@@ -67,7 +69,11 @@ class Limits:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the page. A POST starts the session; with `do` = form or yaml it only rewrites the other side."""
+    """Shows the form. A POST starts the session and redirects to its page.
+
+    A POST with `do` = `form` or `yaml` starts nothing: it rewrites the form from the YAML text, or the other way
+    round.
+    """
     if request.method == "GET":
         if again := request.GET.get("again"):
             return _as_before(request, again)
@@ -101,7 +107,7 @@ def new(request: UserRequest) -> HttpResponse:
 
 
 def _as_before(request: UserRequest, again: str) -> HttpResponse:
-    """Shows the form filled from an earlier session."""
+    """Shows the form with the values of the earlier session whose id is `again`."""
     seen = Session.objects.visible_to(request.user).select_related("job__tenant")
     session = get_object_or_404(seen, pk=int(again) if again.isdecimal() and len(again) < 19 else 0)
     job = session.job
@@ -111,8 +117,11 @@ def _as_before(request: UserRequest, again: str) -> HttpResponse:
 
 
 def preset(cluster: Cluster | None) -> Fields:
-    """Returns the form with JupyterLab if it is installed. In a local cluster it listens to the loopback address
-    only."""
+    """Returns the initial values of the form: a command that starts JupyterLab, or a file server if JupyterLab is
+    missing.
+
+    In a local cluster JupyterLab listens on the loopback address only.
+    """
     is_local = cluster is None or cluster.backend == Cluster.Backend.LOCAL
     if lacks_jupyter(cluster):
         return Fields(name="files", command=FILES, port="8888")

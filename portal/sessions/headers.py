@@ -1,4 +1,4 @@
-"""Which headers pass between browser and program."""
+"""The HTTP headers that the proxy passes between the browser and a session's program."""
 
 from __future__ import annotations
 
@@ -8,30 +8,34 @@ from django.conf import settings
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-# Valid for one connection only (RFC 9110, 7.6.1, and headers that proxies usually treat so).
+# Headers that are valid for one connection only (RFC 9110, section 7.6.1, and those that proxies usually treat alike).
 HOP_BY_HOP = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
 }  # fmt: skip
-# The portal's credentials, and a client's claims about its address.
+# Headers with the portal's credentials, or with a client's claims about its address.
 NOT_TO_PROGRAMS = {b"authorization", b"cookie", b"expect", b"forwarded", b"x-real-ip"}
 OF_WEBSOCKETS = b"sec-websocket-"
-# What would affect the browser beyond this session, or redirect it.
+# Headers that would affect the browser beyond this session, or redirect the browser.
 NOT_TO_BROWSERS = {b"alt-svc", b"clear-site-data", b"public-key-pins", b"strict-transport-security"}
 OURS: Sequence[tuple[bytes, bytes]] = (
-    # A second policy can only restrict further: no other site may frame it.
+    # A program may send its own policy too, since a second policy can only restrict further. No other site may frame
+    # the program's pages.
     (b"content-security-policy", b"frame-ancestors 'self'"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"same-origin"),
 )
 REPLACED = {b"cross-origin-resource-policy", b"referrer-policy"}
-# For all lines of a request or an answer together, the limit of most servers and browsers.
+# Limits on all header lines of a request or an answer together, as in most servers and browsers.
 MOST_BYTES, MOST_LINES = 64 * 1024, 500
 VISIT_COOKIE = "fairlot_visit"
 
 
 def cookie_name(*, secure: bool) -> str:
-    """Returns the cookie's name, whose prefix makes browsers refuse it from other hosts."""
+    """Returns the name of the visit cookie.
+
+    With `secure` it has the prefix `__Host-`, so that browsers do not accept the cookie from other hosts.
+    """
     return f"__Host-{VISIT_COOKIE}" if secure else VISIT_COOKIE
 
 
@@ -45,7 +49,7 @@ def values_of(headers: Headers, name: bytes) -> list[bytes]:
 
 
 def cookie_of(headers: Headers, name: str) -> str:
-    """Returns the first cookie with that name; empty if there is none."""
+    """Returns the value of the first cookie named `name`; empty without such a cookie."""
     for found, value in _cookies(headers):
         if found == name:
             return value
@@ -53,7 +57,11 @@ def cookie_of(headers: Headers, name: str) -> str:
 
 
 def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: str) -> list[tuple[str, str]]:
-    """Returns the request's headers for the program; `token` is empty for programs without one."""
+    """Returns the request's headers that the program gets: without the portal's credentials, and with the program's
+    token.
+
+    `token` is empty for a program that has none.
+    """
     own = {cookie_name(secure=False), cookie_name(secure=True)}
     own |= {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
     passed = [
@@ -69,7 +77,7 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
 
 
 def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tuple[bytes, bytes]]:
-    """Returns the answer's headers for the browser."""
+    """Returns the headers of the program's answer that the browser gets, with the portal's security headers added."""
     passed = []
     for name, value in _end_to_end(headers):
         if name == b"set-cookie":
@@ -81,7 +89,8 @@ def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tup
 
 
 def kept_to_path(cookie: str, base: str) -> str:
-    """Returns a program's Set-Cookie, limited to its host and path; empty if it uses one of our names."""
+    """Returns a program's Set-Cookie without Domain, and with a Path below `base`; empty if the cookie has the name of
+    the visit cookie."""
     pair, *attributes = (part.strip() for part in cookie.split(";"))
     name = pair.partition("=")[0].strip()
     if name.removeprefix("__Host-").removeprefix("__Secure-") == VISIT_COOKIE:
@@ -97,12 +106,14 @@ def kept_to_path(cookie: str, base: str) -> str:
 
 
 def is_from_itself(headers: Headers, origin: str) -> bool:
-    """Returns whether a page of the session's host sent this, by its Origin, which scripts cannot set."""
+    """Returns whether a page of the session's own host sent the request, by the Origin header, which scripts cannot
+    set."""
     return values_of(headers, b"origin") == [origin.encode()]
 
 
 def comes_from_elsewhere(headers: Headers, method: str) -> bool:
-    """Returns whether a page of another host requests it other than by navigation (Fetch Metadata)."""
+    """Returns whether a page of another host sent the request, other than by navigation. Uses the Fetch Metadata
+    headers."""
     site = b"".join(values_of(headers, b"sec-fetch-site"))
     if site in {b"", b"none", b"same-origin"}:
         return False

@@ -1,4 +1,4 @@
-"""The host of each session and service. Its program is untrusted, so it gets a separate origin."""
+"""The host name of each session and service. The programs are untrusted, so each has a separate origin."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from django.conf import settings
 from django.http import HttpResponse
 
 NAME, SERVICE_NAME = "session-{}", "service-{}"
-# Where tickets of services are exchanged; all other paths belong to the program.
+# The path at which a service's host exchanges tickets for cookies. All other paths belong to the program.
 SERVICE_DOOR = "/.fairlot/enter/"
 
 
 def origin_of(session_id: int) -> str:
-    """Returns an origin such as http://session-7.localhost:8000; empty if no host is set."""
+    """Returns the session's origin, such as http://session-7.localhost:8000; empty if FAIRLOT_SESSIONS_URL is not
+    set."""
     return _origin(NAME.format(session_id))
 
 
 def origin_of_service(service_id: int) -> str:
-    """Returns an origin such as http://service-7.localhost:8000, for all replicas; empty if no host is set."""
+    """Returns the origin of a service and all its replicas, such as http://service-7.localhost:8000; empty if
+    FAIRLOT_SESSIONS_URL is not set."""
     return _origin(SERVICE_NAME.format(service_id))
 
 
@@ -32,12 +34,12 @@ def is_secure() -> bool:
 
 
 def session_of(host: str) -> int | None:
-    """Returns the session of a Host header; None for the portal's host and any other."""
+    """Returns the id of the session to which a Host header belongs; None for any other host."""
     return _number(host, NAME)
 
 
 def service_of(host: str) -> int | None:
-    """Returns the service of a Host header, like `session_of`."""
+    """Returns the id of the service to which a Host header belongs; None for any other host."""
     return _number(host, SERVICE_NAME)
 
 
@@ -52,7 +54,8 @@ def _number(host: str, name: str) -> int | None:
 
 
 def is_under_them(host: str) -> bool:
-    """Returns whether the host belongs to sessions and services; the portal's host never does."""
+    """Returns whether the host matches FAIRLOT_SESSIONS_URL with any name in place of `*`. The portal's own host may
+    match, too."""
     if not settings.FAIRLOT_SESSIONS_URL:
         return False
     name = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(r"\*", r"[^.:]+")
@@ -60,18 +63,18 @@ def is_under_them(host: str) -> bool:
 
 
 def door_of(session_id: int, ticket: str, path: str) -> str:
-    """Returns the URL where a ticket is exchanged; `path` is the target afterwards."""
+    """Returns the URL at which the session's host exchanges the ticket for a cookie and then redirects to `path`."""
     asked = urlencode({"ticket": ticket, "path": path})
     return f"{origin_of(session_id)}/sessions/{session_id}/enter/?{asked}"
 
 
 def door_of_service(service_id: int, ticket: str, path: str) -> str:
-    """Like `door_of`, for a service."""
+    """Returns the URL at which the service's host exchanges the ticket for a cookie and then redirects to `path`."""
     return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"
 
 
 def led_to(door: str) -> HttpResponse:
-    """Returns a redirect to a ticket exchange, without a referrer."""
+    """Returns a redirect to a URL of `door_of`. Sends no referrer, so that no address leaks to the program."""
     answer = HttpResponse(status=302)
     answer["Location"] = door
     answer["Referrer-Policy"] = "no-referrer"

@@ -1,4 +1,4 @@
-"""Relays HTTP requests to a session's program and its answers back, in chunks as they arrive."""
+"""Relays HTTP requests to a session's program, and the program's answers back, in chunks as they arrive."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from portal.sessions.visits import Admitted
 
 logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 10.0
-# Interval of checks that the sender of a long request may still use the program.
+# Seconds between two checks that the sender of a long request may still use the program.
 CHECK_SECONDS = 15.0
 PIECE = 64 * 1024
-# The longest pause between two chunks of an upload.
+# The longest pause between two chunks of an upload, in seconds.
 PAUSE_SECONDS = 60.0
 TOO_LARGE = (413, "The upload is too large: FAIRLOT_SESSIONS_BODY_LIMIT_BYTES says how large one may be.")
 TOO_SLOW = (408, "The upload did not go on.")
@@ -31,7 +31,7 @@ SILENT = (502, "The session's program did not answer.")
 _MOST = f"{headers.MOST_BYTES // 1024} KiB or {headers.MOST_LINES} lines, the most that Fairlot passes on."
 HEADERS_TOO_LARGE = (431, f"The request's headers, cookies among them, have more than {_MOST}")
 NOT_PASSED_ON = (502, f"The session's program did not answer in HTTP, or with headers of more than {_MOST}")
-# A timeout is typical of a network whose policies drop the packets.
+# The answer after a timeout, which is typical of network policies that drop packets.
 OUT_OF_REACH = (
     504,
     "Nothing answers at the session's address. If it stays so, the network keeps the portal out.",
@@ -39,7 +39,10 @@ OUT_OF_REACH = (
 
 
 def client() -> aiohttp.ClientSession:
-    """Returns a client for one request. A kept connection could lead to another program that has the address by now."""
+    """Returns an HTTP client for one request.
+
+    Connections are not kept, because another program may have the same address by the next request.
+    """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -55,7 +58,7 @@ def client() -> aiohttp.ClientSession:
 
 
 def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
-    """Returns the URL with the same path and query, byte for byte, at the program's address."""
+    """Returns the URL at the program's address with the path and query of the request, byte for byte."""
     raw = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
     host, _, port = admitted.address.rpartition(":")
     query = scope["query_string"].decode("latin-1")
@@ -65,7 +68,7 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 
 
 async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
-    """Relays until either side ends the exchange or the sender may not use the program any more."""
+    """Relays until the browser or the program ends the exchange, or the sender may not use the program any more."""
     exchange = _Exchange(door, admitted, notes=notes)
     declared = headers.values_of(door.headers, b"content-length")
     if declared and int(declared[0]) > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
@@ -78,7 +81,8 @@ async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
 
 
 async def until_barred(door: Connection, admitted: Admitted) -> None:
-    """Returns as soon as the login, the right or the session has ended, or its program runs elsewhere."""
+    """Waits until the sender may not use the program any more, the session has ended, or the program has another
+    address."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         if not await door.is_still(admitted):
@@ -86,7 +90,7 @@ async def until_barred(door: Connection, admitted: Admitted) -> None:
 
 
 class _Exchange:
-    """A request and its answer."""
+    """A relayed request and the program's answer to it."""
 
     def __init__(self, door: Connection, admitted: Admitted, *, notes: bool) -> None:
         self.door, self.admitted, self.notes = door, admitted, notes
@@ -154,7 +158,7 @@ class _Exchange:
         self.sent_all.set()
 
     async def _received(self) -> MutableMapping[str, Any] | None:
-        """Returns the browser's next message; None after a pause of PAUSE_SECONDS."""
+        """Returns the next ASGI message from the browser; None if no message arrives within PAUSE_SECONDS."""
         try:
             async with asyncio.timeout(PAUSE_SECONDS):
                 return await self.door.receive()
@@ -162,10 +166,10 @@ class _Exchange:
             return None
 
     async def _stop(self, trouble: tuple[int, str]) -> NoReturn:
-        """Ends the exchange during the upload.
+        """Ends the exchange during the upload, with `trouble` as the answer, and waits to be cancelled.
 
-        Does not raise: aiohttp keeps an error of a body in a reference cycle with the body and so with the
-        connection to the browser, which the server would not close before a garbage collection.
+        Does not raise: aiohttp keeps an exception of a body in a reference cycle with the body, and so with the
+        connection to the browser. The server would close the connection only at the next garbage collection.
         """
         self.trouble = trouble
         self.stopped.set()
@@ -177,14 +181,14 @@ class _Exchange:
             await self.door.noted()
 
     async def until_gone(self) -> None:
-        """Returns when the browser disconnects after its upload is complete."""
+        """Waits until the browser disconnects. Begins after the upload is complete."""
         await self.sent_all.wait()
         while (await self.door.receive())["type"] != "http.disconnect":
             pass
 
     async def end(self) -> None:
-        """Answers with the error if no answer has begun; otherwise raises CutOff, so that the browser sees an
-        incomplete answer."""
+        """Sends the error answer if the program's answer has not begun. Raises CutOff if the answer is incomplete, so
+        that the browser notices."""
         if not self.begun:
             closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []
             await say(self.door.send, *self.trouble, closes)
@@ -193,7 +197,7 @@ class _Exchange:
 
 
 class CutOff(Exception):
-    """An incomplete answer, which the server shows by closing the connection."""
+    """Raised when an answer is incomplete. The server then closes the connection, by which the browser notices."""
 
 
 async def say(
@@ -203,7 +207,7 @@ async def say(
     extra: Sequence[tuple[bytes, bytes]] = (),
     content_type: str = TEXT,
 ) -> None:
-    """Sends a short answer from the portal itself."""
+    """Sends a short answer from the portal itself, with security headers."""
     body = f"{text}\n".encode() if text else b""
     own = SECURITY | {
         b"content-type": content_type.encode(),

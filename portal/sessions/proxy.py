@@ -1,4 +1,4 @@
-"""The ASGI app of the hosts of sessions and services. The portal and the programs never share a host."""
+"""The ASGI app for the hosts of sessions and services. No program shares a host with the portal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from scheduling.sessions.actions import NOTED_EVERY
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
-# Requests that an open page of JupyterLab repeats without any user's action.
+# Requests that an open JupyterLab page repeats without any action of the user. They do not count as use.
 POLLS = re.compile(
     r"/(api/(kernels|sessions|terminals|status|contents|kernelspecs|me|metrics)\b|lsp/status)", re.ASCII
 )
@@ -58,19 +58,22 @@ SERVICE_WORDS = {
     Barred.NOT_READY: (503, "No replica is ready. The service's page in Fairlot tells why."),
     Barred.ENDED: (410, "The service was removed."),
 }
-# Separate from the threads of pages: a check must not wait behind pages. One set for each event loop.
+# Threads for the checks, one set for each event loop. Pages use other threads, so that a check never waits for pages.
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
-# The longest wait of a check for a thread and the database.
+# The longest time in seconds that a check waits for a thread and the database.
 ASK_SECONDS = 8.0
 BUSY = "Fairlot's database does not answer, or has too much to do. Try again in a moment."
 
 
 class NoAnswer(Exception):
-    """The database did not answer in time."""
+    """Raised if the database does not answer in time."""
 
 
 async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Runs a database query in a thread that pages do not use. Raises NoAnswer."""
+    """Runs `work`, which queries the database, in a thread that pages do not use, and returns its result.
+
+    Raises NoAnswer if no thread is free or the database does not answer within ASK_SECONDS.
+    """
     loop = asyncio.get_running_loop()
     if loop not in _threads:
         _threads[loop] = Threads(visits_at_once(), "visits")
@@ -84,7 +87,8 @@ async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any
 
 
 def with_sessions(portal: App) -> App:
-    """Returns an app that serves the hosts of sessions and services, and the portal on all others."""
+    """Returns an app that serves the hosts of sessions and services itself, and passes all other requests to
+    `portal`."""
 
     async def doors(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -107,7 +111,7 @@ def with_sessions(portal: App) -> App:
 
 
 async def _open(door: Door) -> None:
-    """Handles the request, and answers if the database does not."""
+    """Handles the request. Answers 503 if the database does not answer, unless an answer has begun."""
     begun = False
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -140,15 +144,15 @@ def _own_hosts() -> set[str]:
 
 
 class Door(ABC):
-    """One request to the host of a session or a service."""
+    """A request to the host of a session or service."""
 
-    # The program's paths start with it. A ticket becomes a cookie at `exchange`.
+    # All paths of the program start with `base`. The path `exchange` exchanges a ticket for a cookie.
     base: str
     exchange: str
-    # The portal's page that checks the user's login and rights, and then redirects back.
+    # The path of the portal's page that checks the user's login and rights, and then redirects back with a ticket.
     ask_path: str
     origin: str
-    # Whether the request carries a token, which pages of other hosts cannot send.
+    # Whether the request carries an API token, which pages of other hosts cannot send.
     has_token = False
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,30 +160,34 @@ class Door(ABC):
         self.headers: list[tuple[bytes, bytes]] = [(bytes(n), bytes(v)) for n, v in scope["headers"]]
         self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
         self.noted_at = time.monotonic()
-        self.unanswered = 0  # consecutive checks
+        self.unanswered = 0  # number of consecutive checks without an answer from the database
         address, _ = scope.get("client") or ("", 0)
         self.client = Client(network_of(address), self.key)
         self.is_local = is_this_machine(address, (name.decode("latin-1") for name, _ in self.headers))
 
     @abstractmethod
     async def admit(self, before: Admitted | None = None) -> Admitted | Barred:
-        """Checks who sends this, and returns the program's address: that of `before` while it is valid."""
+        """Checks the sender's login and rights. Returns the program's address, or the reason why the sender is not
+        admitted.
+
+        The address of `before` is returned again as long as the program listens there.
+        """
 
     @abstractmethod
     async def note_use(self) -> None:
-        """Records that a user uses the program now."""
+        """Records that a user is using the program now."""
 
     @abstractmethod
     async def key_for(self, ticket: str) -> str | None:
-        """Exchanges a ticket for the value of a cookie; returns None for an invalid ticket."""
+        """Exchanges a ticket for the value of a cookie. Returns None for an invalid ticket."""
 
     @abstractmethod
     async def absence(self) -> Absence | None:
-        """Returns why the program does not answer; None if the sender may not know, or if it does answer by now."""
+        """Returns why the program does not respond. Returns None if the sender may not know the reason."""
 
     @abstractmethod
     def words_for(self, barred: Barred) -> tuple[int, str]:
-        """Returns status and text of the answer to a sender who is not admitted."""
+        """Returns the HTTP status and the text of the answer to a sender who is not admitted."""
 
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
@@ -234,7 +242,10 @@ class Door(ABC):
         await sockets.relay(self, admitted)
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Returns whether a new check has the same result. A few checks in a row may find the database unavailable."""
+        """Returns whether a new check still admits the sender to the same address.
+
+        Returns True if the database does not answer, for fewer than MOST_UNANSWERED consecutive checks.
+        """
         try:
             found = await self.admit(admitted)
         except NoAnswer:
@@ -244,12 +255,15 @@ class Door(ABC):
         return found == admitted
 
     async def noted(self) -> None:
-        """Records use, for each chunk of a long exchange; writes to the database every NOTED_EVERY at most."""
+        """Records use of the program during a long exchange. Writes to the database at most every NOTED_EVERY."""
         if time.monotonic() - self.noted_at > NOTED_EVERY.total_seconds():
             await self.note_use()
 
     async def _exchange(self) -> None:
-        """Sets the cookie for a ticket and redirects to the ticket's target."""
+        """Exchanges the request's ticket for a cookie, and redirects to the request's `path`.
+
+        For an invalid ticket, redirects to the portal's page, which checks the login and sends another ticket.
+        """
         asked = parse_qs(self.scope["query_string"].decode("latin-1"))
         ticket, path = (asked.get(name, [""])[0] for name in ("ticket", "path"))
         key = await self.key_for(ticket) if ticket else None
@@ -258,12 +272,12 @@ class Door(ABC):
             return
         name = headers.cookie_name(secure=hosts.is_secure())
         cookie = f"{name}={key}; Path=/; HttpOnly; SameSite=Lax{'; Secure' if hosts.is_secure() else ''}"
-        # Browsers read a path that starts with two slashes, or with a slash and a backslash, as another host.
+        # Browsers take a path that starts with // or with /\ as the address of another host.
         is_here = path.startswith(self.base) and not path.startswith(("//", "/\\"))
         await self._send_on(path if is_here else self.base, cookie)
 
     def _page(self) -> str:
-        """Returns the URL of the portal's page that redirects back to the requested path."""
+        """Returns the URL of the portal's page that checks the login and then redirects back to the requested path."""
         whole = self.scope.get("raw_path") or self.scope["path"].encode()
         path = whole.decode("latin-1").partition("?")[0]
         if query := self.scope["query_string"].decode("latin-1"):
@@ -296,7 +310,7 @@ class Door(ABC):
 
 
 class SessionDoor(Door):
-    """A request to a session, from a user who may work in it."""
+    """A request to a session. Users who may work in the session are admitted."""
 
     def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
@@ -314,7 +328,7 @@ class SessionDoor(Door):
 
     async def note_use(self) -> None:
         self.noted_at = time.monotonic()
-        with suppress(NoAnswer):  # the next chunk records it again
+        with suppress(NoAnswer):  # the next chunk of the exchange tries again
             await ask(self.client, visits.used, self.session_id)
 
     async def key_for(self, ticket: str) -> str | None:
@@ -332,7 +346,8 @@ class SessionDoor(Door):
 
 
 class ServiceDoor(Door):
-    """A request to a ready replica of a service, from a member of its team or with a member's API token."""
+    """A request to a ready replica of a service. Members of the service's team are admitted, and API tokens of
+    members."""
 
     base, exchange = "/", hosts.SERVICE_DOOR
 
@@ -343,7 +358,7 @@ class ServiceDoor(Door):
         scheme, _, text = b"".join(headers.values_of(self.headers, b"authorization")).partition(b" ")
         bearer = text.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
         self.has_token = bool(bearer)
-        writes = scope.get("method") not in SAFE  # a WebSocket may carry writes
+        writes = scope.get("method") not in SAFE  # a WebSocket has no method and counts as writing
         self.caller = visits.Caller(self.key, bearer, writes)
 
     async def admit(self, before: Admitted | None = None) -> Admitted | Barred:
@@ -360,7 +375,7 @@ class ServiceDoor(Door):
         return found
 
     async def note_use(self) -> None:
-        """Does nothing: services have no idle timeout."""
+        """Writes nothing, because services have no idle timeout."""
         self.noted_at = time.monotonic()
 
     async def key_for(self, ticket: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Relays WebSockets between browser and program, by message in both directions."""
+"""Relays WebSocket messages between the browser and a session's program, in both directions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from portal.sessions.visits import Admitted
 
 logger = logging.getLogger(__name__)
 LARGEST_MESSAGE = 64 * 1024 * 1024
-# Interval of pings to the program; it is lost if it does not answer one for half this time.
+# Seconds between two pings to the program. The connection is lost if a ping has no answer within half this time.
 HEARTBEAT_SECONDS = 30.0
 GOODBYE_SECONDS = 5.0
 POLICY, TROUBLE = 1008, 1011
-# Codes that must not be sent in a frame (RFC 6455, 7.4.1).
+# Close codes that must not be sent in a frame (RFC 6455, section 7.4.1).
 NEVER_SENT = {1005, 1006, 1015}
 
 
@@ -29,13 +29,13 @@ async def refuse(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """Answers 403 in place of the handshake."""
+    """Refuses the WebSocket's handshake, which the browser sees as HTTP status 403."""
     await receive()
     await send({"type": "websocket.close", "code": POLICY})
 
 
 async def relay(door: Connection, admitted: Admitted) -> None:
-    """Relays until either side closes or the sender may not use the program any more."""
+    """Relays until the browser or the program closes the WebSocket, or the sender may not use the program any more."""
     await door.receive()  # the handshake
     scope = door.scope
     scheme = {"wss": "https"}.get(scope.get("scheme", "ws"), "http")
@@ -59,7 +59,7 @@ async def relay(door: Connection, admitted: Admitted) -> None:
 
 
 class _Talk:
-    """Both directions of one WebSocket, and which side ended it."""
+    """Both directions of one relayed WebSocket, and which side closed it."""
 
     def __init__(
         self, door: Connection, admitted: Admitted, program: aiohttp.ClientWebSocketResponse

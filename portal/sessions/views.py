@@ -1,4 +1,4 @@
-"""The list of sessions, a session's page and its actions. The form is in portal/sessions/editing.py."""
+"""The list of sessions, the page of a session, and its actions. The form is in portal/sessions/editing.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SORTING = Sorting(
 
 @require_safe
 def sessions(request: UserRequest) -> HttpResponse:
-    """Lists the sessions of the user's teams, latest first, including ended ones."""
+    """Shows the sessions of the user's teams, latest first, including ended sessions."""
     found = Session.objects.visible_to(request.user)
     mine = request.GET.get("owner") == "me"
     if mine:
@@ -63,7 +63,7 @@ def sessions(request: UserRequest) -> HttpResponse:
 
 @require_safe
 def session(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows a session's state, its time limits and its links."""
+    """Shows a session's state, time limits and links."""
     shown = visible_session(request.user, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
     told = detail.details_of([shown], request.user)[0]
@@ -84,9 +84,13 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Redirects to `path` at the session's own host, with a ticket for users who may work in the session."""
+    """Redirects to `path` on the session's host with a ticket.
+
+    Raises PermissionDenied for users who may see the session but not work in it.
+    """
     if not request.user.is_authenticated:
-        # Not back to this URL: the portal's CSP forbids that a form, such as the login's, leads to other hosts.
+        # After the login, the user sees the session's page and not this view: the portal's CSP forbids forms, such as
+        # the login form, to redirect to other hosts.
         return redirect_to_login(reverse("session", args=[pk]))
     shown = visible_session(request.user, pk)
     if not hosts.origin_of(pk) or shown.job.has_ended:

@@ -1,5 +1,8 @@
-"""Access to sessions and services: a ticket that is valid once and for a minute, the cookie for which it is exchanged,
-and who may still enter."""
+"""Access to the hosts of sessions and services.
+
+The portal gives a user a ticket, valid once and for a minute. The host exchanges the ticket for a cookie, and checks
+the cookie's login and rights at each request.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +37,18 @@ TICKET_LASTS = timedelta(seconds=60)
 
 
 class Barred(Enum):
-    """Why a sender is not admitted."""
+    """The reason why the sender of a request is not admitted."""
 
-    STRANGER = "stranger"  # no visit, or its login has ended
-    HIDDEN = "hidden"  # no such session for this user
-    ELSEWHERE = "elsewhere"  # the local backend serves this machine only
+    STRANGER = "stranger"  # no valid cookie, or the login that it belongs to has ended
+    HIDDEN = "hidden"  # the session or service does not exist, or the user may not use it
+    ELSEWHERE = "elsewhere"  # the local backend serves clients on its own machine only
     NOT_READY = "not ready"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A user who may use the program now, and its address, as the backend observed it for this lease."""
+    """The permission of a sender to use a program now, with the program's address as the backend observed it."""
 
     session_id: int
     address: str
@@ -55,7 +58,8 @@ class Admitted:
 
 @transaction.atomic(durable=True)
 def invite(*, actor: User, session: Session, login: str) -> str:
-    """Returns a ticket into the session for the login `login`; raises NotAllowed for users who may only look."""
+    """Returns a ticket to the session for the login session `login`. Raises NotAllowed for users who may see but not
+    change the session."""
     if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
     audit.record(actor=actor, verb="session.open", target=session.job, tenant=session.job.tenant)
@@ -64,7 +68,8 @@ def invite(*, actor: User, session: Session, login: str) -> str:
 
 @transaction.atomic(durable=True)
 def invite_to_service(*, actor: User, service: Service, login: str) -> str:
-    """Returns a ticket to the service for the login `login`; raises NotAllowed for users who may not use it."""
+    """Returns a ticket to the service for the login session `login`. Raises NotAllowed for users who may not use the
+    service."""
     if not may_use(service.pk, actor):
         raise NotAllowed(f"Only members of {service.tenant.name} and operators may use its services.")
     audit.record(actor=actor, verb="service.open", target=service, tenant=service.tenant)
@@ -80,12 +85,14 @@ def _ticket(**facts: Any) -> str:
 
 
 def enter(*, session_id: int, ticket: str) -> str | None:
-    """Exchanges a ticket, which is void afterwards, for a cookie; returns None for an invalid ticket."""
+    """Exchanges a session's ticket for the value of a cookie, and makes the ticket void. Returns None for an invalid
+    ticket."""
     return _enter(ticket, session=session_id)
 
 
 def enter_service(*, service_id: int, ticket: str) -> str | None:
-    """Like `enter`, for a service."""
+    """Exchanges a service's ticket for the value of a cookie, and makes the ticket void. Returns None for an invalid
+    ticket."""
     return _enter(ticket, service=service_id)
 
 
@@ -98,7 +105,10 @@ def _enter(ticket: str, **of: int) -> str | None:
 
 
 def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
-    """Checks the visitor, the login, the rights and the program's address, all from the database."""
+    """Checks the cookie `key`, the user's login and rights, and the session's state, all in the database.
+
+    Returns the program's address, or the reason why the sender is not admitted.
+    """
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
     if visit is None or visit.session is None or _signed_in(visit) != visit.user:
@@ -118,17 +128,20 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a service: a browser with its cookie, or a program with an API token."""
+    """The sender of a request to a service: a browser with its cookie, or a program with an API token."""
 
     key: str
     bearer: str
-    writes: bool  # with a method that may change something
+    writes: bool  # True for HTTP methods that may change something
 
 
 def admit_to_service(
     *, service_id: int, caller: Caller, is_local: bool, address: str = ""
 ) -> Admitted | Barred:
-    """Like `admit`, for one of the ready replicas: the one at `address` if that is among them."""
+    """Checks a sender like `admit`, and returns the address of a ready replica of the service.
+
+    Chooses the replica at `address` if it is ready, else a random one.
+    """
     user = _caller(service_id, caller)
     if user is None:
         return Barred.STRANGER
@@ -156,7 +169,8 @@ def _caller(service_id: int, caller: Caller) -> User | None:
 
 
 def may_use(service_id: int, user: User) -> bool:
-    """Returns whether the user is a member of the service's team, or may change the service as operators do."""
+    """Returns whether the user is a member of the service's team, or may change the service for another reason, as
+    operators may."""
     service = Service.objects.filter(pk=service_id)
     tenants = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
     return (
@@ -166,7 +180,7 @@ def may_use(service_id: int, user: User) -> bool:
 
 
 def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
-    """Like `absence`, for a service."""
+    """Returns why the service does not respond. Returns None for a sender who may not use the service."""
     user = _caller(service_id, caller)
     related = Service.objects.with_counts().select_related("tenant", "owner", "cluster", "current", "good")
     service = related.filter(pk=service_id).first()
@@ -186,8 +200,10 @@ def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
 
 
 def absence(*, session_id: int, key: str) -> Absence | None:
-    """Returns why the session does not answer the holder of that cookie; None if it does by now, or they may not
-    know."""
+    """Returns why the session does not respond. Returns None if `key` is no cookie of the session.
+
+    Does not check login and rights: callers do so with `admit`.
+    """
     visit = Visit.objects.filter(session=session_id, digest=_digest(key)).select_related("user").first()
     sessions = Session.objects.select_related("job__tenant", "job__owner", "job__cluster")
     session = sessions.filter(pk=session_id).first()
@@ -209,7 +225,7 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Returns the signed-in user, checked as for each page of the portal."""
+    """Returns the user who is signed in with the visit's login session, by the same check as for the portal's pages."""
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)
     return get_user(login)

@@ -1,4 +1,4 @@
-"""Mails with reports: the text, the page with the whole report, and the document of the attached file."""
+"""Mails with reports: the text, the link to the page of the report, and the attached file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ PAGES: dict[str, str] = {Report.USAGE: "usage", Report.TRADES: "trades", Report.
 
 @dataclass(frozen=True)
 class Letter:
-    """`page` is a path with its query, `name` the file's name without extension; `alone` as in `answer`."""
+    """A mail with a report. `page` is the path of the report's page with a query, `name` the file's name without
+    extension.
+
+    `alone` is the key of the only table of a CSV file, as in `portal.reports.formats.answer`.
+    """
 
     period: ReportPeriod
     lines: Sequence[str]
@@ -48,10 +52,11 @@ class Letter:
     document: Document
     name: str
     alone: str = ""
-    csv: Callable[[], Iterable[str]] | None = None  # lines, if programs get others than the document's
+    # yields the lines of the CSV file, if they differ from those of `document`
+    csv: Callable[[], Iterable[str]] | None = None
 
     def content(self, form: str) -> bytes:
-        """Returns the file, as the page gives it."""
+        """Returns the bytes of the attached file in the format `form`, the same as a download from the page."""
         if form == "csv" and self.csv is not None:
             return "".join(self.csv()).encode()
         return in_format(self.document, form, alone=self.alone)
@@ -84,7 +89,7 @@ def _letter(
     alone: str = "",
     csv: Callable[[], Iterable[str]] | None = None,
 ) -> Letter:
-    """Returns a mail whose text is the document's facts."""
+    """Returns a mail whose text has the document's title, period and facts."""
     told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
     return Letter(
         period,
@@ -102,7 +107,7 @@ def _letter(
 
 
 def _of_team(subscription: ReportSubscription, **more: str) -> str:
-    """Returns the path of the page that shows it, for the same team."""
+    """Returns the path of the page that shows the subscription's report, with the subscription's team in the query."""
     tenant = subscription.tenant
     query = ({"team": tenant.slug} if tenant else {}) | more
     return f"{page_of(subscription.report)}?{urlencode(query)}"
@@ -141,7 +146,7 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
 
 
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
-    """Returns the last analysis of each cluster that ended in the period."""
+    """Returns a mail with the last analysis of each cluster among the analyses that ended in the period."""
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
     more = {"cluster": analyses[0].cluster.name, "analysis": str(analyses[0].pk)} if analyses else {}
@@ -166,7 +171,7 @@ def page_of(report: str) -> str:
 
 
 def _document(report: str, period: ReportPeriod) -> Document:
-    """Returns a report for operators, of all clusters."""
+    """Returns a report for operators, on all clusters, as a document."""
     if report == Report.CAPACITY:
         return capacity_document(None, period, capacity_report(period.begins, period.ends, book=None))
     return SUBJECTS[report][1](Asked(period, None))

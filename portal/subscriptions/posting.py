@@ -1,4 +1,4 @@
-"""Sends reports by mail to subscribers, once for each period."""
+"""Sends each subscriber the report by mail, once for each period."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ TOO_LARGE = "The file is too large for a letter; its page has it."
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
-    """Writes the mail that is due, with its file; returns whether it did. Ends subscriptions without permission.
+    """Writes the mail of a subscription with its file if a mail is due; returns whether it was written.
 
-    Any number of workers may call it: the lock on the subscription's row admits one, and the database accepts each
-    period once. `now` is for tests; by default it is the database's time.
+    Ends the subscription if its user may not have the report any more. Any number of workers may call this at once:
+    the lock on the subscription's row admits one worker, and the database accepts each period once. `now` is for
+    tests; by default it is the database's time.
     """
     now = now or now_from_database()
     subscription = ReportSubscription.objects.filter(pk=subscription_id).first()
@@ -35,7 +36,7 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
         return False
     if not may_have(subscription.user, subscription.report, subscription.tenant):
         return _end(subscription_id)
-    # Computed before anything is locked: it may take seconds.
+    # The report may take seconds, so it is computed before the subscription is locked.
     period = ReportPeriod(GIVEN, *due, zone_named(subscription.user.time_zone), {})
     letter = letter_of(subscription, period)
     files = _file(subscription, letter)
@@ -46,7 +47,10 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
 
 @transaction.atomic(durable=True)
 def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment], now: datetime) -> bool:
-    """Writes the mail, unless something has changed meanwhile."""
+    """Writes the mail and records the delivery; returns whether it did.
+
+    Writes nothing if another worker was faster, the mail is no longer due, or the user has lost the permission.
+    """
     subscription = _lock(subscription_id)
     period = letter.period
     if subscription is None or _due(subscription, now) != (period.first, period.last):
@@ -69,7 +73,7 @@ def _end(subscription_id: int) -> bool:
 
 
 def _lock(subscription_id: int) -> ReportSubscription | None:
-    """Locks the subscription; returns None if another worker has it."""
+    """Locks the subscription's row and returns it; None if another worker holds the lock or the row is gone."""
     locked = ReportSubscription.objects.select_for_update(of=("self",), skip_locked=True)
     return locked.filter(pk=subscription_id).first()
 
@@ -82,7 +86,7 @@ def _due(subscription: ReportSubscription, now: datetime) -> tuple[date, date] |
 
 
 def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachment]:
-    """Returns the attachment; none if the subscriber wants a link, or if the file is too large."""
+    """Returns a list with the attachment; empty if the subscriber wants a link only, or if the file is too large."""
     form = subscription.form
     if form == ReportSubscription.Form.LINK:
         return []

@@ -1,4 +1,4 @@
-"""Subscriptions to reports by mail, on the reports' pages."""
+"""Actions that subscribe users to reports by mail, from the pages of the reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def subscribe(request: UserRequest) -> HttpResponse:
     tenant, slug = None, request.POST.get("team", "")
     if slug or report == Report.STATEMENT:
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    is_shown = report in ReportSubscription.OF_TEAMS  # to everybody; it is empty for users without a team
+    # every user may see these reports; they are empty for users without a team
+    is_shown = report in ReportSubscription.OF_TEAMS
     if report not in Report.values or not (is_shown or may_have(request.user, report, tenant)):
         raise Http404
     by, label = (request.POST.get(name, "") for name in ("by", "label"))
@@ -57,7 +58,7 @@ def unsubscribe(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _back(user: User, report: str, tenant: Tenant | None, *, by: str, label: str) -> HttpResponse:
-    """Redirects to the report's page, or to the statement if the user may no longer see that page."""
+    """Redirects to the report's page; to the statement if the user may not see the report's page any more."""
     if not may_have(user, report, tenant):
         report, tenant, by, label = Report.STATEMENT, None, "", ""
     told = {"team": tenant.slug if tenant else "", "by": by, "label": label}

@@ -1,7 +1,8 @@
-"""`make bench-accounting`: response times of the pages that report on a year of a million jobs.
+"""`make bench-accounting`: measures the response times of the pages that report on a year with a million jobs.
 
-With `--trace` a published trace is imported instead, and compared with its file. It uses a temporary database. The
-year is written by SQL, bypassing the guards; hours and days are summed by the functions that close books.
+With `--trace` the command imports a published trace instead, and compares the reports with the trace's file. It uses
+a temporary database. SQL writes the year directly, without the database's guards; the functions that close books sum
+up hours and days.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from portal.management.traced import bench_trace
 from portal.warm_up import load_pages
 from scheduling.models import Cluster, Node
 
-GENERATIONS = (("V100", 1), ("A100", 2), ("H100", 4))  # and the price of a GPU-hour
+GENERATIONS = (("V100", 1), ("A100", 2), ("H100", 4))  # each with the price of a GPU-hour
 DEPARTMENTS, TEAMS, USERS = 10, 10, 5
-TRACES_LAST = timedelta(days=3650)  # an upper bound
+TRACES_LAST = timedelta(days=3650)  # an upper bound on the length of a trace
 NODES = 300
 
-# Some fail, some are cancelled; they wait for twenty minutes on average, and a few for hours. Their ids follow the time
-# of submission, as everywhere.
+# Some jobs fail, some are cancelled. Jobs wait for twenty minutes on average, a few for hours. As in real data, ids
+# follow the time of submission.
 JOBS = """
 INSERT INTO scheduling_job (
     cluster_id, tenant_id, owner_id, name, spec, workers, gpus_per_worker, generation_ids, priority, state, epoch,
@@ -58,7 +59,7 @@ SELECT %(cluster)s, member.tenant_id, member.user_id, 'train ' || number, '{"ver
   JOIN (SELECT row_number() OVER (ORDER BY id) AS place, * FROM accounting_membership) member USING (place)
  ORDER BY starts + before
 """
-# Some lost their second half.
+# In every 25th lease, the work of the second half was lost.
 LEASES = """
 INSERT INTO scheduling_lease (
     job_id, cluster_id, epoch, token, generation_id, gpus, state, decided_at, held_from, running_from, held_until,
@@ -68,7 +69,7 @@ SELECT id, cluster_id, 1, gen_random_uuid(), first_generation_id, gpus_per_worke
        CASE WHEN id %% 25 = 0 THEN first_started_at + held_for / 2 END
   FROM scheduling_job
 """
-# On every second job; one key has a few values, the other a value for each job.
+# Every second job has two labels: one key has 40 values, the other key has a different value for each job.
 LABELS = """
 INSERT INTO scheduling_joblabel (job_id, key, value)
 SELECT id, key, value
@@ -80,7 +81,7 @@ LABEL_KEYS = """
 INSERT INTO scheduling_labelkey (tenant_id, key)
 SELECT DISTINCT tenant_id, key FROM scheduling_job JOIN scheduling_joblabel label ON label.job_id = scheduling_job.id
 """
-# An eighth of the time of every third job was idle.
+# Every third job was idle for an eighth of its time.
 SEGMENTS = """
 INSERT INTO accounting_usagesegment (
     transaction_id, book, month, lease_id, version, job_id, job_name, tenant_id, tenant_name, user_id, user_name,
@@ -153,7 +154,7 @@ class Command(BaseCommand):
     ) -> None:
         call_command(
             "collectstatic", interactive=False, verbosity=0
-        )  # pages contain versions of style sheets
+        )  # pages need the hashed names of style sheets
         name = connection.settings_dict["NAME"]
         connection.creation.create_test_db(
             verbosity=0, autoclobber=not keep, serialize=False, keepdb=bool(keep)
@@ -175,7 +176,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _measure(self, requests: int) -> None:
-        load_pages()  # as servers do
+        load_pages()  # loads all pages before the measurement, as servers do at their start
         dice = random.Random(1)  # noqa: S311 - what is asked for, no secret
         self._tell(f"{'page':<42} {'who':<9} {'median':>8} {'95th percentile':>16} {'slowest':>9}")
         worst = 0.0
@@ -202,7 +203,8 @@ def _lap(client: Client, path: str) -> float:
 
 
 def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yields requests, each time for other months, teams and jobs."""
+    """Yields pairs (name of a page, function that returns its path). Each call of the function chooses another month,
+    team or job."""
     now = now_from_database()
     jobs = list(Tenant.objects.visible_to(user).values_list("jobs", flat=True).exclude(jobs=None)[:500])
 
@@ -241,7 +243,7 @@ def _dates(first: date, last: date) -> str:
 
 
 class _Year:
-    """A year of a hundred teams on one cluster, up to the present hour."""
+    """The data of a year: a hundred teams on one cluster, up to the current hour."""
 
     def __init__(self, jobs: int, lasts: timedelta, *, tell: Callable[[str], None]) -> None:
         self.jobs, self.lasts, self.tell = jobs, lasts, tell
@@ -269,7 +271,8 @@ class _Year:
         with connection.cursor() as cursor:
             for table in _guarded(cursor):
                 cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-            cursor.execute("SET session_replication_role = replica")  # references are right
+            # skips foreign key checks, since the generated references are valid
+            cursor.execute("SET session_replication_role = replica")
             cursor.execute("SELECT setseed(0.5)")
             self._do(cursor, "jobs", JOBS, values)
             self._do(cursor, "leases", LEASES, values)
