@@ -1,4 +1,4 @@
-"""Who may open the administration's pages; for everybody else they do not exist."""
+"""Decorators that restrict views: pages that a user may not open answer 404, as if they did not exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ View = Callable[..., HttpResponseBase]
 
 
 def permitted(verb: str) -> Callable[[View], View]:
-    """Admits users who may do `verb` anywhere, by the table of accounting/access/permissions.py; others get 404."""
+    """Returns a decorator that answers 404 to users whose portal role (admin or operator) does not permit `verb`.
+
+    accounting/access/permissions.py lists the roles that may do each verb.
+    """
 
     def decorate(view: View) -> View:
         @wraps(view)
@@ -34,9 +37,10 @@ def permitted(verb: str) -> Callable[[View], View]:
 
 
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
-    """For a form's address, which the browser keeps when the answer is a page: GET leads back to the form's page.
+    """Returns a decorator for a view that only receives the POST of a form: GET redirects to the form's page, `page`.
 
-    `keys` are the arguments of the address that `page` has, too. The form is shown again with what was refused.
+    The browser stays at the form's URL when the answer to POST is a page, and a reload sends GET. `keys` names the
+    arguments that both URLs have. Fields with values that the database cannot store are left to the view.
     """
 
     def decorate(view: View) -> View:

@@ -1,4 +1,4 @@
-"""Determines the address that a request comes from, once for all users of it."""
+"""Determines the client's IP address, with or without proxies in front of the portal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Headers that proxies add, besides all X-Forwarded-….
+# Headers that proxies add, besides those that begin with X-Forwarded.
 OF_PROXIES = {
     "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-forwarded-for",
     "x-proxyuser-ip", "client-ip", "true-client-ip", "cf-connecting-ip", "cf-ray", "fastly-client-ip",
@@ -25,7 +25,7 @@ OF_PROXIES = {
 
 
 def with_client_address(app: App) -> App:
-    """Wraps an ASGI app: the scope's client becomes the client of the outermost trusted proxy."""
+    """Wraps an ASGI app: `scope["client"]` becomes the address that the outermost trusted proxy was called from."""
 
     async def addressed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in {"http", "websocket"} and settings.FAIRLOT_TRUSTED_PROXIES:
@@ -42,7 +42,7 @@ def with_client_address(app: App) -> App:
 
 @cache
 def _warn() -> None:
-    """Warns once: without their addresses, all clients share the limits on wrong passwords."""
+    """Logs a warning, once per process: without client addresses, all clients share the limits on wrong passwords."""
     logger.warning(
         "X-Forwarded-For lacks the client's address: FAIRLOT_TRUSTED_PROXIES is %s, and each must append to it",
         settings.FAIRLOT_TRUSTED_PROXIES,
@@ -50,16 +50,18 @@ def _warn() -> None:
 
 
 def forwarded_for(values: Sequence[bytes], proxies: int) -> str:
-    """Returns the address `proxies` from the right in the X-Forwarded-For lines; empty if there is none.
+    """Returns the X-Forwarded-For address at position `proxies` from the right; empty if the header has fewer
+    addresses.
 
-    Everything left of it was sent by the client and may be anything.
+    Addresses further left come from the client, which can send any.
     """
     items = b",".join(values).decode("latin-1").split(",")
     return parsed(items[-proxies]) if len(items) >= proxies else ""
 
 
 def parsed(text: str) -> str:
-    """Returns an address without port, brackets and zone, in its shortest form; empty if it is invalid."""
+    """Returns an IP address in canonical form, without port, brackets and IPv6 zone; empty if the text is no
+    address."""
     text = text.strip().strip('"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -76,7 +78,10 @@ def parsed(text: str) -> str:
 
 @lru_cache(1024)
 def network_of(address: str) -> str:
-    """Returns the network that an address counts for: itself, the /64 of an IPv6 address, or "unknown"."""
+    """Returns the network for which an address is counted: the /64 of an IPv6 address, an IPv4 address itself.
+
+    For an invalid address returns "unknown".
+    """
     try:
         found = ip_address(address)
     except ValueError:
@@ -89,7 +94,8 @@ def network_of(address: str) -> str:
 
 
 def is_this_machine(address: str, header_names: Iterable[str]) -> bool:
-    """Returns whether a program of this machine sent the request itself, rather than as a proxy."""
+    """Returns whether a client on this machine sent the request: a loopback address, and no header that a proxy
+    adds."""
     if settings.BEHIND_PROXY or any(_is_of_proxy(name.lower()) for name in header_names):
         return False
     found = parsed(address)

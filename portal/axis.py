@@ -1,4 +1,4 @@
-"""The scale beside a chart: even steps of round numbers from the lowest to the highest value, with labels."""
+"""The value axis of a chart: tick marks in even, round steps from the lowest to the highest value, with labels."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from math import isfinite
 from accounting.core.wording import exact_number
 
 LEAST = 1e-300
-MOST_STEPS = 4  # on the longer side of zero
-# The vertical range of every chart's plot, in per cent of the picture's height; the rest is for the time axis.
+MOST_STEPS = 4  # on the side of zero that has more steps
+# The vertical range of each chart's plot, in per cent of the picture's height; the time axis is below.
 TOP, BOTTOM = 5.0, 86.0
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A label; `part` is its position from the lower edge of the plot (0) to the upper one (1)."""
+    """A tick mark with its label. `part` is its position from the lower edge of the plot (0) to the upper edge (1)."""
 
     label: str
     part: float
 
     @property
     def percent(self) -> float:
-        """Returns the position from the upper edge of the picture in per cent."""
+        """Returns the distance from the upper edge of the picture, in per cent of the picture's height."""
         return round(TOP + (1 - self.part) * (BOTTOM - TOP), 2)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A scale. Its steps are decimal numbers, so that labels are exact: 0.1 × 3 is 0.3."""
+    """A value axis. Its step is a Decimal, so that labels are exact: 0.1 × 3 is 0.3."""
 
     step: Decimal
-    below: int  # steps below zero
+    below: int  # number of steps below zero
     above: int
 
     @property
@@ -41,7 +41,8 @@ class Axis:
         return float(self.above * self.step)
 
     def part(self, value: float) -> float:
-        """Returns the position of `value`; values outside are put on the edge."""
+        """Returns the position of `value`, from 0 to 1. A value outside the axis gets the position of the nearer
+        edge."""
         steps = value / float(self.step)
         return min(max((steps + self.below) / (self.below + self.above), 0.0), 1.0)
 
@@ -53,7 +54,7 @@ class Axis:
 
 
 def axis(lowest: float, highest: float) -> Axis:
-    """Returns a scale from `lowest` to `highest` that contains zero; from 0 to 1 if both are zero or not finite."""
+    """Returns an axis that contains `lowest`, zero and `highest`; from 0 to 1 if both values are zero or not finite."""
     below, above = _size(-lowest), _size(highest)
     if not (below or above):
         above = Decimal(1)
@@ -62,12 +63,13 @@ def axis(lowest: float, highest: float) -> Axis:
 
 
 def _size(value: float) -> Decimal:
-    """Returns the value; 0 if it is not finite, or so small that a step of it has no float."""
+    """Returns the value as a Decimal; 0 if it is negative, not finite, or so small that no float can represent a
+    step."""
     return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 
 
 def nice_step(most: Decimal) -> Decimal:
-    """Returns the smallest of 1, 2 or 5 times a power of ten of which `MOST_STEPS` reach `most`."""
+    """Returns the smallest step of 1, 2 or 5 times a power of ten with which `MOST_STEPS` steps reach `most`."""
     power = Decimal(1).scaleb((most / MOST_STEPS).adjusted())
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * MOST_STEPS >= most)
 

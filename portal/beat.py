@@ -1,4 +1,7 @@
-"""The schedule of Celery beat, in memory alone: its usual file is a pickle, which executes what it contains."""
+"""A Celery beat scheduler that keeps its schedule in memory.
+
+Celery's default scheduler keeps it in a pickle file, and loading a pickle file executes code in it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from scheduling.core import heartbeat
 
 
 class Scheduler(beat.Scheduler):
-    """At its start sends tasks that fell due so recently that their message would not have expired yet.
+    """Sends, when it starts, each task whose last due time is so recent that its message would not have expired yet.
 
-    That is each task with an interval, and a nightly one whose night was missed. Tasks may come twice.
+    This applies to each task with an interval, and to a nightly task whose night was missed. A task can be sent
+    twice.
     """
 
     def setup_schedule(self) -> None:

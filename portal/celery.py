@@ -1,4 +1,4 @@
-"""The Celery app: where tasks are found, queued and repeated."""
+"""The Celery app."""
 
 import os
 from typing import Any
@@ -20,7 +20,8 @@ app.autodiscover_tasks()
 @task_prerun.connect
 @task_postrun.connect
 def keep_only_good_connections(**kwargs: Any) -> None:
-    """Replaces a connection that broke, or is old, before its next use."""
+    """Closes, before and after each task, a database connection that is broken or too old, so that the next query
+    reconnects."""
     from django.db import close_old_connections  # noqa: PLC0415 - needs the settings
 
     close_old_connections()

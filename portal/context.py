@@ -1,4 +1,4 @@
-"""Template variables of every page about its reader."""
+"""Template variables about the reader, for every page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accounting.access.permissions import may_somewhere
 
 
 def reader(request: HttpRequest) -> dict[str, Any]:
-    """Returns `may_submit`: whether the user may submit jobs for any team; looked up when first used."""
+    """Returns the variable `may_submit`: whether the user may submit jobs for any team. The query runs on first use."""
     return {"may_submit": SimpleLazyObject(lambda: may_submit(getattr(request, "user", None)))}
 
 

@@ -1,4 +1,4 @@
-"""The error pages; they say what to do next and never show internals."""
+"""The error pages. They say what to do next and show no internals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Renders without the session or the user, because the database may be what failed."""
+    """Renders the page for status 500 without session and user, because the database may be the cause of the error."""
     error = sys.exc_info()[1]
     if is_disk_full(error):
         return _unavailable(507, "A disk is full", DISK_FULL)

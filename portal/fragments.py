@@ -1,4 +1,4 @@
-"""Pages whose parts refresh: one template, rendered as a whole or as the part that was asked for."""
+"""Renders a page as a whole, or only the part of the page that htmx refreshes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
 from django.utils.cache import patch_vary_headers
 
-# Parts that several pages include, by their templates. All others are partials of their page's template.
+# The templates of parts that several pages include. Each other part is a partial of its page's template.
 INCLUDED = {"job-head": "jobs/head.html"}
 
 
 def render_page(
     request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
-    """Renders `template`; for htmx only the part whose name is the target's id.
+    """Renders `template`. For an htmx request, renders only the part whose name is the id of the target element.
 
-    Renders nothing if the page has no such part: a whole page would be inserted into the one that asks.
+    Answers 204 if the page has no such part, because htmx would insert a whole page into the element.
     """
     part = wanted_part(request)
     response = HttpResponse(status=204)

@@ -1,4 +1,5 @@
-"""Password hashing with Argon2, a few at a time: each takes 100 MB, and anybody may cause one by logging in."""
+"""Password hashing with Argon2, a limited number at once: each takes 100 MB, and anybody can cause one at the login
+page."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ WAIT_SECONDS = 5.0
 
 
 class TooManyPasswords(Exception):
-    """Other passwords are being hashed, and none finished in time."""
+    """Other passwords are being hashed, and none of them finished within WAIT_SECONDS."""
 
 
 class BoundedArgon2(Argon2PasswordHasher):
-    """Django's Argon2 hasher, for at most FAIRLOT_PASSWORDS_AT_ONCE passwords per process at a time."""
+    """Django's Argon2 hasher, limited to FAIRLOT_PASSWORDS_AT_ONCE passwords at once in each process."""
 
     def encode(self, password: str, salt: str) -> str:
         with _turn():

@@ -1,7 +1,7 @@
-"""Refuses values that no database column can store, in paths, query strings, headers, cookies, forms and JSON.
+"""Refuses values that no database column can store, in URLs, headers, cookies, forms and JSON.
 
 Pages answer 400 with a sentence, the API answers 422 with a problem document; both name the parameter. Views and
-actions check what a value means, and need not handle zero bytes, lone surrogates, or numbers beyond 64 bits.
+actions check the meaning of a value; they need not handle zero bytes, lone surrogates, or numbers beyond 64 bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from portal.reports.periods import WrongQuestion
 logger = logging.getLogger(__name__)
 
 CHARSETS = {"", "utf-8", "utf8", "us-ascii"}
-# PostgreSQL's errors for values that it cannot store: too long, too large, or not text.
+# PostgreSQL's errors for values that a column cannot store: too long, too large, or not text.
 NOT_HELD = (
     errors.StringDataRightTruncation,
     errors.NumericValueOutOfRange,
@@ -36,10 +36,10 @@ TOO_LARGE = "A text or a number of this request is larger than can be stored; sh
 
 
 class InputsMiddleware:
-    """Checks the texts and numbers of a request before its view sees them.
+    """Checks the texts and numbers of a request before the view runs.
 
-    It precedes the middleware that reads cookies from the database. `portal.api.parsing` checks bodies of the API,
-    because the API authenticates callers before it reads bodies.
+    It precedes the middleware that reads the session's cookie from the database. `portal.api.parsing` checks the
+    bodies of API requests, because the API authenticates callers before it reads bodies.
     """
 
     sync_capable = True
@@ -53,7 +53,8 @@ class InputsMiddleware:
             if _is_api(request):
                 return problem(400, "Send the request's body as UTF-8.")
             raise BadRequest("The body is not UTF-8.")
-        # Such a cookie is not Fairlot's. Another program on the host may have set it, so it is ignored.
+        # Fairlot sets no such cookie. Another program on the host may have set it, so the request goes on without the
+        # cookie.
         for name in [name for name, text in request.COOKIES.items() if why_not_storable(name + text)]:
             del request.COOKIES[name]
         return self.get_response(request)
@@ -61,7 +62,7 @@ class InputsMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> HttpResponse | None:
-        if not_storable(kwargs):  # no object has such a name or number
+        if not_storable(kwargs):  # no object has this name or number
             if _is_api(request):
                 return problem(404, "There is nothing here that you may see.")
             raise Http404
@@ -75,7 +76,11 @@ class InputsMiddleware:
         return None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answers for a value that its column cannot store. A check is missing then; the log says where."""
+        """Answers 422 or 400 when PostgreSQL refuses a value, and logs the request, because a check of the value is
+        missing.
+
+        Returns None for any other error.
+        """
         if not (isinstance(error, DatabaseError) and isinstance(error.__cause__, NOT_HELD)):
             return None
         logger.error("Unchecked input for %s %s", request.method, request.path, exc_info=error)
@@ -85,13 +90,13 @@ class InputsMiddleware:
 
 
 def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """Yields each parameter of query, headers and form that cannot be stored, with the reason."""
+    """Yields the name of each query parameter and header that cannot be stored, with the reason."""
     yield from _of(request.GET.lists())
     yield from _of((name, [value]) for name, value in request.headers.items())
 
 
 def _form_problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """Yields the problems of the inputs of a page's form."""
+    """Yields the name of each field and file of a posted page form that cannot be stored, with the reason."""
     if request.method == "POST" and not _is_api(request):
         yield from _of(request.POST.lists())
         yield from _of((name, [str(one.name) for one in files]) for name, files in request.FILES.lists())
@@ -99,7 +104,7 @@ def _form_problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
 
 def _of(parameters: Iterable[tuple[str, list[str]]]) -> Iterable[tuple[str, str]]:
     parameters = list(parameters)
-    # One check of all parameters together is fast, and nearly always finds nothing.
+    # A single check of all parameters is fast, and nearly always finds no problem.
     if not why_not_storable("".join(text for name, values in parameters for text in (name, *values))):
         return
     for name, values in parameters:
@@ -108,7 +113,7 @@ def _of(parameters: Iterable[tuple[str, list[str]]]) -> Iterable[tuple[str, str]
 
 
 def _shown(name: str) -> str:
-    """Returns a parameter's name in a form that can be sent back."""
+    """Returns a parameter's name for the answer: escaped if it cannot be sent, otherwise its first 100 characters."""
     return ascii(name)[1:-1] if why_not_storable(name) else name[:100]
 
 

@@ -1,4 +1,4 @@
-"""Interruptions and notices of services and sessions, for pages and API."""
+"""Interruptions of services and sessions, and notices before an interruption, for pages and the API."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ LABELS: Mapping[Cause, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An interruption as a page lists it."""
+    """An interruption with its label and duration, for pages."""
 
     it: Interruption
     label: str
-    seconds: float  # until its end, or now
+    seconds: float  # from the beginning to the end, or until now
 
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """The latest interruptions, and a sentence about all of the last days."""
+    """The latest interruptions, and a sentence that sums up the interruptions of the last 7 days."""
 
     latest: Sequence[Shown]
     sentence: str
 
     @property
     def present(self) -> Interruption | None:
-        """Returns the latest one that is not over."""
+        """Returns the latest interruption that has not ended; None if all have ended."""
         return next((one.it for one in self.latest if one.it.ended is None), None)
 
 
 def shown(found: Sequence[Interruption]) -> Interruptions:
-    """Returns `found`, as scheduling.leases.interruptions lists them, latest first, for pages."""
+    """Prepares interruptions for pages. `found` is in the order of scheduling.leases.interruptions: latest first."""
     now = now_from_database()
     latest = [
         Shown(one, LABELS[one.cause], ((one.ended or now) - one.began).total_seconds()) for one in found
@@ -66,7 +66,7 @@ def shown(found: Sequence[Interruption]) -> Interruptions:
 
 
 def as_json(found: Interruptions) -> list[dict[str, Any]]:
-    """Returns them for the API."""
+    """Returns the latest interruptions as dictionaries for the API."""
     return [
         {
             "job_id": one.it.job_id,
@@ -82,7 +82,10 @@ def as_json(found: Interruptions) -> list[dict[str, Any]]:
 
 
 def claimable_from(lease: Lease | None) -> datetime | None:
-    """Returns from when on others may preempt the lease, which comes with its cluster; None within the guarantee."""
+    """Returns the time from which others may preempt the lease; None if the lease is within the guarantee or stopping.
+
+    Reads `lease.cluster`.
+    """
     if lease is None or lease.notice_since is None or lease.state == Lease.State.STOPPING:
         return None
     return lease.notice_since + timedelta(seconds=lease.cluster.notice_seconds)

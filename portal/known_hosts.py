@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 class KnownHostMiddleware:
-    """Answers 400 to hosts that are not in ALLOWED_HOSTS, before anything is served to them.
+    """Answers 400, before any view runs, to a request whose Host header does not match ALLOWED_HOSTS.
 
-    A foreign page whose name was made to resolve to this server (DNS rebinding) has such a host.
+    This stops DNS rebinding: a foreign page whose DNS name resolves to this server sends the foreign name as Host.
     """
 
     sync_capable = True

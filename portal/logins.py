@@ -1,6 +1,6 @@
-"""Sessions of signed-in browsers, in the database, read in one short statement.
+"""Login sessions in the database, read with one short statement.
 
-Every page reads one, so that a login that ends anywhere has ended everywhere at once.
+Each page reads the session, so that a login that ends in one place has ended everywhere at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _session = Statement(
 
 
 class SessionStore(db.SessionStore):
-    """Django's session store, without building a query for each page."""
+    """Django's session store with a prepared statement: Django would build a query for each page."""
 
     @classmethod
     def get_model_class(cls) -> type[Session]:

@@ -1,4 +1,4 @@
-"""Messages that know which form they answer, so that pages show them beside it."""
+"""Messages that name the form that they answer, so that the page shows a message beside its form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from django.contrib.messages.storage.fallback import FallbackStorage
 
 
 class Storage(FallbackStorage):
-    """Stores the address to which the form was sent; static/js/app.js finds the form by it."""
+    """Message storage that adds the request's URL, to which the form was sent. static/js/app.js finds the form by this
+    URL."""
 
     def add(self, level: int, message: str, extra_tags: str | None = "") -> None:
         super().add(level, message, extra_tags or self.request.get_full_path())

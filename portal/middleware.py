@@ -1,4 +1,4 @@
-"""Every page needs a signed-in user unless it says otherwise, and shows times in that user's zone."""
+"""Middleware for login, time zone, live updates, and access from other machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ ONLY_READS = {"GET", "HEAD"}
 
 
 class SignedInMiddleware(LoginRequiredMiddleware):
-    """Asks for a login unless a view is marked `login_not_required`; the API checks its own tokens."""
+    """Requires a login except for views marked `login_not_required`, and activates the user's time zone.
+
+    API requests pass, because the API checks their tokens.
+    """
 
     def process_view(
         self, request: HttpRequest, view_func: View, view_args: Any, view_kwargs: Any
@@ -32,7 +35,8 @@ class SignedInMiddleware(LoginRequiredMiddleware):
             return None
         answer = super().process_view(request, view_func, view_args, view_kwargs)
         if answer is None and request.user.is_authenticated:
-            request.user = user = get_user(request)  # a lazy user costs at every access, and pages have many
+            # pages access the user often, and a lazy object costs time at each access
+            request.user = user = get_user(request)
             if user.is_authenticated:
                 if request.method in ONLY_READS:
                     user.keep_roles()
@@ -46,14 +50,17 @@ class SignedInMiddleware(LoginRequiredMiddleware):
     def handle_no_permission(  # type: ignore[override]  # Django's is always a redirect
         self, request: HttpRequest, view_func: View
     ) -> HttpResponse:
-        """Answers the refresh of a fragment with a status, because a login page would be inserted into the fragment."""
+        """Answers 401 to the htmx refresh of a part, because htmx would insert a login page into the part.
+
+        Redirects any other request to the login page.
+        """
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})
         return super().handle_no_permission(request, view_func)
 
 
 class LivePositionMiddleware:
-    """Notes the stream position before a page is read from the database; the page's stream continues from there."""
+    """Records the live stream's position before the view reads the database; the page's stream continues from there."""
 
     sync_capable = True
     async_capable = False
@@ -74,11 +81,11 @@ class LivePositionMiddleware:
 
 
 class LoopbackOnlyMiddleware:
-    """Refuses clients on other machines while the local backend runs programs on this one.
+    """Answers 403 to clients on other machines while a local cluster exists, because its jobs are programs on this
+    machine.
 
-    The local backend runs whatever it is given; FAIRLOT_LOCAL_BEYOND_LOOPBACK allows this for all who can reach the
-    portal. What a proxy passes on comes from elsewhere, even if the proxy runs on this machine. Health checks pass,
-    because they reveal nothing and run nothing.
+    FAIRLOT_LOCAL_BEYOND_LOOPBACK admits all clients. A request through a proxy counts as one from another machine,
+    even if the proxy runs on this machine. Health checks pass, because they reveal nothing and run nothing.
     """
 
     sync_capable = True
@@ -103,14 +110,17 @@ class LoopbackOnlyMiddleware:
         )
 
 
-# Needed for each request of a stranger, so the database is not asked each time.
+# Each request from another machine needs the answer, so it is cached.
 LOCAL_CLUSTER_KNOWN_FOR = 5.0  # seconds
-_UNKNOWN = (float("-inf"), True)  # time of the check, and the cautious answer
+_UNKNOWN = (float("-inf"), True)  # time of the last query, and the safe answer before the first one
 _local_cluster = _UNKNOWN
 
 
 def _has_local_cluster(*, as_last_known: bool) -> bool:
-    """Returns whether there is a local cluster; for static files the last known answer, as they use no database."""
+    """Returns whether a local cluster exists, from a cache of LOCAL_CLUSTER_KNOWN_FOR seconds.
+
+    `as_last_known` returns the cached value whatever its age: requests for static files must not query the database.
+    """
     at, found = _local_cluster
     if as_last_known or time.monotonic() - at <= LOCAL_CLUSTER_KNOWN_FOR:
         return found
@@ -118,7 +128,7 @@ def _has_local_cluster(*, as_last_known: bool) -> bool:
 
 
 def learn_of_local_cluster() -> bool:
-    """Asks the database, for all requests of the next seconds and all static files."""
+    """Queries the database for a local cluster, caches the result and returns it."""
     global _local_cluster  # noqa: PLW0603 - one answer for the process
     found = Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
     _local_cluster = (time.monotonic(), found)
@@ -126,11 +136,11 @@ def learn_of_local_cluster() -> bool:
 
 
 def knows_of_local_cluster() -> bool:
-    """Returns whether the database was ever asked; until then static files are for this machine only."""
+    """Returns whether the database has been queried. Before that, only this machine gets static files."""
     return _local_cluster != _UNKNOWN
 
 
 def forget_local_cluster() -> None:
-    """Makes the next request ask the database again."""
+    """Clears the cache, so that the next request queries the database."""
     global _local_cluster  # noqa: PLW0603 - as above
     _local_cluster = _UNKNOWN

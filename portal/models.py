@@ -1,4 +1,4 @@
-"""State of the portal itself: API tokens of users, their visits to sessions, and wrong passwords."""
+"""Models of the portal: API tokens, access to the hosts of sessions and services, and counters of wrong passwords."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST_USED_STEP = timedelta(minutes=5)
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def of(self, user: User) -> Self:
-        """Returns the tokens that `user` may list and revoke: only own ones."""
+        """Returns the tokens that `user` may list and revoke: the user's own."""
         return self.filter(user=user)
 
     def standing(self) -> Self:
@@ -24,16 +24,18 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return self.filter(models.Q(expires_at=None) | models.Q(expires_at__gt=Now()), revoked_at=None)
 
     def usable(self) -> Self:
-        """Returns the tokens that are valid for the API now: standing, and of an active user."""
+        """Returns the tokens that the API accepts now: neither revoked nor expired, and of an active user."""
         return self.standing().filter(user__is_active=True)
 
     def last_used_long_ago(self) -> Self:
-        """Returns the tokens whose recorded last use is old enough to be updated."""
+        """Returns the tokens whose `last_used_at` is empty or older than LAST_USED_STEP, and is therefore updated at
+        the next use."""
         return self.filter(models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP))
 
 
 class ApiToken(models.Model):
-    """A key to the REST API. Only a keyed digest of its secret is stored; the secret is shown once."""
+    """A token for the REST API. The database stores only a keyed digest of its secret; the user sees the secret
+    once."""
 
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="api_tokens")
     name = models.CharField(max_length=80)
@@ -55,18 +57,18 @@ class ApiToken(models.Model):
 
 
 class Visit(models.Model):
-    """Access of a user to a session or service: a ticket for its host, then the cookie for which it is exchanged.
+    """A user's access to the host of a session or service: first a ticket in a URL, then the cookie that replaces it.
 
-    Only a keyed digest of either is stored. It is valid as long as the login from which it came.
+    Only a keyed digest of the ticket or cookie is stored. The access ends with the login session from which it came.
     """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, null=True, related_name="visits")
     service = models.ForeignKey(Service, on_delete=models.CASCADE, null=True, related_name="visits")
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
-    login = models.CharField(max_length=40)  # the key of the portal's login session
+    login = models.CharField(max_length=40)  # key of the login session in the portal
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(db_default=Now())
-    entered_at = models.DateTimeField(null=True)  # when the ticket was exchanged
+    entered_at = models.DateTimeField(null=True)  # when the cookie replaced the ticket
 
     class Meta:
         constraints = [
@@ -79,9 +81,10 @@ class Visit(models.Model):
 
 
 class PasswordTries(models.Model):
-    """Wrong passwords since the beginning of a window: of a user from a network, of either, or of a known browser.
+    """A counter of wrong passwords since the beginning of its window.
 
-    Empty columns do not matter for the counter: a row with a network alone counts all names from there.
+    The columns that are not empty say what it counts: a user from a network, a user from all networks, a network
+    with all names, or a user in a known browser.
     """
 
     username = models.CharField(max_length=150)

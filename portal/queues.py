@@ -1,14 +1,14 @@
-"""The Celery queues, each for one purpose: what waits in one of them delays nothing in another."""
+"""The Celery queues. Each has one purpose, so that tasks that wait in one queue do not delay the tasks of another."""
 
 ROUNDS, OPERATIONS, BOOKS, MAIL, ANALYSIS = QUEUES = ("rounds", "operations", "books", "mail", "analysis")
 
-# Messages are routed by these names also where the task's module is not imported, as in web servers.
+# Tasks by name, because web servers send messages without importing the tasks' modules.
 TASKS: dict[str, tuple[str, ...]] = {
     ROUNDS: (
         "scheduling.tasks.run_due_rounds",
         "scheduling.tasks.run_round",
     ),
-    # Steps of what runs. Some wait for an attached cluster to answer.
+    # Steps of running jobs, sessions and services. Some tasks wait for the answer of an attached cluster.
     OPERATIONS: (
         "scheduling.tasks.announce_services",
         "scheduling.tasks.check_clusters",
@@ -43,7 +43,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "accounting.tasks.send_letters",
         "accounting.tasks.tell_of_ends",
     ),
-    # Reads much and may take a minute.
+    # These tasks read much data and may take a minute.
     ANALYSIS: (
         "portal.tasks.send_reports",
         "scheduling.tasks.analyse_nightly",

@@ -1,4 +1,4 @@
-"""Forms that ask for a password; each try counts against the limits of portal.account.lockout."""
+"""Forms that ask for a password. Each attempt counts against the limits of portal.account.lockout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class LoginForm(AuthenticationForm):
-    """Django's, with counted tries; `minutes` says how long none is accepted after too many."""
+    """Django's login form with a limit on wrong passwords.
+
+    When the limit is reached, `minutes` is the time until the next password is accepted; otherwise it is None.
+    """
 
     request: HttpRequest
     minutes: int | None = None
@@ -36,7 +39,10 @@ class LoginForm(AuthenticationForm):
 
 
 class OwnPasswordForm(PasswordChangeForm):
-    """Django's, with counted tries of the old password: who took over a session cannot guess it."""
+    """Django's form for changing one's password, with a limit on wrong old passwords.
+
+    The limit keeps somebody who took over a session from guessing the password.
+    """
 
     def __init__(self, *args: Any, request: HttpRequest, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -48,7 +54,7 @@ class OwnPasswordForm(PasswordChangeForm):
 
 
 class TooManyTries(ValidationError):
-    """No password of this user is checked for some minutes, not even the right one."""
+    """The limit on wrong passwords is reached: until the window ends, even the right password is refused."""
 
     def __init__(self, until: datetime) -> None:
         self.minutes = max(math.ceil((until - now_from_database()).total_seconds() / 60), 1)
@@ -57,9 +63,10 @@ class TooManyTries(ValidationError):
 
 
 def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
-    """Counts a try, then calls `check`, which raises ValidationError for a wrong password; returns its result.
+    """Counts an attempt and returns the result of `check`, which raises ValidationError for a wrong password.
 
-    Raises TooManyTries instead of checking, and after the last wrong one.
+    Raises TooManyTries without calling `check` if the limit is reached, and instead of the ValidationError if this
+    wrong password reaches the limit.
     """
     tried = lockout.begin(request, username)
     if tried.is_refused:
@@ -70,7 +77,7 @@ def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
         if tried.is_last:
             raise TooManyTries(tried.ends) from None
         raise
-    except Exception:  # no password was checked, so none was wrong
+    except Exception:  # `check` failed before it compared a password, so the attempt does not count
         lockout.take_back(tried)
         raise
     lockout.forget(tried)

@@ -1,17 +1,17 @@
-"""Limits on wrong passwords, so that passwords cannot be guessed and nobody locks out somebody else.
+"""Limits on wrong passwords: nobody can guess a password, and nobody can lock out another user.
 
-Tries are counted before the password is checked, so that simultaneous tries cannot pass together. Each limit has
-windows of 15 minutes that begin with the first wrong password and never move:
+An attempt is counted before the password is checked, so that simultaneous attempts cannot exceed a limit. Each limit
+holds within a window of 15 minutes, which begins with the first wrong password and is never extended:
 
-- 5 of one user from one network (an IPv4 address or an IPv6 /64),
-- 50 from one network, whatever the names,
-- 5 of a user in a browser in which this user has signed in before. No other limit applies to it, so that no stranger
-  can
-  lock it, even from the same address,
-- while more than 100 are wrong for one user from all networks together, 1 instead of 5 from each network: this slows
-  down many machines that guess for one user, and still lets the user in.
+- 5 wrong passwords for one user from one network (an IPv4 address or an IPv6 /64),
+- 50 wrong passwords from one network, for all names together,
+- 5 wrong passwords for one user in a browser in which this user has signed in before. No other limit applies to such
+  a
+  browser, so a stranger cannot lock it, even from the same address,
+- after more than 100 wrong passwords for one user from all networks together, 1 instead of 5 from each network. This
+  slows down many machines that guess one user's password, and still lets the user in.
 
-Names count alike whether or not such a user exists.
+A name counts in the same way whether or not such a user exists.
 """
 
 from __future__ import annotations
@@ -51,23 +51,28 @@ MOST_CHARACTERS = PasswordTries._meta.get_field("username").max_length
 COOKIE = "fairlot_browser"
 COOKIE_LASTS = timedelta(days=180)
 _IS_CURRENT = Q(since__gt=Now() - WINDOW)
-STRANGE = "(no such user)"  # people type passwords into the field for the name, so it is shown to nobody
+# shown instead of an unknown name, because people type passwords into the field for the name
+STRANGE = "(no such user)"
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An attempt to give a password: where it counts, and whether it is one too many."""
+    """An attempt to give a password: the user, network and browser for which it counts, and whether it exceeds the
+    limit."""
 
     username: str
     network: str
-    browser: str  # empty for a browser in which this user has not signed in before
+    browser: str  # id of a browser in which this user has signed in before; empty for any other
     is_refused: bool
-    is_last: bool  # if the password is wrong, the next one is refused
-    ends: datetime  # the window; tries are accepted again from then on
+    is_last: bool  # whether the next attempt is refused if this password is wrong
+    ends: datetime  # end of the window; from then on, attempts are accepted again
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
-        """Returns the try of this user, network and browser with this counter; `most` are accepted."""
+        """Returns the attempt from `where` (user, network, browser), whose limit is `most` wrong passwords.
+
+        `counter` is the number of attempts, including this one, and the start of the window.
+        """
         failures, since = counter
         if failures == most + 1:
             logger.warning("too many wrong passwords from %s", where[1])
@@ -76,10 +81,10 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A limit that is reached now, for admins."""
+    """A limit that is reached at present, as admins see it."""
 
     pk: int
-    username: str  # empty for a lock of a network alone
+    username: str  # empty if the lock is for a whole network
     user: User | None
     place: str
     tries: int
@@ -88,15 +93,15 @@ class Lock:
 
 
 def begin(request: HttpRequest, username: str) -> Try:
-    """Counts a try of this user's password and returns it; it may be refused."""
-    username = username[:MOST_CHARACTERS]  # no user has a longer name, but strangers send any
+    """Counts an attempt to give this user's password. Returns the attempt, with `is_refused` if a limit is reached."""
+    username = username[:MOST_CHARACTERS]  # no user has a longer name, but strangers may send one
     network, browser = network_of(request.META.get("REMOTE_ADDR", "")), known_browser(request, username)
     tried = partial(Try.judged, (username, network, browser))
     with transaction.atomic():
         if browser:
             return tried(MOST_OF_BROWSER, _count(username=username, browser=browser))
-        # The network comes first: once it is locked, new names add no rows. All writers of several rows lock them in
-        # the order network, user in network, user, so that none deadlocks.
+        # The network is counted first, so that once it is locked, new names add no rows. Each transaction that locks
+        # several rows takes the network's row before the row of the user in this network, so that no two deadlock.
         whole = tried(MOST_OF_NETWORK, _count(network=network))
         if whole.is_refused:
             return whole
@@ -112,17 +117,17 @@ def begin(request: HttpRequest, username: str) -> Try:
 
 
 def forget(tried: Try) -> None:
-    """Removes a try, and this user's wrong ones there: the password was right."""
+    """Removes this user's attempts from the counters of this network or browser, because the password was right."""
     _take_back(tried, None)
 
 
 def take_back(tried: Try) -> None:
-    """Removes one try and leaves the others: no password was checked."""
+    """Removes one attempt from the counters, because no password was checked."""
     _take_back(tried, 1)
 
 
 def known_browser(request: HttpRequest, username: str) -> str:
-    """Returns the id of a browser in which this user has signed in before; empty if the user has not."""
+    """Returns the id in the browser's cookie if this user has signed in there before; otherwise an empty string."""
     try:
         return _signer(username).unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_LASTS)
     except signing.BadSignature:
@@ -130,7 +135,7 @@ def known_browser(request: HttpRequest, username: str) -> str:
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse, username: str) -> None:
-    """Sets the cookie that proves that this user has signed in in this browser."""
+    """Sets the cookie that proves that this user has signed in with this browser."""
     browser = known_browser(request, username) or secrets.token_hex(8)
     response.set_cookie(
         COOKIE,
@@ -144,7 +149,7 @@ def remember_browser(request: HttpRequest, response: HttpResponse, username: str
 
 
 def locks() -> list[Lock]:
-    """Returns the limits that are reached now, newest first; at most MOST_LISTED."""
+    """Returns the limits that are reached at present, newest first; at most MOST_LISTED."""
     rows = list(_locked().order_by("-since")[:MOST_LISTED])
     users = User.objects.in_bulk({row.username for row in rows if row.username}, field_name="username")
     return [
@@ -163,7 +168,10 @@ def locks() -> list[Lock]:
 
 @transaction.atomic(durable=True)
 def lift(*, actor: User, pk: int) -> None:
-    """Lifts one lock: of a user every limit, of a network its own. Raises Refused if it has ended."""
+    """Lifts a lock. For a lock of a user, lifts all locks of that user; for a lock of a network, only that lock.
+
+    Raises Refused if the lock has ended.
+    """
     require(actor, "user.change")
     row = _locked().filter(pk=pk).first()
     if row is None:
@@ -182,10 +190,13 @@ def lift(*, actor: User, pk: int) -> None:
 
 
 def lift_of_user(username: str) -> int:
-    """Deletes all wrong passwords of this user, in the caller's transaction; returns how many locks that lifted."""
+    """Deletes all counters of this user's wrong passwords. Returns the number of locks that this lifts.
+
+    Runs in the caller's transaction.
+    """
     locked = _locked().filter(username=username).count()
     rows = PasswordTries.objects.filter(username=username)
-    # Locks them in the order of tries: those of networks first.
+    # Locks the rows with a network first, as `begin` does, so that the two cannot deadlock.
     rows.filter(
         pk__in=list(rows.select_for_update().order_by("-network").values_list("pk", flat=True))
     ).delete()
@@ -193,14 +204,15 @@ def lift_of_user(username: str) -> int:
 
 
 def forget_ended() -> None:
-    """Deletes counters whose window has ended, except those that are being counted now."""
+    """Deletes counters whose window has ended, except rows that another transaction has locked."""
     with transaction.atomic():
         ended = PasswordTries.objects.filter(since__lte=Now() - WINDOW).select_for_update(skip_locked=True)
         PasswordTries.objects.filter(pk__in=ended.values("pk")).delete()
 
 
 def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple[int, datetime]:
-    """Adds one to a counter, or begins its next window; returns the counter and the window's beginning."""
+    """Adds 1 to a counter, or restarts it at 1 if its window has ended. Returns the counter and the start of its
+    window."""
     values: dict[str, Any] = {"username": username, "network": network, "browser": browser, "window": WINDOW}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -221,14 +233,14 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Subtracts tries of this user there from each counter: at most `most` of them, or all."""
+    """Subtracts up to `most` attempts of this user (None: all) from each counter in which they were counted."""
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []
     else:
         own = _row(username=tried.username, network=tried.network)
         others = [_row(network=tried.network), _row(username=tried.username)]
     with transaction.atomic():
-        for counter in (*others[:1], own):  # in the order in which tries lock them
+        for counter in (*others[:1], own):  # locks rows in the same order as `begin`
             failures = counter.select_for_update().values_list("failures", flat=True).first() or 0
         taken = failures if most is None else min(failures, most)
         for counter in (own, *others):
@@ -251,7 +263,8 @@ def _locked() -> QuerySet[PasswordTries]:
 
 
 def _signer(username: str) -> signing.TimestampSigner:
-    """Returns a signer whose key contains the name, so that the cookie hides it and is valid for no other user."""
+    """Returns the signer of a user's cookie. The key contains the name, so a cookie hides it and is valid for no other
+    user."""
     return signing.TimestampSigner(salt=f"fairlot.browser:{username}")
 
 

@@ -1,4 +1,4 @@
-"""Login, and the users' own settings."""
+"""Login, changing the password, and the preferences page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scheduling.shares.situations import some_cluster_lets_jobs_take_turns
 
 
 class Login(LoginView):
-    """Logs in; answers 429 with registration/locked.html after too many wrong passwords."""
+    """Signs a user in. After too many wrong passwords answers 429 with registration/locked.html."""
 
     redirect_authenticated_user = True
     authentication_form = LoginForm
@@ -46,7 +46,7 @@ class Login(LoginView):
 
 
 class PasswordChange(PasswordChangeView):
-    """Changes the user's password; wrong old ones count like those of a login."""
+    """Changes the user's password. Wrong old passwords count against the same limits as wrong passwords at login."""
 
     form_class = OwnPasswordForm
 
@@ -61,7 +61,7 @@ def password_changed(request: UserRequest) -> HttpResponse:
 
 
 class PreferencesForm(Form):
-    """What users set for themselves."""
+    """The settings that users choose for themselves."""
 
     theme = Choice("Look", User.Theme.choices, widget=RadioSelect({"data-theme-choice": ""}))
     time_zone = Text(
@@ -87,7 +87,7 @@ class PreferencesForm(Form):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def preferences(request: UserRequest) -> HttpResponse:
-    """Shows and sets theme, time zone, and how the user's jobs share."""
+    """Shows and saves the user's theme, time zone, and how the user's jobs share the user's GPU time."""
     form = PreferencesForm(request.user, request if request.method == "POST" else None)
 
     def act(values: Values) -> None:

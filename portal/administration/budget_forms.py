@@ -1,4 +1,4 @@
-"""Forms of budgets, on the pages of admins and of managers."""
+"""Budget forms on the pages of admins and of managers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from scheduling.limits.budget_status import outlooks
 
 
 def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, Any]:
-    """Returns the context of administration/budgets.html: the use of each budget, and a form for each period."""
+    """Returns the context of administration/budgets.html: each budget with its use, and a form for a month and a
+    quarter."""
     rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]
     known = {stands.budget.period: stands.budget for stands, _ in rows}
     forms = [BudgetForm(one, budget=known.get(one)).or_posted(posted) for one in Budget.Period.values]
@@ -31,8 +32,9 @@ def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, A
 def set_budget_of(
     request: UserRequest, tenant: Tenant, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
-    """Sets the posted budget and redirects to the page named `to`."""
-    # If the period's field is wrong, the address of the form still names the period.
+    """Sets the posted budget and redirects to the page whose URL name is `to`; if refused, shows `page` with the
+    problems."""
+    # If the period's field is invalid, the query of the form's URL still names the period.
     asked = (request.POST.get("budget_period"), request.GET.get("period"), Budget.Period.MONTH)
     return perform(
         request,
@@ -49,7 +51,8 @@ def set_budget_of(
 def remove_budget_of(
     request: UserRequest, tenant: Tenant, pk: int, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
-    """Removes one of the tenant's budgets and redirects to the page named `to`."""
+    """Removes a budget of the tenant and redirects to the page whose URL name is `to`. Raises Http404 for any other
+    budget."""
     budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)
     return perform(
         request,

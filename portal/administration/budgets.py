@@ -1,4 +1,4 @@
-"""Budgets of tenants, on the admins' pages."""
+"""Budgets of tenants on the admins' pages."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from scheduling.models import Cluster
 
 
 class KubeconfigForm(Form):
-    """A kubeconfig, pasted or as a file. It is not shown again, even if the form is refused."""
+    """A kubeconfig, pasted or as a file. The page never shows it again, even if the form is refused."""
 
     kubeconfig = Text(
         "Kubeconfig",
@@ -33,7 +33,7 @@ class KubeconfigForm(Form):
     file = forms.FileField(label="or its file", required=False, allow_empty_file=True, widget=forms.FileInput)
 
     def clean(self) -> None:
-        """Uses the file's text as the kubeconfig if a file was sent."""
+        """Takes the kubeconfig from the uploaded file, if a file was sent."""
         file = self.cleaned_data.pop("file", None)
         if file is None:
             return
@@ -47,7 +47,7 @@ class KubeconfigForm(Form):
 
 
 class AttachForm(KubeconfigForm):
-    """A cluster to attach."""
+    """The form that attaches a cluster."""
 
     name = Text(
         "Name",
@@ -73,7 +73,7 @@ class AttachForm(KubeconfigForm):
 
 
 class ReachableForm(Form):
-    """The addresses that jobs may reach outside their team's namespace."""
+    """The addresses outside their team's namespace that jobs may connect to."""
 
     ranges = Text(
         "Ranges of addresses",
@@ -87,7 +87,7 @@ class ReachableForm(Form):
 
 
 class BarePodsForm(Form):
-    """Whether new jobs of one worker run as bare pods."""
+    """Whether a new job with one worker runs as a bare pod, without a Kubernetes Job."""
 
     bare_pods = Switch("Run new jobs of one worker as bare pods")
 
@@ -119,7 +119,7 @@ class MetricsForm(Form):
 
 
 class VolumeForm(Form):
-    """A volume to grant."""
+    """The form that grants a volume."""
 
     name = Text("Name", maxlength=63, placeholder="imagenet", is_code=True)
     source = Text("PersistentVolumeClaim", maxlength=400, is_code=True)

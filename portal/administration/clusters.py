@@ -40,7 +40,10 @@ from scheduling.models import Cluster, ClusterAccess, MetricsSource
 
 @dataclass(frozen=True)
 class NeededRights:
-    """The rights that Fairlot needs for one purpose: each verb with whether it is granted; None if not yet checked."""
+    """The Kubernetes rights that Fairlot needs for one purpose.
+
+    For each verb: whether the cluster grants the right; None before the first check.
+    """
 
     need: Need
     verbs: list[tuple[str, bool | None]]
@@ -141,7 +144,7 @@ def cluster_page(request: UserRequest, pk: int, *, posted: Form | None = None) -
 
 
 def rights_of(access: ClusterAccess) -> list[NeededRights]:
-    """Returns all needed rights with the result of the last check."""
+    """Returns all needed rights, grouped by purpose, with the result of the last check."""
     return [
         NeededRights(need, [(right.verb, access.rights.get(right.key)) for right in need.rights()])
         for need in (*EVERYWHERE, *IN_TEAMS)

@@ -1,4 +1,4 @@
-"""Removes members from teams and users from Fairlot, and settles their unfinished work."""
+"""Removes members from teams and deactivates users, after a choice of what happens to their unfinished work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FATES = [
 
 
 class WorkForm(Form):
-    """What happens to the unfinished work of a user who leaves. Users without such work have no such form."""
+    """The choice of what happens to the unfinished work of a user who leaves. Shown only if such work exists."""
 
     fate = Choice("What to do with it", FATES, widget=RadioSelect)
 
@@ -43,7 +43,7 @@ class WorkForm(Form):
         *,
         has_left: bool = False,
     ) -> None:
-        """`among` are the users who may be the new owner."""
+        """`among` are the users who can become the new owner. `has_left` removes the choice to let the work wait."""
         super().__init__(key, request, initial={} if has_left else {"fate": Fate.WAITS})
         if has_left:
             self.offer("fate", FATES[1:])
@@ -56,7 +56,7 @@ class WorkForm(Form):
 
 
 def tell(request: UserRequest, done: object) -> None:
-    """Warns of work that was not handed over because it names secrets."""
+    """Shows a warning that lists the work that was not handed over because it names secrets."""
     if isinstance(done, HandedOver) and done.kept:
         text = f"Not handed over, as it names secrets: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
@@ -94,26 +94,26 @@ def _remove(request: UserRequest, *, slug: str, pk: int, is_admin: bool) -> Http
 @permitted("member.change")
 @require_safe
 def leaving(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Asks an admin what happens to the work of a member before the member is removed."""
+    """Shows an admin the form that decides what happens to a member's work before the member is removed."""
     return _leaving(request, slug=slug, pk=pk, is_admin=True)
 
 
 @permitted("member.change")
 @posted_from("admin_member_leaving", "slug", "pk")
 def remove(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member, as an admin, with the posted form."""
+    """Removes a member with the form that an admin posted."""
     return _remove(request, slug=slug, pk=pk, is_admin=True)
 
 
 @require_safe
 def leaving_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Asks a manager what happens to the work of a member before the member is removed."""
+    """Shows a manager the form that decides what happens to a member's work before the member is removed."""
     return _leaving(request, slug=slug, pk=pk, is_admin=False)
 
 
 @posted_from("team_member_leaving", "slug", "pk")
 def remove_from_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member, as a manager, with the posted form."""
+    """Removes a member with the form that a manager posted."""
     return _remove(request, slug=slug, pk=pk, is_admin=False)
 
 

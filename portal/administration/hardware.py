@@ -1,4 +1,4 @@
-"""GPU types and the price of an hour of each over time."""
+"""GPU types and their prices per hour, with the time from which each price applies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from portal.user_request import UserRequest
 
 
 class GenerationForm(Form):
-    """A GPU type to add."""
+    """The form that adds a GPU type."""
 
     name = Text("Name", maxlength=40)
     memory_gib = Whole("Memory of one GPU, GiB", initial=0)
@@ -27,7 +27,7 @@ class GenerationForm(Form):
 
 
 class PriceForm(Form):
-    """A price of a GPU type from some time on."""
+    """The form that sets the price of a GPU type from a given time on."""
 
     per_gpu_hour = Exact("New price")
     idle = Exact("Idle (empty: the same)", required=False)

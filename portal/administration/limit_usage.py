@@ -1,4 +1,4 @@
-"""Limits and their current use, for pages."""
+"""A team's limits with their current use, for pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from scheduling.limits.usage import used_by_account
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """A limit and its current use: None if not read. For a limit of each user, the use of the user with the most."""
+    """A limit with its current use. `used` is None if the use was not read.
+
+    For a limit that applies to each user separately, the use is that of the user who uses most.
+    """
 
     quota: Quota
     used: Decimal | None
@@ -24,7 +27,7 @@ class ShownLimit:
 
 
 def limits_of(tenant: Tenant) -> list[ShownLimit]:
-    """Returns the tenant's own limits, without those of its ancestors."""
+    """Returns the tenant's own limits, without the limits of its ancestors."""
     quotas = list(tenant.quotas.select_related("tenant", "generation", "user"))
     return [
         ShownLimit(quota, max(used.values(), default=Decimal(0)))

@@ -1,4 +1,4 @@
-"""Limits of tenants, and previews of the shares after a change of tickets or limits."""
+"""Limits of tenants, and previews of how a change of tickets or limits changes shares."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def remove_quota(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows the effect on shares of setting the limit in the form."""
+    """Shows how shares would change if the limit in the form were set."""
     tenant = get_object_or_404(Tenant, slug=slug)
     form = LimitForm(tenant, request)
 
@@ -74,7 +74,7 @@ def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows the effect on shares of removing a limit."""
+    """Shows how shares would change if a limit were removed."""
     quota = get_object_or_404(
         Quota.objects.select_related("tenant", "user", "generation"), tenant__slug=slug, pk=pk
     )
@@ -86,7 +86,7 @@ def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenants")
 def preview_tickets(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows the effect on shares of setting the tickets in the form."""
+    """Shows how shares would change with the tickets in the form."""
     tenant = get_object_or_404(Tenant, slug=slug)
 
     def read(values: Values) -> Change:
@@ -105,7 +105,10 @@ def _preview(
     save: str,
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
-    """Shows shares before and after the change that `read` makes of the form's values, and a form that saves it."""
+    """Shows the shares before and after a change, with a form that saves the change at the URL `save`.
+
+    `read` makes the change from the form's values. If `read` or the form refuses, shows `page` with the problems.
+    """
     changes: list[Change] = []
     if not act_on(form, lambda values: changes.append(read(values))):
         return page(request, posted=form)

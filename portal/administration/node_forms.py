@@ -1,4 +1,4 @@
-"""Forms of nodes and of a cluster's scheduling."""
+"""Forms of nodes and of a cluster's scheduling settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limi
 
 
 class Reason(Text):
-    """The reason for an action, in 1 to 200 characters."""
+    """A required text of 1 to 200 characters that says why an operator acts."""
 
     def __init__(self, help_text: str) -> None:
         super().__init__("Why?", maxlength=200, help_text=help_text)
@@ -32,13 +32,13 @@ class Reason(Text):
 
 
 class PauseForm(Form):
-    """The reason for pausing a cluster."""
+    """The form that pauses a cluster, with the reason."""
 
     reason = Reason("Shown to the owners of waiting jobs.")
 
 
 class DrainForm(Form):
-    """The mode, deadline and reason of a drain."""
+    """The form that drains a node: mode, deadline and reason."""
 
     reason = Reason("Shown on the node and to the owners of its jobs.")
     mode = Choice(
@@ -51,14 +51,14 @@ class DrainForm(Form):
     deadline = Moment("Deadline", help_text="Only for “until a deadline”.")
 
     def clean(self) -> None:
-        """Removes the deadline unless the mode has one."""
+        """Discards the deadline unless the mode is “until a deadline”."""
         mode = self.cleaned_data["mode"] = self.cleaned_data.get("mode") or DrainMode.FINISH
         if mode != DrainMode.DEADLINE:
             self.cleaned_data["deadline"] = None
 
 
 class DeclareForm(Form):
-    """A virtual node to declare."""
+    """The form that declares a virtual node."""
 
     name = Text("Virtual node")
     generation = Row("GPU", Generation.objects.all())
@@ -67,7 +67,7 @@ class DeclareForm(Form):
 
 
 class SchedulingForm(Form):
-    """The scheduling settings of a cluster. Fields that the request omits keep their values."""
+    """The scheduling settings of a cluster. A field that the request leaves out keeps its value."""
 
     ordering = Choice(
         "Ordering",

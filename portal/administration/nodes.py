@@ -1,4 +1,4 @@
-"""Nodes, and scheduling settings of clusters."""
+"""Nodes and the scheduling settings of clusters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.idle.actions import IdleRules
 from scheduling.models import Cluster, IdleRule, Node
 
-# What the operator reads about the node's running jobs, by mode of the drain.
+# The message about the node's running jobs that the operator reads after a drain, by mode.
 DRAINS = {
     DrainMode.NOW: "Its jobs are being stopped, and go on elsewhere. ",
     DrainMode.DEADLINE: "Its jobs may run until the deadline, and go on elsewhere then. ",
@@ -95,7 +95,7 @@ def _drain_page(request: UserRequest, *, node: Node, posted: Form | None = None)
 @keeps_form
 @require_http_methods(["GET", "HEAD", "POST"])
 def drain(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows which jobs a drain affects; a POST drains the node."""
+    """Shows which jobs a drain would affect; a POST drains the node."""
     node = get_object_or_404(Node.objects.present().select_related("cluster", "generation"), pk=pk)
     if request.method != "POST":
         return _drain_page(request, node=node)

@@ -1,5 +1,7 @@
-"""Users: creation, roles, deactivation, new passwords and locked logins. A new password is shown once, to its
-creator."""
+"""Users: creating, roles, deactivating, new passwords, and locked logins.
+
+A new password is shown once, to the admin who created it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class RoleForm(Form):
 
 
 class NewUser(RoleForm):
-    """A user to create."""
+    """The form that creates a user."""
 
     username = Text("User name", maxlength=150, autocapitalize="off")
     first_name = Text("First name", required=False)
@@ -116,7 +118,7 @@ def _user(
 
 
 def _work_form(person: User, request: UserRequest | None) -> WorkForm:
-    """Returns the form for the unfinished work of a deactivated user or one about to be deactivated."""
+    """Returns the form for the unfinished work of a user who is deactivated or about to be deactivated."""
     heirs = User.objects.filter(is_active=True)
     if person.is_active:
         return WorkForm("deactivate", person, heirs, request)
@@ -132,7 +134,8 @@ def user(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("user.change")
 @posted_from("admin_user", "pk")
 def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
-    """Sets the portal role, deactivates or reactivates the user, or settles a deactivated user's unfinished work."""
+    """Changes a user: sets the portal role, deactivates, reactivates, or settles a deactivated user's unfinished
+    work."""
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
     acts: dict[str, tuple[Form, Callable[..., object], str]] = {
@@ -156,7 +159,7 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
 @never_cache
 @posted_from("admin_user", "pk")
 def reset_password(request: UserRequest, pk: int) -> HttpResponse:
-    """Sets a random password and shows it once. This revokes the user's API tokens."""
+    """Sets a random password and shows it once. Revokes the user's API tokens."""
     person = get_object_or_404(User, pk=pk)
     return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))
 
@@ -170,14 +173,14 @@ def _locks(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
 @never_cache
 @require_safe
 def locks(request: UserRequest) -> HttpResponse:
-    """Lists logins that are locked after too many wrong passwords."""
+    """Lists the locks of logins after too many wrong passwords."""
     return _locks(request)
 
 
 @permitted("user.change")
 @posted_from("admin_locks")
 def lift(request: UserRequest, pk: int) -> HttpResponse:
-    """Lifts one lock."""
+    """Lifts a lock of a login."""
     return perform(
         request,
         Form(f"lift-{pk}", request),

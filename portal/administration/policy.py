@@ -27,7 +27,7 @@ from scheduling.shares.situations import OWN_SETTINGS, policy_of_cluster
 
 
 def in_words(name: str) -> str:
-    """Returns a label for an option: "Least gain" for `least_gain`."""
+    """Returns the label of an option with the name `name`: "Least gain" for "least_gain"."""
     return name.replace("_", " ").capitalize()
 
 
@@ -42,7 +42,7 @@ def _field_of(option: Option) -> Field:
 
 
 class PolicyForm(Form):
-    """A policy with its options. For the cluster's own policy, the fields start with the present values."""
+    """The options of a policy. If it is the cluster's current policy, the fields start with the current values."""
 
     policy = Text("Policy", widget=HiddenInput)
 
@@ -65,7 +65,7 @@ class PolicyForm(Form):
         return name
 
     def given(self) -> dict[str, Any]:
-        """Returns the options that differ from their defaults."""
+        """Returns, by name, the options whose values differ from the defaults."""
         values = self.cleaned_data
         return {
             one.name: values[one.name]
@@ -75,7 +75,7 @@ class PolicyForm(Form):
 
 
 class ShadowForm(Form):
-    """The shadow policy: it decides in parallel with the cluster's own, without effect."""
+    """The choice of the shadow policy, which decides beside the cluster's own policy without having an effect."""
 
     shadow = Choice("Policy")
 
@@ -140,7 +140,7 @@ def change(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
 def preview(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the effect on shares of the policy and options in the form."""
+    """Shows how shares would change with the policy and options in the form."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     form = PolicyForm(cluster, request.POST.get("policy", ""), request)
     if not act_on(form, lambda _: clusters.check_options(form.name, form.given())):

@@ -1,4 +1,4 @@
-"""Managers' pages for their own teams: roles and tickets of members, and the audit trail."""
+"""The managers' pages of their teams: roles and tickets of members, budgets, and the audit trail."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ LATEST_EVENTS = 20
 
 @require_safe
 def teams(request: UserRequest) -> HttpResponse:
-    """Lists the teams that the user manages; with a single one, redirects to it."""
+    """Lists the teams that the user manages. If there is only one, redirects to its page."""
     found = list(managed(request))
-    if not found and not has_role(request.user, Membership.Role.MANAGER):  # the navigation asks the same
+    # the navigation shows the entry under the same condition
+    if not found and not has_role(request.user, Membership.Role.MANAGER):
         raise Http404
     if len(found) == 1:
         return redirect("team", found[0].slug)
@@ -101,12 +102,13 @@ def remove_budget(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def team_or_home(request: UserRequest, slug: str) -> tuple[str, ...]:
-    """Returns where a manager goes after a change: home if they gave up their own role."""
+    """Returns the arguments of `redirect` after a change: the team's page, or home if the user manages the team no
+    more."""
     return ("team", slug) if managed(request).filter(slug=slug).exists() else ("home",)
 
 
 def managed(request: UserRequest) -> TenantQuerySet:
-    """Returns the teams that the user may manage because of a role in them."""
+    """Returns the teams that the user may manage because of the role of manager."""
     return (
         Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
         .active()

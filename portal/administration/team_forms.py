@@ -1,4 +1,4 @@
-"""Forms of teams: creation, tickets, name, parent, and new members."""
+"""Forms of teams: creating, tickets, name, parent, and new members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOP = "top"
 
 
 class Parent(Row):
-    """The parent of a team; None for the top level. Neither is a default."""
+    """The field for a team's parent: a team, or None for the top level. Nothing is selected by default."""
 
     def __init__(self, help_text: str, *others: tuple[str, str]) -> None:
         errors = {"required": "Choose the team that it belongs to, or the top level."}
@@ -31,7 +31,7 @@ class Parent(Row):
 
 
 class NewTeam(Form):
-    """A team to create."""
+    """The form that creates a team."""
 
     name = Text("Name", maxlength=80, autocomplete="off")
     parent = Parent(
@@ -45,7 +45,7 @@ class NewTeam(Form):
 
 
 class TicketsForm(Form):
-    """The tickets of a team, in its row. The effect is previewed beside it during input."""
+    """A team's tickets, as a field in the team's row. The page previews the effect while the user types."""
 
     tickets = Whole("Tickets")
 
@@ -60,13 +60,13 @@ class TicketsForm(Form):
 
 
 class RenameForm(Form):
-    """A new name for a team."""
+    """The form that renames a team."""
 
     name = Text("Name", maxlength=80, help_text="URLs and past bills keep the old name.")
 
 
 class MoveForm(Form):
-    """A new parent for a team."""
+    """The form that moves a team to another parent."""
 
     parent = Parent("Moves its subteams, too.")
 
@@ -82,7 +82,7 @@ class MoveForm(Form):
 
 
 class Candidate(Row):
-    """A user to choose, listed with username, full name and email."""
+    """The field that selects a user. The list shows username, full name and email address."""
 
     def label_from_instance(self, obj: User) -> str:
         full = obj.get_full_name()
@@ -90,7 +90,7 @@ class Candidate(Row):
 
 
 class NewMemberFromList(NewMember):
-    """A member to add, from all users."""
+    """The form that adds a member, chosen from all users."""
 
     user = Candidate("User", User.objects.all(), others={"": "Choose…"})
 

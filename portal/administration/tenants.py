@@ -1,4 +1,4 @@
-"""Tenants: the tree with tickets, and the members and limits of each tenant."""
+"""The tree of tenants with their tickets, and each tenant's members and limits."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def tickets(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("tenant.change")
 @posted_from("admin_tenants")
 def effect_of_making(request: UserRequest) -> HttpResponse:
-    """Shows, during input, which shares the new team in the form would take from its siblings."""
+    """Shows, while the user types, how the new team in the form would change the shares of its siblings."""
     return _effect(request, "create-effect", NewTeam(request), lambda values: effect_of_new(**values))
 
 
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def effect_of_changing(request: UserRequest, slug: str, verb: str) -> HttpResponse:
-    """Shows the effect on shares of other tickets or another parent."""
+    """Shows how other tickets or another parent would change shares."""
     found = get_object_or_404(Tenant, slug=slug)
     forms: dict[str, tuple[Form, Callable[[Values], list[Effect]]]] = {
         "tickets": (TicketsForm(found, request), lambda values: effect_of_tickets(found, **values)),

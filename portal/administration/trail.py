@@ -1,4 +1,4 @@
-"""The audit trail: the actor, the change, and values before and after."""
+"""The audit trail: who changed what, with the values before and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from portal.access import permitted
 from portal.user_request import UserRequest
 
 EVENTS_PER_PAGE = 50
-# The portal's names for classes of the data model.
+# How the portal names the classes of the data model.
 KINDS = {
     "tenant": "team",
     "apitoken": "API token",
@@ -32,7 +32,7 @@ KINDS = {
     "ledgertransaction": "booking",
 }
 NAMES = {"tenant": "team"}
-# The meaning of a missing value, by name.
+# The text for None, by name of the value.
 NOTHING = {"generation": "all", "since": "at once", "parent": "none, at the top"}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)", re.ASCII)
 DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
@@ -40,23 +40,23 @@ DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 
 @dataclass(frozen=True)
 class Change:
-    """One value of an event, before and after."""
+    """The value of one field before and after an event."""
 
     name: str
-    before: str  # empty if not recorded
+    before: str  # empty if the event does not record the value
     after: str
 
 
 @dataclass(frozen=True)
 class Entry:
     event: AuditEvent
-    kind: str  # of the changed object
-    href: str  # its page; empty if the reader may not open it
+    kind: str  # the kind of the changed object, such as "team"
+    href: str  # URL of the changed object's page; empty if the reader may not open the page
     changes: list[Change]
 
 
 def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> list[Entry]:
-    """Returns the events as `reader` may see them, with links to the changed objects."""
+    """Returns an entry for each event, with a link to the changed object where `reader` may open its page."""
     found = list(events)
     teams = [int(event.target_id) for event in found if event.target_type == "tenant"]
     slugs = dict(Tenant.objects.filter(pk__in=teams).values_list("pk", "slug"))
@@ -72,7 +72,9 @@ def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> li
                     _told(event.after, name),
                 )
                 for name in dict.fromkeys([*event.before, *event.after])
-                if not (name == "currency" and event.verb == "price.set")  # each price shows it
+                if not (
+                    name == "currency" and event.verb == "price.set"
+                )  # each price is shown with its currency
             ],
         )
         for event in found
@@ -100,7 +102,7 @@ def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
 
 
 def _told(values: dict[str, Any], name: str) -> str:
-    """Returns a stored value in full as text for people; empty if it was not recorded."""
+    """Returns the value `name` of an event as text for people; empty if the event does not record the value."""
     if name not in values:
         return ""
     value = values[name]
@@ -121,14 +123,14 @@ def _told(values: dict[str, Any], name: str) -> str:
 
 
 def _price(amount: Decimal, currency: str) -> str:
-    """Returns the amount with all its decimals, at least two."""
+    """Returns the amount with all its decimals, at least two, and the currency."""
     plain = amount.normalize()
     places = max(2, -int(plain.as_tuple().exponent))
     return f"{plain:.{places}f} {currency}"
 
 
 def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEvent]:
-    """Filters by the actor's name, the verb, and part of the target's name."""
+    """Filters events by the query's actor, verb and target; a part of the target's name is enough."""
     wanted = {
         "actor_name__icontains": query.get("actor", "").strip(),
         "verb": query.get("verb", ""),

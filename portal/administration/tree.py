@@ -1,4 +1,4 @@
-"""The tree of tenants with the share of each, and the effect of a change on shares."""
+"""The tree of tenants with their shares, and the effect of a change on shares."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from accounting.actions.tenants import check_parent, check_tickets
 from accounting.models import Tenant
 from portal.sorting import Names, Sorting
 
-# Primary key of a team that does not exist yet.
+# Stands for the primary key of a team that does not exist yet.
 NEW = 0
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A tenant in the tree. `share` is its part of the whole cluster while all tenants are active."""
+    """A tenant in the tree. `share` is its part of the whole cluster (0 to 1) while all tenants are active."""
 
     tenant: Tenant
     depth: int
     share: float
     among_siblings: float
     members: int
-    members_share: float  # the part of the whole cluster for its own members, without its subteams
+    members_share: float  # part of the whole cluster for its own members, without the members of its subteams
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The part of the whole cluster, before and after, of a team or its own members while all tenants are active."""
+    """The part of the whole cluster that a team, or its own members, would have before and after a change.
+
+    Both parts assume that all tenants are active.
+    """
 
     name: str
-    before: float | None  # None if it has no share
+    before: float | None  # None if the team has no share
     after: float | None
     is_changed_team: bool = False
 
 
-# Shares within a level are in proportion to tickets.
+# Sorting by share sorts by tickets: siblings share in proportion to their tickets.
 SORTING = Sorting(
     {
         "name": (Names("name"),), "members": ("members", Names("name")), "tickets": ("tickets", Names("name")),
@@ -50,7 +53,10 @@ SORTING = Sorting(
 
 
 def read_tree(sort: str = SORTING.usual) -> list[Branch]:
-    """Returns all tenants, parents first, siblings in the order of `sort`. Archived tenants have no share."""
+    """Returns all tenants, parents before their children and siblings in the order of `sort`.
+
+    Archived tenants have no share.
+    """
     return _tree_of(_read_tenants(sort))
 
 
@@ -59,13 +65,15 @@ def share_of(tenant: Tenant) -> Branch | None:
 
 
 def tickets_within(tenant: Tenant) -> int:
-    """Returns the tickets of all that divide the tenant's share: its members and its child teams."""
+    """Returns the sum of the tickets that divide the tenant's share: those of its members and of its active child
+    teams."""
     members = tenant.memberships.aggregate(sum=Sum("tickets"))["sum"] or 0
     return members + (tenant.children.active().aggregate(sum=Sum("tickets"))["sum"] or 0)
 
 
 def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Effect]:
-    """Returns the effect of a new team on its siblings; raises Refused if it cannot be created there."""
+    """Returns how a new team would change the shares at its level. Raises Refused if the team cannot be created
+    there."""
     check_parent(parent)
     check_tickets(tickets)
     made = Tenant(pk=NEW, name=name or "New team", parent=parent, tickets=tickets)
@@ -75,25 +83,28 @@ def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Eff
 
 
 def effect_of_tickets(tenant: Tenant, tickets: int) -> list[Effect]:
-    """Returns the effect of other tickets of a team on it and its siblings."""
+    """Returns how `tickets` would change the shares of the team and its siblings. Raises Refused for invalid
+    tickets."""
     check_tickets(tickets)
     return _effect_on(tenant, tickets=tickets)
 
 
 def effect_of_move(tenant: Tenant, parent: Tenant | None) -> list[Effect]:
-    """Returns the effect of a move on the team and its old and new siblings; raises Refused if it cannot be moved
-    there."""
+    """Returns how a move would change the shares of the team and of its old and new siblings.
+
+    Raises Refused if `parent` cannot be the team's parent.
+    """
     check_parent(parent, below=tenant)
     return _effect_on(tenant, parent_id=parent and parent.pk)
 
 
 def effect_of_archiving(tenant: Tenant) -> list[Effect]:
-    """Returns the effect on its siblings of archiving a team."""
+    """Returns how archiving a team would change the shares of the team and its siblings."""
     return _effect_on(tenant, archived_at=timezone.now())
 
 
 def effect_of_restoring(tenant: Tenant) -> list[Effect]:
-    """Returns the effect on its siblings of restoring an archived team."""
+    """Returns how restoring an archived team would change the shares of the team and its siblings."""
     return _effect_on(tenant, archived_at=None)
 
 
@@ -112,7 +123,8 @@ def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
 
 
 def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
-    """Returns the effect on the changed team and on all teams and members at its level before or after."""
+    """Returns the effect on the team with the key `changed` and on all teams and members at its level before or
+    after."""
     levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
     names, was = _shares(_tree_of(before), levels)
     names_after, becomes = _shares(_tree_of(after), levels)
@@ -125,7 +137,10 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 def _shares(
     branches: Iterable[Branch], levels: set[int | None]
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
-    """Returns names and shares at these `levels`, by (tenant, whether it is the share of the tenant's own members)."""
+    """Returns the names and the shares, as two mappings with the same keys, of all teams and members at these `levels`.
+
+    A level is the key of a parent. The key of a team is (team, False), that of a team's own members (team, True).
+    """
     names, shares = {}, {}
     for one in branches:
         tenant = one.tenant

@@ -1,4 +1,4 @@
-"""The form of a budget, on the pages of admins and of managers."""
+"""The budget form on the pages of admins and of managers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
 
 
 class Percentages(Text):
-    """Whole numbers separated by commas, as a list."""
+    """A field of whole numbers separated by commas; its value is a list."""
 
     def to_python(self, value: Any) -> Any:
         if not NUMBERS.fullmatch(value or ""):
@@ -28,7 +28,7 @@ class Percentages(Text):
 
 
 class BudgetForm(Form):
-    """The budget of one period: a month or a quarter."""
+    """The budget of a team for one period, a month or a quarter."""
 
     budget_period = Text("Period", widget=HiddenInput)
     amount = Exact("Amount")

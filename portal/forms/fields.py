@@ -1,4 +1,4 @@
-"""Form fields. Each converts typed text to a value of one type; the action validates the value."""
+"""Form fields. A field converts the typed text to a value of one type; the action checks the value."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from django.utils import timezone
 from accounting.core.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
 from scheduling.timetable.local_time import when_shown
 
-MOST_DIGITS = 15  # before and after the point
-if TYPE_CHECKING:  # generic only for the type checker
+MOST_DIGITS = 15  # digits before, and digits after the decimal point
+if TYPE_CHECKING:  # these classes are generic only for the type checker
     RowsOfField = ModelChoiceIterator[Any]
     FieldOfRows = forms.ModelChoiceField[Any]
 else:
@@ -29,7 +29,7 @@ CODE: dict[str, Any] = {"autocomplete": "off", "autocapitalize": "off", "spellch
 
 
 class Text(forms.CharField):
-    """A text. `required` and `maxlength` only affect the browser."""
+    """A text field. Only the browser enforces `required` and `maxlength`."""
 
     def __init__(
         self,
@@ -41,9 +41,10 @@ class Text(forms.CharField):
         css: str = "",
         **named: Any,
     ) -> None:
-        """Takes the arguments of Django's fields; all others become attributes of the input.
+        """Takes the arguments of Django's fields; all other named arguments become attributes of the input.
 
-        `rows` makes it a text of several lines. With `is_code`, for example for a name, browsers do not correct it.
+        `rows` makes the field a `<textarea>`. `is_code` turns the browser's autocorrection off, for example for a
+        name.
         """
         own = {name: named.pop(name) for name in ("initial", "help_text", "strip", "widget") if name in named}
         kind = own.pop("widget", forms.Textarea if rows else forms.TextInput)
@@ -55,18 +56,18 @@ class Text(forms.CharField):
         """Accepts every text."""
 
     def run_validators(self, value: Any) -> None:
-        """Runs none. `InputsMiddleware` finds texts that cannot be stored."""
+        """Runs no validators. `InputsMiddleware` refuses texts that the database cannot store."""
 
 
 class SecretInput(forms.Textarea):
-    """An input that never shows what was typed."""
+    """A text area that never contains the posted value when the form is shown again."""
 
     def format_value(self, value: Any) -> str:
         return ""
 
 
 class Number(forms.Field):
-    """A number in the digits 0 to 9. An empty field means None where `required` is false."""
+    """A number in the digits 0 to 9. If the field is not required, an empty text gives None."""
 
     inputmode = "decimal"
 
@@ -79,7 +80,7 @@ class Number(forms.Field):
         return self.read(text) if text.strip() or self.required else None
 
     def read(self, text: str) -> Any:
-        """Returns the number in `text`; raises ValidationError if it is not one."""
+        """Returns the number in `text`. Raises ValidationError if `text` is not a valid number."""
         raise NotImplementedError
 
     def prepare_value(self, value: Any) -> Any:
@@ -87,7 +88,7 @@ class Number(forms.Field):
 
 
 class Whole(Number):
-    """A whole number of at most 31 bits, as an int."""
+    """A whole number below 2**31 in absolute value, as an int."""
 
     inputmode = "numeric"
 
@@ -101,7 +102,7 @@ class Whole(Number):
 
 
 class Exact(Number):
-    """An amount, such as of money or GPU-hours, as a Decimal."""
+    """An exact number, such as of money or GPU-hours, as a Decimal."""
 
     def read(self, text: str) -> Decimal:
         number = read_decimal(text)
@@ -113,7 +114,7 @@ class Exact(Number):
 
 
 class Measure(Exact):
-    """A measured amount, such as of seconds, as a float."""
+    """A measured number, such as of seconds, as a float."""
 
     def clean(self, value: Any) -> float | None:
         number = super().clean(value)
@@ -121,7 +122,8 @@ class Measure(Exact):
 
 
 class Percentage(Exact):
-    """A fraction of 1 that is typed and shown in per cent, as a Decimal. An optional one may be 0."""
+    """A fraction from 0 to 1 as a Decimal, typed and shown in per cent. 0 is accepted only if the field is not
+    required."""
 
     def read(self, text: str) -> Decimal:
         percent = super().read(text)
@@ -135,15 +137,15 @@ class Percentage(Exact):
 
 
 class MomentInput(forms.TextInput):
-    """The browser's input for a date and time. forms/field.html shows the user's zone beside its label."""
+    """An input of type `datetime-local`. forms/field.html shows the user's time zone beside the label."""
 
     input_type = "datetime-local"
 
 
 class Moment(forms.Field):
-    """A date and time in the user's zone, as an aware datetime; None if empty.
+    """A date and time, typed in the user's time zone, as an aware datetime; None if empty.
 
-    A local time that a change of the clock skips or repeats is refused as ambiguous.
+    Refuses a local time that does not exist or exists twice because the clocks change.
     """
 
     def __init__(self, label: str, *, step: int | None = None, **named: Any) -> None:
@@ -171,14 +173,15 @@ class Moment(forms.Field):
         return shown[0]
 
     def validate(self, value: Any) -> None:
-        """Accepts an empty field."""
+        """Accepts every value, including an empty one."""
 
     def prepare_value(self, value: Any) -> Any:
         return f"{timezone.localtime(value):%Y-%m-%dT%H:%M}" if isinstance(value, datetime) else value
 
 
 class Choice(forms.ChoiceField):
-    """One of a few values. The action refuses others, with those that it accepts."""
+    """A choice among a few values. The action refuses any other value, with a message that lists the accepted
+    values."""
 
     def __init__(self, label: str, choices: Iterable[tuple[Any, str]] = (), **named: Any) -> None:
         super().__init__(label=label, choices=list(choices), **{"required": False} | named)
@@ -197,10 +200,11 @@ class RowIterator(RowsOfField):
 
 
 class Row(FieldOfRows):
-    """A row of a QuerySet; the browser sends its key.
+    """A choice among the rows of a QuerySet; the browser sends the row's primary key.
 
-    `others` are choices that are not rows, by value; choosing one yields its value, or None for "". `listed` is what
-    the page offers if that is less than `queryset`; the action then refuses the other rows with its own message.
+    `others` are further choices with their labels, by value. Such a choice gives its value, or None for "". `listed`
+    is set if the page offers fewer rows than `queryset`; the action then refuses the other rows with its own
+    message.
     """
 
     listed: Iterable[Any] | None = None
@@ -225,12 +229,12 @@ class Row(FieldOfRows):
 
 
 class Switch(forms.BooleanField):
-    """A checkbox, as a bool."""
+    """A checkbox; its value is a bool."""
 
     def __init__(self, label: str, **named: Any) -> None:
         super().__init__(label=label, required=False, **named)
 
 
 def plain(number: float | Decimal) -> str:
-    """Returns a number without trailing zeros, and without a point if it is whole."""
+    """Returns a number without trailing zeros, and without a decimal point if the number is whole."""
     return f"{Decimal(str(number)).normalize():f}"

@@ -17,7 +17,7 @@ Values = dict[str, Any]
 
 
 class Field(forms.BoundField):
-    """A field of a form. Its problems also describe each of its radio buttons."""
+    """A field of a form. For a group of radio buttons, `aria-describedby` of each button names the field's problems."""
 
     def build_widget_attrs(self, attrs: dict[str, Any], widget: Any = None) -> dict[str, Any]:
         built = super().build_widget_attrs(attrs, widget)
@@ -27,7 +27,7 @@ class Field(forms.BoundField):
 
 
 class Renderer(TemplatesSetting):
-    """Renders all forms, and each field with label, help and problems, from the templates in forms/."""
+    """Renders forms, and each field with label, help text and problems, from the templates in forms/."""
 
     form_template_name = "forms/form.html"
     bound_field_class = Field
@@ -35,7 +35,7 @@ class Renderer(TemplatesSetting):
 
 
 class Problems(ErrorList):
-    """The problems of a field, or of the form as a whole."""
+    """The problems of a field or of a whole form."""
 
     template_name = "forms/problems.html"
 
@@ -43,14 +43,14 @@ class Problems(ErrorList):
 class Form(forms.Form):
     """A form of a page.
 
-    `key` identifies the form on the page and begins the ids of its elements. A posted form keeps the typed text.
-    `refuse` adds a problem that an action found beside its field.
+    `key` identifies the form on the page, and the ids of its elements begin with it. A posted form shows the typed
+    text again. `refuse` shows a problem that an action found beside the field.
     """
 
     def __init__(
         self, key: str, request: HttpRequest | None = None, *, initial: Values | None = None
     ) -> None:
-        """`request` is the one that posted this form."""
+        """`request` is the POST request with the form's data; None for a form that was not posted."""
         self.key = key
         self.unstorable = unstorable_of(request) if request else {}
         super().__init__(
@@ -68,11 +68,11 @@ class Form(forms.Form):
             self.refuse(f"This {why}.", name)
 
     def refuse(self, message: str, field: str | None = None) -> None:
-        """Adds a problem of one field, or of the whole form if it has no such field."""
+        """Adds a problem to the field with this name, or to the whole form if there is no such field."""
         self.add_error(field if field in self.fields else None, message)
 
     def offer(self, field: str, offered: Iterable[Any]) -> None:
-        """Sets what a field lists: the rows of a `Row`, or the values and labels of a `Choice`."""
+        """Sets the choices of a field: the rows of a `Row`, or the pairs of value and label of a `Choice`."""
         match self.fields[field]:
             case Row() as row:
                 row.listed = offered
@@ -80,5 +80,5 @@ class Form(forms.Form):
                 choice.choices = list(offered)
 
     def or_posted(self, posted: Form | None) -> Self:
-        """Returns `posted` if it has the same key, else this form."""
+        """Returns `posted` if it is this form (same class and key), otherwise this form."""
         return posted if isinstance(posted, type(self)) and posted.key == self.key else self

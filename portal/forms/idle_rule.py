@@ -1,4 +1,4 @@
-"""The form of a rule for idle GPUs: of the portal, a cluster, or a team."""
+"""The form of a rule for idle GPUs: for the whole portal, for a cluster, or for a team."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USUAL = IdleRule(action="warn", after_minutes=60, grace_minutes=30, snooze_hours
 
 
 class IdleRuleForm(Form):
-    """A rule for idle GPUs. Its initial values are those of the rule set here, else those of the inherited rule."""
+    """A rule for idle GPUs. The fields start with the rule that is set here, or else with the inherited rule."""
 
     action = Choice("When GPUs are idle")
     after_minutes = Whole("After, minutes")
@@ -35,8 +35,8 @@ class IdleRuleForm(Form):
         holds: IdleRule | None,
         above: str,
     ) -> None:
-        """`rule` is the one set here, `holds` the one that applies without it, and `above` says where that one is
-        set."""
+        """`rule` is set here, `holds` is the rule that applies otherwise, and `above` is the label of the inherited
+        choice."""
         shown = rule or holds or USUAL
         initial = {name: getattr(shown, name) for name in (*NUMBERS, "services")}
         super().__init__(key, request, initial=initial | {"action": rule.action if rule else AS_ABOVE})
@@ -59,7 +59,7 @@ class IdleRuleForm(Form):
         return cls("idle", request, rule=rules.of_tenants.get(tenant.pk), holds=holds, above=above)
 
     def clean(self) -> None:
-        """Requires no numbers if no rule is set here."""
+        """Ignores problems of the numbers if no rule is to be set here."""
         if self.cleaned_data.get("action") == AS_ABOVE:
             for name in NUMBERS:
                 self.errors.pop(name, None)

@@ -1,4 +1,4 @@
-"""The form of a limit. Admins set limits with it, and managers ask for them."""
+"""The form of a limit: admins set limits with it, and managers request limits with it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class LimitForm(Form):
         self.offer("user", within.order_by(*by_name("username")).distinct())
 
     def clean_limit(self) -> Decimal:
-        """Returns the amount; a limit of GPUs or jobs is a whole number."""
+        """Returns the amount. Raises ValidationError if a limit of GPUs or jobs is not a whole number."""
         kind = Whole if self.cleaned_data.get("kind") in Quota.COUNTED else Exact
         return Decimal(kind("Limit").clean(self.cleaned_data["limit"]))
 
     def which(self) -> Which:
-        """Returns the limit that the form names."""
+        """Returns which limit the form is about: its kind and scope, without the amount."""
         values = self.cleaned_data
         return Which(
             kind=values["kind"],

@@ -10,7 +10,7 @@ from portal.forms.form import Form
 
 
 class MemberForm(Form):
-    """Role and tickets of one member, in its row."""
+    """The role and the tickets of a member, as fields in the member's row."""
 
     role = Choice("Role", Membership.Role.choices)
     tickets = Whole("Tickets")
@@ -23,7 +23,7 @@ class MemberForm(Form):
 
 
 class NewMember(Form):
-    """A member to add."""
+    """The form that adds a member."""
 
     field_order = ("user",)
 
@@ -32,6 +32,6 @@ class NewMember(Form):
 
 
 class NewMemberByName(NewMember):
-    """A member to add, by the username that a manager types."""
+    """The form that adds a member, for managers, who type the username."""
 
     user = Text("User name or e-mail", maxlength=254, is_code=True)

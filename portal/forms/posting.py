@@ -1,4 +1,4 @@
-"""Passes a posted form to one action, and shows the form's page again if the action refuses."""
+"""Passes the values of a posted form to an action, and shows the form's page again if the action refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from scheduling.shares.preview import ShareChange
 
 
 def act_on(form: Form, act: Callable[[Values], object]) -> bool:
-    """Calls `act` with the values of the form. Returns False, with the problems in the form, if there are any."""
+    """Calls `act` with the form's values. Returns whether the form is valid and `act` accepted the values.
+
+    If not, the form contains the problems.
+    """
     if not form.is_valid():
         return False
     try:
@@ -37,9 +40,10 @@ def perform(
     to: tuple[Any, ...] | Callable[[], tuple[Any, ...]],
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
-    """Calls `act` with the values of the posted form; then redirects to `to`, or shows `page` again with the problems.
+    """Calls `act` with the form's values and redirects to `to` with the message `done`.
 
-    A callable `to` is evaluated after `act`, for addresses that depend on the change.
+    If the form is invalid or `act` refuses, shows `page` with the problems instead. A callable `to` is evaluated
+    after `act`, for a URL that depends on the change.
     """
     if not act_on(form, act):
         return page(request, posted=form)
@@ -50,13 +54,14 @@ def perform(
 def show(
     request: HttpRequest, template: str, context: dict[str, Any], *, posted: Form | None
 ) -> HttpResponse:
-    """Shows a page with forms; answers 422 if `posted` has problems."""
+    """Shows a page with forms. The status is 422 if `posted` has problems, otherwise 200."""
     status = 422 if posted is not None and posted.errors else 200
     return render_page(request, template, context | {"posted": posted}, status=status)
 
 
 def previewed(form: Form, rows: Sequence[ShareChange]) -> dict[str, Any]:
-    """Returns the context of forms/preview_answer.html: shares before and after, and the fields to send again."""
+    """Returns the context of forms/preview_answer.html: the shares before and after, and the posted fields to send
+    again."""
     return {
         "rows": rows,
         "changes": any(row.changes for row in rows),

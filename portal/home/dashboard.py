@@ -1,4 +1,4 @@
-"""The home page's figures: the user's jobs, the teams' share now, the machines now."""
+"""The figures of the home page: the user's jobs, and the present use of the teams' share and of the machines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class ShareNow:
-    """GPUs of one generation: all, those that the teams are entitled to, and those they hold."""
+    """The GPUs of one generation: how many exist, how many the teams are entitled to, and how many the teams hold."""
 
     generation: str
     size: int
@@ -41,8 +41,8 @@ class Machines:
     generation: str
     total: int
     busy: int
-    drained: int  # and not held
-    away: int  # and not held
+    drained: int  # GPUs of drained nodes that no job holds
+    away: int  # GPUs of lost nodes that no job holds
 
     @property
     def free(self) -> int:
@@ -51,19 +51,21 @@ class Machines:
 
 @dataclass(frozen=True)
 class GpuTotals:
-    """Who holds how many GPUs of each generation now, and the nodes: read once for the whole page."""
+    """The GPUs that each tenant and owner holds now, and the GPUs of all nodes, by generation. Read once for a page."""
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
-    # Generation, its name, GPUs, and unheld GPUs of nodes that are drained, or away.
+    # Generation, name of the generation, GPUs, GPUs on drained nodes that no job holds, the same on nodes that are
+    # away.
     nodes: list[tuple[int, str, int, int, int]]
 
     @classmethod
     def read(cls) -> Self:
-        """Reads all attached clusters and all leases."""
+        """Reads the nodes of all attached clusters, and all leases that hold GPUs."""
         return cls(held=_held(), nodes=_nodes())
 
     def held_by(self, owner: int | None, tenants: Container[int] | None = None) -> dict[int, int]:
-        """Returns, by generation, GPUs of jobs of `owner` (None: anybody) in `tenants` (None: any)."""
+        """Returns, by generation, the number of GPUs that jobs of `owner` in `tenants` hold. None stands for all of
+        them."""
         found: dict[int, int] = defaultdict(int)
         for generation, tenant, holder, gpus in self.held:
             if (owner is None or holder == owner) and (tenants is None or tenant in tenants):
@@ -71,7 +73,7 @@ class GpuTotals:
         return found
 
 
-# Independent of the reader, so all values are in the text.
+# The query is the same for all readers, so its values are literals and it takes no parameters.
 _held = Prepared(
     lambda: (
         Lease.objects.filter(state__in=Lease.HOLDING)
@@ -106,7 +108,8 @@ _nodes = Prepared(
 
 
 def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
-    """Returns the counts of jobs by state, ended ones of all time; `held` are their GPUs."""
+    """Returns how many jobs are in each group of states; ended jobs count for all time. `held` is the GPUs by
+    generation."""
     found: Mapping[str, int] = defaultdict(int, states)
     return Counts(
         gpus=sum(held.values()),
@@ -125,7 +128,8 @@ _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_
 
 
 def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Returns the share of all `teams` together, from the last round of each of `clusters`."""
+    """Returns, by generation, the share of all `teams` together. The entitlement is that of the last round of each
+    cluster."""
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:
         for rate in next((shares for (shares,) in _shares(cluster.pk)), []):
@@ -136,6 +140,6 @@ def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[C
 
 
 def machines_now(gpu_totals: GpuTotals) -> list[Machines]:
-    """Returns every generation of all clusters."""
+    """Returns the GPUs of each generation in all attached clusters, by their use."""
     busy = gpu_totals.held_by(None)
     return [Machines(name, total, busy.get(pk, 0), *away) for pk, name, total, *away in gpu_totals.nodes]

@@ -23,11 +23,11 @@ SHOWN_JOBS = 6
 
 @require_safe
 def home(request: UserRequest) -> HttpResponse:
-    """Shows the present state of the user's jobs, the teams' share and the machines."""
+    """Shows the user's jobs, the share of the user's teams, and the GPUs of the machines, as of now."""
     user = request.user
     everybodys = (
         user.is_operator and not Job.objects.filter(owner=user).exists()
-    )  # operators see the state of the cluster
+    )  # an operator without jobs sees everybody's
     states: Iterable[tuple[str, int]]
     unfinished: Iterable[Job]
     ended: Iterable[Job]
@@ -73,7 +73,7 @@ def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
-    """Returns a prepared query for jobs of one user in some teams."""
+    """Returns a prepared query on the jobs of one user in some teams, built by `of`."""
     return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
 
 

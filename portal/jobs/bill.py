@@ -1,4 +1,4 @@
-"""A job's bill, line by line to the second, and its corrections: only admins."""
+"""A job's bill, line by line to the second. Admins correct the bill here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINES_PER_PAGE = 100
 
 
 class CorrectionForm(Form):
-    """Which lines of a bill to take back, and who is billed instead."""
+    """Which lines of a bill are reversed, and which team is billed instead, if any."""
 
     to = Moment("and before", step=1, help_text="Empty: the last.")
     team = Row(
@@ -68,7 +68,7 @@ def correct(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def lines_of(request: UserRequest, shown: Job) -> Any:
-    """Returns every line of the job's bill that the user may see, including reversed ones; newest first."""
+    """Returns the lines of the job's bill that the user may see, newest first, including reversed lines."""
     lines = UsageSegment.objects.visible_to(request.user).filter(job_id=shown.pk)
     lines = lines.with_charges().annotate(in_all=F("full_cost"))
     lines = lines.select_related(
@@ -78,7 +78,7 @@ def lines_of(request: UserRequest, shown: Job) -> Any:
 
 
 def archived_of(shown: Job) -> datetime | None:
-    """Returns until when lines of the job's bill are archived; None: none is."""
+    """Returns the time before which lines of the job's bill are archived; None if no line is archived."""
     until = archived_until()
     before = until and JobDay.objects.filter(job_id=shown.pk, hour__lt=until).exists()
     return until if before else None
@@ -98,7 +98,11 @@ def _page(request: UserRequest, *, shown: Job, posted: Form | None = None) -> Ht
 
 
 def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[LedgerTransaction]:
-    """Reverses the lines that begin between the form's two moments, or all; with a team, bills that one instead."""
+    """Reverses the lines that begin between the form's two times (empty: all). If the form names a team, bills that
+    team.
+
+    Raises Refused for archived lines, and if all lines are already billed to that team.
+    """
     begins, ends, team = values["from"], values["to"], values["team"]
     archived = archived_of(shown)
     if archived and (begins is None or begins < archived):

@@ -1,4 +1,4 @@
-"""Data of a job's page beyond the job itself: where it ran, how fast, at what cost."""
+"""Data for a job's page: its leases, speed, cost and forecast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WATCHED_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Speed:
-    """Progress on one generation, relative to the slowest one measured."""
+    """A job's measured progress on one generation. `ratio` compares it with the slowest measured generation."""
 
     generation: str
     rate: float | None  # steps per second
@@ -38,7 +38,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Stripe:
-    """A lease in the chart of a job's life; positions are in per cent of the whole."""
+    """A lease as a rectangle in the chart of a job's life; `x` and `width` are in per cent of the chart's width."""
 
     x: str
     width: str
@@ -51,15 +51,15 @@ class Strip:
     begins: datetime
     ends: datetime
     stripes: list[Stripe]
-    generations: list[tuple[str, int]]  # with the number of its colour
+    generations: list[tuple[str, int]]  # name, and number of its colour
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a job has cost until now: booked usage, and unbooked usage."""
+    """The cost of a job until now: usage that the ledger has booked, and usage that it has not booked yet."""
 
     gpu_seconds: Decimal
-    unbooked: Decimal  # GPU-seconds, included in gpu_seconds and the amounts
+    unbooked: Decimal  # GPU-seconds, included in `gpu_seconds`; their cost is included in `amounts`
     amounts: list[tuple[str, Decimal]]  # currency and sum
     generations: list[GenerationCost]
 
@@ -73,22 +73,23 @@ class GenerationCost:
 
 
 def present_lease(job: Job) -> Lease | None:
-    """Returns the open lease with its GPUs; None if the job has ended."""
+    """Returns the job's open lease with its GPUs; None if the job has ended or has no open lease."""
     if job.has_ended:
         return None
-    # A moving job has two: the one that it holds comes before its reservation.
+    # A job that moves has two open leases: the one that holds GPUs comes before the reserved one.
     return _with_gpus(job.leases.filter(state__in=Lease.OPEN).order_by("epoch")).first()
 
 
 def leases_of(job: Job) -> QuerySet[Lease]:
-    """Returns all its leases, newest first, with their GPUs (see `places`) and next lease (see `why_ended`)."""
+    """Returns all leases of a job, newest first, with the attributes that `places` and `why_ended` read."""
     return _with_gpus(_moved_leases(job.pk))
 
 
 def _moved_leases(job: int) -> QuerySet[Lease]:
-    """Returns the leases of a job, newest first, with the GPU type that each was moved to."""
+    """Returns the leases of a job, newest first. `moved_to` is the GPU type to which the job moved at a lease's end, or
+    None."""
     goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
-    goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # a withdrawn reservation
+    goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # the move was withdrawn
     moved_to = Subquery(goes_on.values("generation__name")[:1])
     return Lease.objects.filter(job=job).order_by("-epoch").annotate(moved_to=moved_to)
 
@@ -106,12 +107,13 @@ _forecast = Prepared(lambda job: JobForecast.objects.filter(job=job))
 
 
 def forecast_of(job: Job) -> JobForecast | None:
-    """Returns when a waiting job is expected to start; None for others, and without a forecast."""
+    """Returns the forecast of a waiting job's start; None if the job does not wait or has no forecast."""
     return _forecast.first(job.pk) if job.state in Job.WAITING else None
 
 
 def few_leases(job: Job) -> list[Lease] | None:
-    """Returns all leases of the job like `leases_of`, read at once; None if there are many, as few jobs have."""
+    """Returns all leases of a job, like `leases_of`, with two prepared queries; None if there are more than
+    FEW_LEASES."""
     found: list[Lease] = _leases(job.pk)
     if len(found) > FEW_LEASES:
         return None
@@ -124,7 +126,7 @@ def few_leases(job: Job) -> list[Lease] | None:
 
 
 def why_ended(lease: Lease) -> str:
-    """Returns why a lease from `leases_of` ended, for people; empty while it is open."""
+    """Returns in a few words why a lease from `leases_of` or `few_leases` ended; empty while the lease is open."""
     if lease.end_reason != Lease.End.STOPPED:
         return LEASE_ENDS[lease.end_reason]
     moved_to: str | None = lease.moved_to  # type: ignore[attr-defined]  # annotated
@@ -141,13 +143,14 @@ def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:
 
 
 def places(lease: Lease) -> list[tuple[str, str]]:
-    """Returns, node by node, the GPUs of a lease from `leases_of`: ("k1", "0, 1")."""
+    """Returns a pair for each node of a lease from `leases_of` or `few_leases`: node and GPU indexes, ("k1", "0,
+    1")."""
     grouped = groupby(lease.gpu_list, key=lambda gpu: gpu.node.name)  # type: ignore[attr-defined]  # annotated
     return [(node, ", ".join(str(gpu.gpu_index) for gpu in gpus)) for node, gpus in grouped]
 
 
 def speeds_of(job: Job) -> list[Speed]:
-    """Returns measured speeds, fastest first, without those that were observed too shortly to be meaningful."""
+    """Returns the job's speeds, fastest first, without those measured for less than WATCHED_SECONDS."""
     rows = [(row, row.rate) for row in _watched(job.pk)]
     slowest = min((rate for _, rate in rows if rate), default=None)
     speeds = [
@@ -169,9 +172,9 @@ _watched = Prepared(
 
 
 def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost:
-    """Returns the job's vouchers in the ledger, plus what would be booked if it ended now.
+    """Returns the cost that the ledger has booked for the job, plus the cost that is not booked yet.
 
-    `leases` are all of the job's if they were read already.
+    `leases` are all leases of the job, if the caller has read them already.
     """
     found: dict[tuple[str, str], GenerationCost] = {}
 
@@ -195,9 +198,10 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
 
 
 def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
-    """Returns booked (generation, currency, GPU-seconds, cost), in parts.
+    """Returns the job's booked usage as rows of generation, currency, GPU-seconds and cost. The caller adds the rows
+    up.
 
-    Covers the teams that `user` sees, because a correction may have charged another one.
+    Includes what the job cost any team that `user` sees, because a correction may have billed another team.
     """
     plan = UsagePlan(Scope(user, None, None), by_job=True)
     seen = plan.scope.tenants
@@ -205,7 +209,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
     def asking(keys: list[int] | None) -> Sql | None:
         pk, *teams = keys or [0]
         booked = plan.of(None if seen is None else teams, job_id=pk)
-        # Archived months have only rollups.
+        # Of archived months only rollups exist.
         parts = [(some, "cost") for some in booked.rollups()] + [
             (some, "full_cost") for some in booked.segments()
         ]
@@ -219,9 +223,10 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
-    """Returns when it held GPUs and of which generation, from its submit until now or its end.
+    """Returns the chart of a job's life: when the job held GPUs, and of which generation, from submit until its end or
+    now.
 
-    `leases` are all of the job's, newest first, if they were read already.
+    Returns None if the job never held GPUs. `leases` are all leases of the job, newest first, if already read.
     """
     held = _held_leases(job.pk) if leases is None else [one for one in leases if one.held_from is not None]
     if not held:
@@ -264,7 +269,8 @@ _generation_keys = Prepared(lambda: Generation.objects.order_by("pk").values_lis
 
 
 def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
-    """Returns each generation's colour number by name: the same on every page, in order of creation."""
+    """Returns, by name, the number of each generation's colour (1 to 6), assigned in order of creation for all pages
+    alike."""
     ids = {generation.pk: generation.name for generation in generations}
     every = enumerate(_generation_keys())
     found = {ids[pk]: number % 6 + 1 for number, (pk,) in every if pk in ids}
@@ -272,12 +278,12 @@ def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
 
 
 def yaml_of(job: Job | Schedule | ServiceRevision) -> str:
-    """Returns the stored spec as YAML, without defaults."""
+    """Returns the stored job specification as YAML, without fields that have their default."""
     return dump_stored(job.spec)
 
 
 def generation_names(job: Job) -> list[str]:
-    """Returns the generations that it accepts; empty for any."""
+    """Returns the names of the generations that the job accepts; empty if it accepts all."""
     return [name for (name,) in _generation_names(job.generation_ids)]
 
 

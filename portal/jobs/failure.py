@@ -1,4 +1,4 @@
-"""A failed job's summary: the last lines of its log, and what its exit code means."""
+"""The summary of a failed job: the last lines of its log, and the meaning of its exit code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 
 MOST_BYTES, MOST_LINES = 4096, 20
-RANKS = 4  # the first of these that wrote anything is shown
-# Terminal commands (colours, cursors, titles), and characters that hide or reverse others.
+RANKS = 4  # of these workers, the first whose log is not empty is shown
+# Terminal escape sequences (colours, cursor, title), and characters that hide text or reverse its direction.
 COMMANDS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL)
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 MEANINGS = {
@@ -35,14 +35,16 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Failure:
-    meaning: str  # of the exit code; empty if it has no common meaning
+    meaning: str  # what the exit code means; empty if the code has no common meaning
     rank: int
     lines: list[str]
 
 
 def failure_of(job: Job) -> Failure | None:
-    """Returns the summary; None if the job has not failed. A replica should never end, so any end of one is a
-    failure."""
+    """Returns the summary of a failed job; None for any other job.
+
+    A replica that exits with code 0 has also failed, because a replica should never end.
+    """
     is_over = job.kind == Job.Kind.REPLICA and job.state == Job.State.SUCCEEDED
     if job.state != Job.State.FAILED and not is_over:
         return None
@@ -51,7 +53,8 @@ def failure_of(job: Job) -> Failure | None:
 
 
 def meaning_of(code: int | None) -> str:
-    """Returns what an exit code means by the shell's convention; empty if each program defines it."""
+    """Returns the meaning of an exit code by the shell's convention; empty if each program gives the code its own
+    meaning."""
     if code is None or code in MEANINGS:
         return MEANINGS.get(code or 0, "")
     try:
@@ -61,7 +64,8 @@ def meaning_of(code: int | None) -> str:
 
 
 def readable(data: bytes) -> list[str]:
-    """Returns the last lines of a program's output as plain text; of overwritten lines only the last state."""
+    """Returns the last lines of a program's output as plain text. Of an overwritten line, only the last state
+    remains."""
     text = COMMANDS.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
     lines = [CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
@@ -70,7 +74,7 @@ def readable(data: bytes) -> list[str]:
 
 
 def _last_lines(job: Job) -> tuple[int, list[str]]:
-    """Returns the rank that is shown, and its last lines; no lines if no log can be read."""
+    """Returns a worker's rank and the last lines of its log: (0, []) if no log has lines or can be read."""
     if job.first_started_at is None or job.files_removed_at is not None:
         return 0, []
     try:
@@ -79,9 +83,9 @@ def _last_lines(job: Job) -> tuple[int, list[str]]:
             size = backend.log_size(job_id=job.pk, rank=rank)
             begin = max(0, size - MOST_BYTES)
             data = backend.read_log(job_id=job.pk, rank=rank, offset=begin, limit=MOST_BYTES).data
-            cut = data.find(b"\n") + 1 if begin else 0  # where its first line begins
+            cut = data.find(b"\n") + 1 if begin else 0  # start of the first whole line
             if lines := readable(data[cut:]):
                 return rank, lines
-    except (BackendError, OSError):  # the log's page says why
+    except (BackendError, OSError):  # the page of the log says why
         pass
     return 0, []

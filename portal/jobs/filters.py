@@ -1,4 +1,4 @@
-"""The job list's filter, order and page, all from the URL."""
+"""The filter and order of the job list, read from the URL's query."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALL = "all"
 
 
 class ListedJob(NamedTuple):
-    """A job as the list shows it. A tuple, because fifty jobs with teams and owners take longer to make than to
+    """A row of the job list. A tuple, because fifty model instances with teams and owners take longer to create than to
     read."""
 
     pk: int
@@ -51,11 +51,11 @@ class ListedJob(NamedTuple):
     team: str
     owner: str
     wanted: int  # GPUs of the whole gang
-    now_on: str | None  # the generation that it holds
-    starts_by: datetime | None  # when it starts at the latest, while it waits
+    now_on: str | None  # the generation of the GPUs that the job holds
+    starts_by: datetime | None  # latest forecast start of a waiting job
 
 
-# What the fields of ListedJob are read from.
+# The query's columns, in the order of the fields of ListedJob.
 COLUMNS = (
     "pk", "name", "state", "reason", "preemptible", "created_at", "ended_at", "tenant__name", "owner__username",
     "wanted", "now_on", "forecast__starts_by",
@@ -64,19 +64,19 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The list's state; invalid values are treated as missing, and listed in `ignored`."""
+    """The filter and order of the job list. `ignored` lists invalid values, which have no effect."""
 
     q: str = ""
     state: str = ""
-    owner: str = ""  # "me" or everybody
-    team: str = ""  # a tenant's slug
+    owner: str = ""  # "me", or empty for all owners
+    team: str = ""  # slug of a tenant
     generation: str = ""
-    kind: str = ""  # "me" or everybody
-    service: str = ""  # the key of a service: its replicas
-    label: str = ""  # key=value, or a key with any value
-    preemptible: bool = False  # those that take no part in the sharing
+    kind: str = ""  # a kind of job, "all", or empty for all kinds except replicas
+    service: str = ""  # key of the service whose replicas are listed
+    label: str = ""  # "key=value", or "key" for any value
+    preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
-    ignored: tuple[tuple[str, str], ...] = ()  # what it is, and the value without a meaning
+    ignored: tuple[tuple[str, str], ...] = ()  # (name of the parameter, invalid value)
 
     @classmethod
     def read(cls, get: QueryDict) -> Self:
@@ -105,7 +105,7 @@ class JobFilter:
 
     @property
     def is_narrow(self) -> bool:
-        """Returns whether anything is filtered out."""
+        """Returns whether the filter leaves out any jobs."""
         chosen = (
             self.q,
             self.state,
@@ -120,7 +120,10 @@ class JobFilter:
         return any(chosen)
 
     def apply(self, jobs: QuerySet[Job], user: User | None = None) -> QuerySet[Job, tuple[Any, ...]]:
-        """The chosen ones of `jobs` in order, as tuples for ListedJob; `user` is who "me" is, and sees the team."""
+        """Returns the rows of the jobs in `jobs` that match the filter, sorted, as tuples of the fields of ListedJob.
+
+        `user` is the reader: the owner "me" stands for this user, and only teams that this user sees are found.
+        """
         if self.q:
             text = Q(name__icontains=self.q) | Q(owner__username__icontains=self.q)
             if number := read_key(self.q.removeprefix("#")):
@@ -153,16 +156,17 @@ class JobFilter:
 
 
 def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
-    """Returns the jobs with such a label: `text` is key=value, or a key with any value."""
+    """Returns the jobs with a label. `text` is "key=value", or "key" for any value."""
     return jobs.filter(Exists(JobLabel.objects.saying(text).filter(job=OuterRef("pk"))))
 
 
 def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Like `annotated`; reads only what lists show of the job, its team and its owner."""
+    """Returns `annotated` jobs with only the columns of job, team and owner that lists show."""
     return annotated(jobs.select_related("tenant", "owner").only(*LISTED))
 
 
 def annotated(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Adds `now_on` (name of the generation that a job holds now) and `wanted` (GPUs of the whole gang)."""
+    """Adds `now_on` (name of the generation whose GPUs the job holds, or None) and `wanted` (GPUs of the whole
+    gang)."""
     held = Lease.objects.filter(job=OuterRef("pk"), state__in=Lease.HOLDING).values("generation__name")[:1]
     return jobs.annotate(now_on=Subquery(held), wanted=F("workers") * F("gpus_per_worker"))

@@ -1,4 +1,4 @@
-"""How a job uses its GPUs, and what happens if they are idle, for pages and the API."""
+"""The measured GPU use of jobs and the effect of the idle rules, for pages and the API."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from scheduling.models import GpuUse, Job
 
 @dataclass(frozen=True)
 class IdleUse:
-    """The use of an unfinished job. `terms` is the idle rule that applies to it; None: none does."""
+    """The measured GPU use of an unfinished job, with the idle rule that applies (`terms`; None if no rule applies)."""
 
     use: GpuUse
     terms: Terms | None
-    is_present: bool  # whether it was measured recently, as far as possible
+    is_present: bool  # whether the last measurement of a running job is recent; always true while the job does not run
     is_warned: bool = False
-    is_of_this_turn: bool = False  # whether it still holds the GPUs that were measured
-    acts_at: datetime | None = None  # the earliest time of the next step, if the GPUs stay idle
-    grace_left: timedelta | None = None  # remaining idle time until then
+    is_of_this_turn: bool = False  # whether the measured GPUs are those that the job holds now
+    acts_at: datetime | None = None  # earliest time at which idle GPUs make the rule act
+    grace_left: timedelta | None = None  # further idle time until the job is stopped or becomes preemptible
     is_snoozed: bool = False
-    snooze_ends: datetime | None = None  # until when it can be snoozed; None: no longer
+    # latest time until which the job can be snoozed; None if it cannot be snoozed any more
+    snooze_ends: datetime | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -32,12 +33,15 @@ class IdleUse:
 
     @property
     def yields(self) -> bool:
-        """Returns whether it becomes preemptible then, rather than being stopped."""
+        """Returns whether the rule makes the job preemptible after the grace period instead of stopping it."""
         return self.terms is not None and self.terms.then is Step.PREEMPTIBLE
 
 
 def idle_uses(uses: Iterable[GpuUse]) -> list[IdleUse]:
-    """Returns the use of jobs that were read with their tenants and leases; at most three queries."""
+    """Returns the measured use of each job, in the order of `uses`, with at most three queries.
+
+    `uses` must have been read with the jobs' tenants and leases.
+    """
     found = list(uses)
     if not found:
         return []
@@ -47,7 +51,7 @@ def idle_uses(uses: Iterable[GpuUse]) -> list[IdleUse]:
 
 
 def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
-    # Until its next attempt is measured, the last measurement counts.
+    # A job that has just started keeps its last measurement until its new attempt is measured.
     since = max(use.measured_until, use.job.state_since)
     is_present = use.job.state != Job.State.RUNNING or now - since <= STALE
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
@@ -69,7 +73,7 @@ def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
 
 
 def use_of(job: Job) -> IdleUse | None:
-    """Returns the use of a job; None if it has ended or was never measured."""
+    """Returns the measured use of a job; None if the job has ended, is being cancelled, or was never measured."""
     if job.has_ended or job.state == Job.State.CANCELLING:
         return None
     use = GpuUse.objects.filter(job=job).select_related("snoozed_by", "lease").first()

@@ -1,4 +1,4 @@
-"""A page of the job list. The page that most people open needs one query, whose SQL is built only once."""
+"""A page of the job list. The first page without a filter takes one query, whose SQL is built once per process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ JOBS_PER_PAGE = 50
 
 
 def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob]:
-    """Returns page `number` of the chosen jobs that `user` sees; for an invalid number the first or last one."""
+    """Returns page `number` of the jobs that match `chosen` and that `user` sees.
+
+    An invalid number gives the first page, a number beyond the end the last page.
+    """
     if number is None and chosen == JobFilter() and not sees_every_tenant(user):
         rows = _first_rows(ids_with_role(user))
         paginator = Paginator([ListedJob(*row[:-1]) for row in rows], JOBS_PER_PAGE)
@@ -31,7 +34,7 @@ def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob
 
 @Prepared
 def _first_rows(teams: list[int]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Returns the first rows of these teams' list; the last column of each is the number of all jobs."""
+    """Returns the rows of the first page for these teams, each with the total number of jobs as its last column."""
     found = JobFilter().apply(Job.objects.filter(tenant__in=teams))
     count = Func(Value(1), function="COUNT", output_field=IntegerField())
     return found.values_list(*COLUMNS, Subquery(found.order_by().values_list(count)))[:JOBS_PER_PAGE]

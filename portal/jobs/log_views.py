@@ -1,4 +1,4 @@
-"""A job's log: the page, the stream that follows it, earlier pieces, search, and the raw file."""
+"""A job's log: the page, the stream of new lines, earlier pieces, search, and the raw file."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from scheduling.models import Job
 
 logger = logging.getLogger(__name__)
 
-TAIL = 256 * 1024  # bytes of a long log that are shown first
-PIECE = 128 * 1024  # bytes of "show earlier"
-LOOK = 0.4  # seconds between two reads of an idle log, because files do not report growth
+TAIL = 256 * 1024  # bytes at the end of a long log that are shown first
+PIECE = 128 * 1024  # bytes that “show earlier” adds
+LOOK = 0.4  # seconds between two reads of a log that does not grow; files send no notification of growth
 STATE_LOOK = 3.0  # seconds between two reads of the job's state
 MOST_FOUND = 1000
 
 
 @require_safe
 def log(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the viewer, or the head above it when that refreshes."""
+    """Shows the log page, or only the head above the log when htmx refreshes it."""
     job = visible_job(request, pk)
     try:
         ranks = [rank for rank in backend_for(job.cluster).log_ranks(job_id=pk) if rank < job.workers]
-    except LogUnreadable:  # the stream says why
+    except LogUnreadable:  # the stream reports the reason
         ranks = []
     ranks = ranks or [0]
     context = frame(request, job, "log") | {"ranks": ranks, "rank": _rank(request)}
@@ -64,12 +64,15 @@ def log(request: UserRequest, pk: int) -> HttpResponse:
 
 
 async def log_stream(request: UserRequest, pk: int) -> StreamingHttpResponse:
-    """Streams the log as it grows, as server-sent events.
+    """Streams the log as server-sent events while it grows.
 
-    An event's id is the byte offset after it: a browser that returns with Last-Event-ID continues there, without
-    loss or repetition. Without it the stream begins at `?offset=`, or near the end of a long log. Each event's data
-    is {"pieces": [[offset, text], …]}; "start" says where it begins, "end" that the log is complete, "bye" that the
-    browser should reconnect (rights may have changed), "problem" why the log cannot be read.
+    The id of an event is the byte offset after its text. A browser that reconnects sends the id as Last-Event-ID,
+    and the stream continues there without loss or repetition. Without Last-Event-ID the stream begins at the offset
+    `?offset=`, or near the end of a long log.
+
+    The data of a message is {"pieces": [[offset, text], …]}. The other events are "start" with the first offset,
+    "end" when the log is complete, "bye" when the browser should reconnect (the user's rights may have changed), and
+    "problem" with the reason why the log cannot be read.
     """
     user = request.user
     log_file, offset = await sync_to_async(_prepare_stream)(request, user, pk)
@@ -98,7 +101,8 @@ async def _follow_or_say_why_not(log_file: LogFile, asked: int | None, rights: R
 
 
 def _tail(log_file: LogFile) -> int:
-    """Returns where the stream begins for a reader who has seen nothing of the log."""
+    """Returns the offset at which the stream begins by default: 0, or the start of a line near the end of a long
+    log."""
     size = log_file.size()
     return log_file.line_start(size - TAIL) if size > TAIL else 0
 
@@ -113,14 +117,14 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
     yield event({"offset": offset}, name="start", event_id=offset)
     end: LogEnd | None = None
     complete, checked, spoke = False, 0.0, time.monotonic()
-    seen = 0  # bytes of an unfinished line at the last read
+    seen = 0  # length of the unfinished line at the last read, in bytes
     until = spoke + LONGEST_STREAM
     while time.monotonic() < until and await rights.hold():
         if end:
             data, complete = await read_last(offset, end)
         else:
             data = await read(offset)
-        # An unfinished line (a progress bar, a prompt) is shown once it has not changed between two reads.
+        # An unfinished line (a progress bar, a prompt) is sent once two reads have found it unchanged.
         pieces, reached = split(data, offset, flush=complete or (0 < len(data) == seen))
         if pieces:
             yield event({"pieces": pieces}, event_id=reached)
@@ -128,7 +132,7 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
             continue
         seen = len(data)
         if complete:
-            if data:  # half a character at the very end
+            if data:  # the log ends with an incomplete UTF-8 character
                 yield event(
                     {"pieces": [(offset, data.decode("utf-8", "replace"))]}, event_id=offset + len(data)
                 )
@@ -136,11 +140,12 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
             return
         now = time.monotonic()
         if now - checked >= STATE_LOOK:
-            # Checked before the last read, so that what is written until the end is never missed.
+            # The state is read before the last bytes of the log, so that nothing written before the job's end is
+            # missed.
             was, checked = end, now
             try:
                 end = await sync_to_async(log_end)(log_file.job_id)
-            except (Error, Full) as error:  # checked again at the next read
+            except (Error, Full) as error:  # the state is read again after STATE_LOOK seconds
                 logger.warning("whether the log of job %s has ended is not known: %s", log_file.job_id, error)
             if end and not was:
                 continue
@@ -154,7 +159,10 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
 @never_cache
 @require_safe
 def log_piece(request: UserRequest, pk: int) -> HttpResponse:
-    """Returns other lines than the last: those that end at `?end=`, begin at `?begin=`, or surround `?around=`."""
+    """Returns a piece of the log as JSON: the lines that begin at `?begin=`, end at `?end=`, or surround `?around=`.
+
+    Without a valid offset answers 400.
+    """
     log_file = _log_file(request, visible_job(request, pk))
     asked = {name: _offset(request.GET.get(name, "")) for name in ("begin", "end", "around")}
     if asked["around"] is not None:
@@ -178,10 +186,11 @@ def log_piece(request: UserRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 async def log_search(request: UserRequest, pk: int) -> HttpResponse:
-    """Returns the offsets of lines that contain `?q=` (with `regex=1` match it), from byte `?from=` on.
+    """Returns the byte offsets of lines that contain `?q=` (with `regex=1`: match the expression), beginning at
+    `?from=`.
 
-    A search is bounded in bytes, time and matches: `next` is where to continue, null at the end of the log. It stops
-    when its reader disconnects.
+    A search has limits on bytes, time and matches. `next` is the offset at which another search continues; null at
+    the end of the log. The search stops when the client disconnects.
     """
     log_file = await sync_to_async(_prepare_search)(request.user, request, pk)
     text, begin = request.GET.get("q", ""), _offset(request.GET.get("from", "0"))
@@ -206,7 +215,7 @@ def _prepare_search(user: User, request: UserRequest, pk: int) -> LogFile:
 
 
 async def log_raw(request: UserRequest, pk: int) -> HttpResponseBase:
-    """Returns the whole log byte by byte, for download."""
+    """Returns the whole log as a download, byte by byte as the program wrote it."""
     user = request.user
     try:
         log_file, name, size = await sync_to_async(_prepare_raw)(request, user, pk)
@@ -236,7 +245,7 @@ async def _bytes_of(log_file: LogFile, size: int) -> AsyncIterator[bytes]:
         while offset < size and (data := await read(offset, min(4 * READ, size - offset))):
             yield data
             offset += len(data)
-    except LogUnreadable as error:  # the rest is missing, which the length shows to the reader
+    except LogUnreadable as error:  # the answer is shorter than its Content-Length, so the client notices
         logger.warning("job %s, worker %s: %s", log_file.job_id, log_file.rank, error)
 
 

@@ -1,7 +1,7 @@
-"""Logs for pages: bytes cut into pieces of lines, each with its offset.
+"""Reads, cuts and searches logs for pages.
 
-A piece is a line with its end, or a part of a line. The pieces in order of their offsets are the log: nothing is
-missing or repeated. Invalid UTF-8 is shown as �.
+A log is cut into pieces, each with its byte offset. A piece is a line with its line end, or a part of a long line.
+The pieces in the order of their offsets make up the log, without gaps or repetition. Invalid UTF-8 is shown as �.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from scheduling.models import Job, Lease
 from scheduling.spec.job_spec import why_no_pattern
 
 READ = 64 * 1024
-# The last lines of an ended job may come this much later.
+# The last lines of a job may arrive this long after its end.
 STRAGGLERS = timedelta(minutes=5)
-LONGEST_PIECE = 8 * 1024  # bytes; longer lines come in several pieces
-# Of one search. What is further down the log is searched by the next one, which begins where this one ended.
-SEARCH_PIECE = 1024 * 1024  # bytes that are read at once
+LONGEST_PIECE = 8 * 1024  # bytes; a longer line is cut into several pieces
+# The limits of one search. Another search continues where this one stopped.
+SEARCH_PIECE = 1024 * 1024  # bytes of one read
 SEARCH_BYTES = 64 * 1024 * 1024
 SEARCH_SECONDS = 5.0
 
@@ -33,9 +33,10 @@ Piece = tuple[int, str]
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The end of an ended job's logs: they are complete with the last attempt that ran, 0 if none did.
+    """Which attempt completes the logs of an ended job: `last_attempt`, the last one that ran; 0 if none ran.
 
-    If a machine was lost, or nobody followed it, they never are: after a while nothing more is expected.
+    If a node was lost or the log was not followed, a log stays incomplete. With `is_overdue` no more lines are
+    expected.
     """
 
     last_attempt: int
@@ -43,7 +44,8 @@ class LogEnd:
 
 
 def log_end(job_id: int) -> LogEnd | None:
-    """Returns the end; None while more attempts may come."""
+    """Returns the end of the logs of an ended job; None while the job has not ended, because another attempt may
+    follow."""
     job = Job.objects.filter(pk=job_id, state__in=Job.ENDED).only("ended_at").first()
     if job is None:
         return None
@@ -55,7 +57,7 @@ def log_end(job_id: int) -> LogEnd | None:
 
 @dataclass(frozen=True)
 class LogFile:
-    """One rank's log."""
+    """The log of one worker of a job."""
 
     backend: Backend
     job_id: int
@@ -68,7 +70,8 @@ class LogFile:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
 
     def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
-        """Returns the rest of an ended job's log from `offset` on, and whether it is complete."""
+        """Reads an ended job's log from `offset` on, at most READ bytes. Returns the bytes and whether the log is
+        complete."""
         chunk = self.backend.read_log(
             job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt
         )
@@ -81,22 +84,24 @@ class LogFile:
             begin += len(data)
 
     def line_start(self, offset: int) -> int:
-        """Returns the start of the line that contains `offset`; searches back at most LONGEST_PIECE."""
+        """Returns the offset at which the line that contains `offset` begins; looks back at most LONGEST_PIECE
+        bytes."""
         begin = max(0, offset - LONGEST_PIECE)
         before = b"".join(self.chunks(begin, offset))
         newline = before.rfind(b"\n")
         return begin + newline + 1 if newline >= 0 else begin + _partial_head(before)
 
     def between(self, begin: int, end: int) -> list[Piece]:
-        """Returns the pieces from `begin` to `end`, which are both line starts."""
+        """Returns the pieces from offset `begin` to offset `end`. Both must be starts of lines."""
         pieces, _ = split(b"".join(self.chunks(begin, end)), begin, flush=True)
         return pieces
 
 
 def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
-    """Cuts `data`, which begins at `offset`, into pieces; also returns the offset that they reach.
+    """Cuts `data`, which begins at `offset` of the log, into pieces. Returns the pieces and the offset after the last
+    piece.
 
-    Without `flush` an unfinished last line is left for later, when more of it is there.
+    Without `flush`, an unfinished last line is left out, so that the next call can include the rest of the line.
     """
     pieces: list[Piece] = []
     at = 0
@@ -111,15 +116,15 @@ def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Returns lines that end with a line feed; a carriage return alone overwrites its line."""
+    """Returns the lines, each with its line feed; the last line may lack one. A carriage return does not end a line."""
     lines = data.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
 def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
-    """Yields pieces of a line of at most LONGEST_PIECE, never cut inside a character.
+    """Yields the line in pieces of at most LONGEST_PIECE bytes, cut between characters.
 
-    If the line is unfinished, the first bytes of an incomplete character are left for later.
+    Unless the line is `whole`, an incomplete UTF-8 character at the end is left out.
     """
     while len(line) > LONGEST_PIECE:
         cut = LONGEST_PIECE - _partial_tail(line[:LONGEST_PIECE])
@@ -131,18 +136,19 @@ def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
 
 
 def _partial_tail(data: bytes) -> int:
-    """Returns how many bytes at the end begin an incomplete UTF-8 character."""
+    """Returns the length in bytes of an incomplete UTF-8 character at the end of `data`; 0 if there is no such
+    character."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
-            continue  # a later byte of a character
+            continue  # a continuation byte
         need = 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4 if byte & 0xF8 == 0xF0 else 1
         return back if need > back else 0
     return 0
 
 
 def _partial_head(data: bytes) -> int:
-    """Returns how many bytes at the start belong to a character that begins before."""
+    """Returns the number of bytes at the start of `data` that belong to an earlier UTF-8 character."""
     head = 0
     while head < min(3, len(data)) and data[head] & 0xC0 == 0x80:
         head += 1
@@ -151,7 +157,8 @@ def _partial_head(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """Matching lines by their offsets; `next` is where a further search continues, None at the end."""
+    """The offsets of matching lines. `next` is the offset at which another search continues; None at the end of the
+    log."""
 
     offsets: list[int]
     next: int | None
@@ -166,13 +173,13 @@ class BadPattern(Exception):
 
 
 class Search:
-    """Finds the lines of a log that contain `text`, ignoring case, from byte `begin` on.
+    """A search for the lines of a log that contain or match `text`, ignoring case, from byte `begin` on.
 
-    It ends after `most` lines, SEARCH_BYTES, or SEARCH_SECONDS, whichever comes first.
+    The search ends after `most` lines, SEARCH_BYTES or SEARCH_SECONDS, whichever comes first.
     """
 
     def __init__(self, log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> None:
-        """Prepares the search. Raises BadPattern."""
+        """Raises BadPattern if `text` is not a valid regular expression."""
         options = re2.Options()
         options.case_sensitive = False
         options.literal = not regex
@@ -184,15 +191,15 @@ class Search:
             raise BadPattern(why_no_pattern(error)) from None
         self._log, self._most = log, most
         self._offsets: list[int] = []
-        self._at = begin  # start of the first line that is not searched yet
-        self._rest = b""  # the part of it that was read
-        self._end: int | None = None  # of the log at the first read
+        self._at = begin  # start of the first line that has not been searched
+        self._rest = b""  # the part of that line that has been read
+        self._end: int | None = None  # length of the log when the search began
         self._until_byte = begin + SEARCH_BYTES
         self._until = time.monotonic() + SEARCH_SECONDS
         self._next: int | None = None
 
     def look(self) -> bool:
-        """Searches the next piece; returns whether there is more to search. Raises LogUnreadable."""
+        """Reads and searches up to SEARCH_PIECE bytes. Returns whether the search goes on. Raises LogUnreadable."""
         if self._end is None:
             self._end = self._log.size()
         read = self._at + len(self._rest)
@@ -222,7 +229,7 @@ class Search:
 
 
 def search(log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> Found:
-    """Returns everything that one search finds. Raises BadPattern, LogUnreadable."""
+    """Runs a whole search and returns its result. Raises BadPattern and LogUnreadable."""
     one = Search(log, text, regex=regex, most=most, begin=begin)
     while one.look():
         continue

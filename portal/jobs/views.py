@@ -1,4 +1,4 @@
-"""The list of jobs, a job's pages, and cancelling one. Logs are in portal/jobs/log_views.py."""
+"""The list of jobs, the pages of a job, and cancelling a job. Logs are in portal/jobs/log_views.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LEASES_PER_PAGE = 25
 
 @require_safe
 def jobs(request: UserRequest) -> HttpResponse:
-    """Lists all jobs of the user's teams; filter, order and page are in the URL."""
+    """Lists the jobs of the user's teams. The URL's query contains filter, order and page."""
     chosen = JobFilter.read(request.GET)
     every = sees_every_tenant(request.user)
     ids = [] if every else ids_with_role(request.user)
@@ -89,7 +89,7 @@ def job(request: UserRequest, pk: int) -> HttpResponse:
 def overview(request: UserRequest, pk: int, *, posted: Form | None = None) -> HttpResponse:
     shown = visible_job(request, pk)
     head = frame(request, shown, "overview", posted=posted)
-    if posted is None and wanted_part(request) in INCLUDED:  # needs nothing of the rest
+    if posted is None and wanted_part(request) in INCLUDED:  # the head alone needs none of the data below
         return render_page(request, "jobs/overview.html", head)
     few = detail.few_leases(shown)
     leases = Paginator(detail.leases_of(shown) if few is None else few, LEASES_PER_PAGE)
@@ -140,7 +140,7 @@ def cancel(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def sharing(request: UserRequest, pk: int) -> HttpResponse:
-    """Makes a job preemptible, or ends that."""
+    """Makes a job preemptible, or makes a preemptible job normal again."""
     shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
     try:
         set_preemptible(actor=request.user, job=shown, preemptible=preemptible)
@@ -153,7 +153,7 @@ def sharing(request: UserRequest, pk: int) -> HttpResponse:
 
 
 class SnoozeForm(Form):
-    """Until when the GPUs of a job may be idle, and why."""
+    """The time until which a job's GPUs may stay idle, and the reason."""
 
     until = Moment("Until")
     reason = Text("Why", maxlength=300)
@@ -167,7 +167,7 @@ class SnoozeForm(Form):
 
 @posted_from("job", "pk")
 def snooze(request: UserRequest, pk: int) -> HttpResponse:
-    """Snoozes the idle warning of a job."""
+    """Postpones the idle rule's next step for a job until the time in the form."""
     shown = visible_job(request, pk)
     return perform(
         request,
@@ -195,7 +195,7 @@ _job = Prepared(
 
 
 def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = None) -> dict[str, Any]:
-    """Returns the data of the head above every tab of a job."""
+    """Returns the context of the head, which is above every tab of a job's pages."""
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING
@@ -208,7 +208,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "now": now,
-        "plain": f"{shown.get_state_display()}.",  # says no more than the chip
+        "plain": f"{shown.get_state_display()}.",  # adds nothing to the chip of the state
         "lease": lease,
         "drained": nodes_drained_under([lease]),
         "gpu_use": use_of(shown),
